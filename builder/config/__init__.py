@@ -1,0 +1,1 @@
+"""Recipes, environments and settings as checked models."""

@@ -1,0 +1,73 @@
+"""Where builder keeps things on this machine, and what the machine's owner may set.
+
+Environment variables: ``BUILDER_CACHE`` (default ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``),
+``BUILDER_TMPDIR`` (default: ``tmp`` in the cache), ``BUILDER_OFFLINE=1``, ``BUILDER_JOBS`` (default: the cores this
+process may use), ``BUILDER_MIRRORS`` (``FROM=TO`` URL prefixes, separated by blanks; TO may be a folder),
+``SOURCE_DATE_EPOCH``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import UsageError
+
+#: The time stamp of every file in every layer when SOURCE_DATE_EPOCH is not set: 1980-01-01, zip's first day.
+DEFAULT_EPOCH = 315532800
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved once by the command line, then passed down unchanged."""
+
+    cache: Path
+    tmpdir: Path
+    jobs: int
+    offline: bool = False
+    mirrors: tuple[tuple[str, str], ...] = ()
+    epoch: int = DEFAULT_EPOCH
+
+    @classmethod
+    def from_environment(
+        cls, environ: Mapping[str, str] | None = None, *, cache: Path | None = None, tmpdir: Path | None = None
+    ) -> Settings:
+        """Settings of this process; arguments win over the environment.
+
+        Raises:
+            UsageError: a variable does not hold what it should.
+        """
+        env = os.environ if environ is None else environ
+        home = Path(env.get("HOME") or os.path.expanduser("~"))
+        cache = cache or Path(env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder")
+        cache = cache.expanduser().absolute()
+        tmp = tmpdir or (Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp")
+        return cls(
+            cache=cache,
+            tmpdir=tmp.expanduser().absolute(),
+            jobs=_integer(env, "BUILDER_JOBS", len(os.sched_getaffinity(0)), least=1),
+            offline=env.get("BUILDER_OFFLINE", "") not in ("", "0"),
+            mirrors=_mirrors(env.get("BUILDER_MIRRORS", "")),
+            epoch=_integer(env, "SOURCE_DATE_EPOCH", DEFAULT_EPOCH, least=0),
+        )
+
+
+def _integer(env: Mapping[str, str], name: str, default: int, least: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdigit() or int(text) < least:
+        raise UsageError(f"{name}={text!r} is not a whole number of at least {least}", f"set {name} to a number, or unset it")
+    return int(text)
+
+
+def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for word in text.split():
+        source, sep, target = word.partition("=")
+        if not sep or not source or not target:
+            raise UsageError(f"BUILDER_MIRRORS holds {word!r}", "write it as FROM=TO, both URL prefixes (TO may be a folder)")
+        pairs.append((source, target))
+    return tuple(pairs)
