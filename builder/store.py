@@ -8,11 +8,13 @@ name says. Nothing in the store ever needs repair by hand; ``rm -r`` of any part
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,7 +73,7 @@ class BlobWriter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._path = store.tmp / f"blob-{os.getpid()}-{secrets.token_hex(8)}"
+        self._path = store.tmp / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
         self._hash = hashlib.sha256()
         self.size = 0
         with space_errors(store.root):
@@ -131,6 +133,17 @@ class Store:
             return None
         return path if size is None or path.stat().st_size == size else None
 
+    def sweep(self) -> int:
+        """Removes what builds that were killed on this host left half-written; gives the bytes freed."""
+        freed = 0
+        for path in self.tmp.glob(f"blob-{socket.gethostname()}-*"):
+            pid = path.name.rsplit("-", 2)[-2]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                with contextlib.suppress(FileNotFoundError):
+                    freed += path.stat().st_size
+                    path.unlink()
+        return freed
+
     def writer(self) -> BlobWriter:
         """A new blob."""
         return BlobWriter(self)
@@ -184,6 +197,8 @@ def verified(path: Path, digest: str, seen: Path) -> bool:
     try:
         fingerprint = _fingerprint(path)
         if seen.exists() and seen.read_text() == fingerprint:
+            with contextlib.suppress(PermissionError):
+                os.utime(seen)  # when it was last used: what `builder cache prune` goes by
             return True
         if sha256_file(path) != digest:
             return False

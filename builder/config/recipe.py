@@ -40,8 +40,8 @@ class Conda(Model):
     fallback: Literal["debian"] | None = None
     exclude_newer: str | None = None
     prefix: str = "/opt/conda"
-    post_link: dict[str, Literal["skip", "run"]] = Field(default_factory=dict)
-    """What to do about a package's post-link script, by package name; a package not named here is refused."""
+    post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
+    """Packages whose post-link script may be left out (nothing is run in a layered build); others that have one are refused."""
 
     @field_validator("prefix")
     @classmethod
@@ -117,6 +117,8 @@ class Recipe(Model):
     cmd: tuple[str, ...] = ("python",)
     workdir: str = "/"
     labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Added to the manifest: ``org.opencontainers.image.source`` and the like."""
     registry: Registry = Registry()
     layers: Layers = Layers()
     source: Path = Path()
