@@ -1,0 +1,175 @@
+"""The stages in their order, for one target: what the command line and publish.py call.
+
+    recipe + environment -> lock -> layers -> image -> smoke -> publish
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.engines.layered import BuildResult, build
+from builder.errors import ConfigError, LockError
+from builder.image.base import resolve_base
+from builder.image.layout import write_layout
+from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
+from builder.model import Lock
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.smoke import SmokeReport, smoke
+from builder.store import Store
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with ``recipes/`` and ``environments/``, and what this machine offers to work on it."""
+
+    root: Path
+    settings: Settings
+    store: Store
+    reporter: Reporter = QUIET
+
+    @classmethod
+    def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
+        """The project of a folder: it, or the nearest folder above it that holds ``recipes/``.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        start = start.absolute()
+        for folder in (start, *start.parents):
+            if (folder / "recipes").is_dir():
+                return cls(folder, settings, Store(settings.cache), reporter)
+        raise ConfigError(f"no recipes/ folder in {start} or above it", "go to your project, or name it with --project DIR")
+
+    @property
+    def layout(self) -> Path:
+        """Where built images are: an OCI layout with one tag per target."""
+        return self.root / "dist"
+
+    def recipe(self, name: str) -> Recipe:
+        """The resolved recipe of a target."""
+        return load_recipe(name, self.root)
+
+    def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
+        """The recipes of these targets and groups, or all; each once, by name.
+
+        Raises:
+            ConfigError: an unknown target, or a group that no recipe declares.
+        """
+        everything = {name: self.recipe(name) for name in recipe_files(self.root)} if groups or not names else {}
+        chosen = {name: self.recipe(name) for name in names}
+        declared = sorted({g for r in everything.values() for g in r.group})
+        for group in groups:
+            members = {n: r for n, r in everything.items() if group in r.group}
+            if not members:
+                raise ConfigError(
+                    f"no recipe declares the group {group!r}", f"groups: {', '.join(declared) or 'none'}; a recipe joins by 'group: [{group}]'"
+                )
+            chosen |= members
+        return list((chosen or everything).values())
+
+    # lock ---------------------------------------------------------------------------------------------------------
+
+    def lock(
+        self, recipe: Recipe, *, update: Sequence[str] = (), update_base: bool = False, exclude_newer: str | None = None
+    ) -> Lock:
+        """Solves the environment and writes the lock file.
+
+        With ``update`` everything else stays as it is, and so does the base image unless ``update_base``.
+        """
+        path = recipe.lock_path
+        if recipe.lock:
+            raise LockError(f"{recipe.source}: target {recipe.name} uses {path}, which was made elsewhere", "remove 'lock:' to lock here")
+        previous = read_lock(path) if path.exists() and (update or update_base) else None
+        if update and previous is None:
+            raise LockError(f"{path}: no lock to update", f"make it first: builder lock {recipe.name}")
+        base = previous.base if previous and not update_base else None
+        if base is None:
+            base = resolve_base(
+                recipe.base, recipe.architecture, self.settings, self.store, packages=recipe.base_packages, reporter=self.reporter
+            )
+        if previous and not update:  # nothing but the base moves
+            return write_lock(replace(previous, base=base), path)
+        lock = lock_target(
+            recipe,
+            self.settings,
+            base=base,
+            previous=previous,
+            update=update,
+            exclude_newer=exclude_newer,
+            reporter=self.reporter,
+        )
+        return write_lock(lock, path)
+
+    def stale(self, recipe: Recipe) -> list[str]:
+        """Why the lock of a target is not that of its sources; empty when it is."""
+        path = recipe.lock_path
+        if not path.exists():
+            return [f"{path}: there is no lock file"]
+        return stale_reasons(recipe, read_lock(path), self.settings)
+
+    def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
+        """The target's lock, made when there is none.
+
+        Raises:
+            LockError: it is stale; the reasons are in the message.
+        """
+        path = recipe.lock_path
+        if not path.exists():
+            if recipe.lock:
+                raise LockError(f"{recipe.source}: lock: {path} does not exist", "correct the path, or remove 'lock:' to lock here")
+            self.reporter.note(f"no lock for {recipe.name} yet: locking")
+            return self.lock(recipe), path
+        lock = read_lock(path)
+        if reasons := stale_reasons(recipe, lock, self.settings):
+            raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"lock again: builder lock {recipe.name}")
+        return lock, path
+
+    # build, smoke -------------------------------------------------------------------------------------------------
+
+    def build(
+        self, recipe: Recipe, *, lock_file: Path | None = None, download_base: bool = True, annotations: dict[str, str] | None = None
+    ) -> BuildResult:
+        """Builds a target from its lock, or from ``lock_file``; nothing is written to the layout yet."""
+        if lock_file is not None:
+            lock, path = read_lock(lock_file), lock_file
+        else:
+            lock, path = self.ensure_lock(recipe)
+        return build(
+            recipe,
+            lock,
+            path.read_bytes(),
+            self.settings,
+            self.store,
+            requested=self._requested(recipe),
+            download_base=download_base,
+            annotations=annotations,
+            reporter=self.reporter,
+        )
+
+    def _requested(self, recipe: Recipe) -> frozenset[str]:
+        if not recipe.environment_path.exists():
+            return frozenset()  # a lock made elsewhere needs no environment file
+        return read_environment(recipe.environment_path, recipe.platform).requested
+
+    def keep(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
+        """Writes an image into the layout under the target's name."""
+        folder = layout or self.layout
+        write_layout(result.image, folder, tag or result.recipe.name, self.store)
+        return folder
+
+    def smoke(self, result: BuildResult, *, runner: str | None = None, timeout_s: float = 300) -> SmokeReport:
+        """Runs the smoke test inside the image on this host."""
+        return smoke(
+            result.image,
+            result.recipe,
+            self.settings,
+            self.store,
+            runner=runner,
+            timeout_s=timeout_s,
+            folder=self.root / "reports",
+            reporter=self.reporter,
+        )

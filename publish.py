@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Build, smoke-test, tag and push the images of a recipe group: ``python publish.py --ml``.
+
+Asks before it prunes, builds and publishes; ``-y`` answers yes to all (for CI). See ``builder publish`` for single targets.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from builder.cli.groups import main
+
+if __name__ == "__main__":
+    main(Path(__file__).resolve().parent)
