@@ -12,9 +12,9 @@ from builder.image.base import BaseImage, open_base, resolve_base
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import build_layers, make_layer
-from builder.layers.conda import activation_environment, history_entry, link_order, python_context
+from builder.layers.conda import history_entry, link_order, python_context
 from builder.layers.plan import Conflict
-from builder.model import Fetched, Image, Lock, LockedBase, LockedPackage
+from builder.model import Image, Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store import Store
@@ -107,16 +107,15 @@ def build(
         reporter=reporter,
     )
     clock.mark("layers")
-    activation = activation_environment(_conda(fetched), context)
     bottom = make_layer(
-        [*whiteout_entries(context.prefix), history_entry([f.package for f in _conda(fetched)], context)],
+        [*whiteout_entries(context.prefix), history_entry([p for p in packages if p.manager == "conda"], context)],
         "environment prefix",
         settings,
         store,
         compression=recipe.layers.compression,
     )
     top = make_layer(
-        system_entries(recipe, lock_text, context, activation.scripts),
+        system_entries(recipe, lock_text, context, made.activation.scripts),
         "builder: entry point, smoke test, files",
         settings,
         store,
@@ -127,7 +126,7 @@ def build(
         [bottom, *made.layers, top],
         recipe=recipe,
         lock=lock,
-        env=activation.env,
+        env=made.activation.env,
         annotations={**recipe.annotations, **(annotations or {})},
         epoch=settings.epoch,
     )
@@ -135,10 +134,6 @@ def build(
     return BuildResult(
         recipe, lock, LockedBase(base.reference, base.digest), image, made.conflicts, made.notes, clock.timings
     )
-
-
-def _conda(fetched: list[Fetched]) -> list[Fetched]:
-    return [f for f in fetched if f.package.manager == "conda"]
 
 
 def _open_base(

@@ -1,0 +1,1 @@
+"""Base images, and images put together from a base and layers: config, OCI layout, archives, unpacked root file systems."""

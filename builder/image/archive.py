@@ -1,0 +1,154 @@
+"""Images in one file: OCI archives, and the archives that ``docker load`` reads. Deterministic: the same image, the same bytes."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.errors import ImageError, RunnerError
+from builder.image.layout import OCI_LAYOUT, index_with, require_layers
+from builder.layers.entry import Entry
+from builder.layers.tar import END, header, padding
+from builder.model import OCI_INDEX, Descriptor, Image, canonical_json
+from builder.store import CHUNK, space_errors
+
+if TYPE_CHECKING:
+    import docker
+
+Member = tuple[str, bytes | Path, int]
+
+
+def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
+    """Writes an OCI layout as one tar (``oci-archive:`` of skopeo and podman).
+
+    Raises:
+        ImageError: a base layer is not on this machine.
+        SpaceError: the disk is full.
+    """
+    require_layers(image, f"write {file}")
+    index = index_with({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag)
+    members: list[Member] = [("oci-layout", OCI_LAYOUT, len(OCI_LAYOUT)), _inline("index.json", canonical_json(index))]
+    blobs: dict[str, bytes | Path] = {image.manifest_descriptor.digest: image.manifest, image.config_descriptor.digest: image.config}
+    sizes = {d.digest: d.size for d in (image.manifest_descriptor, image.config_descriptor)}
+    for layer in image.layers:
+        blobs[layer.descriptor.digest] = _layer_file(layer.path, layer.descriptor)
+        sizes[layer.descriptor.digest] = layer.descriptor.size
+    members += [(f"blobs/sha256/{_hex(d)}", blobs[d], sizes[d]) for d in sorted(blobs)]
+    _write(members, file)
+
+
+def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
+    """Writes what ``docker load`` and ``docker-archive:`` read. Layers stay compressed, as they are.
+
+    Args:
+        image: the image.
+        file: the archive.
+        repo_tag: its name in the engine: ``repository:tag``.
+
+    Raises:
+        ImageError: a base layer is not on this machine.
+        SpaceError: the disk is full.
+    """
+    require_layers(image, f"write {file}")
+    _write(_docker_members(image, repo_tag), file)
+
+
+def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str | None = None) -> str:
+    """Loads an image into a Docker engine, streaming; nothing is written to disk here.
+
+    Args:
+        image: the image.
+        repo_tag: its name in the engine: ``repository:tag``.
+        client: a client of the docker SDK, or an engine's address (``unix://...``); None takes what the environment says (DOCKER_HOST).
+
+    Returns:
+        The engine's id of the image.
+
+    Raises:
+        ImageError: a base layer is not on this machine, or the engine refused the image.
+        RunnerError: no engine answers.
+    """
+    import docker
+    import requests
+
+    require_layers(image, f"load {repo_tag}")
+    own = None
+    try:
+        if client is None:
+            client = own = docker.from_env(timeout=600)
+        elif isinstance(client, str):
+            client = own = docker.DockerClient(base_url=client, timeout=600)
+        client.ping()
+    except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as e:
+        raise RunnerError(f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; --docker-archive needs no engine") from None
+    try:
+        for answer in client.api.load_image(_stream(_docker_members(image, repo_tag)), quiet=True):
+            if isinstance(answer, dict) and "error" in answer:
+                raise ImageError(f"the Docker engine refused {repo_tag}: {answer['error']}", "look at the engine's log")
+        return str(client.images.get(repo_tag).id)
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and its free space") from None
+    finally:
+        if own is not None:
+            own.close()
+
+
+def _docker_members(image: Image, repo_tag: str) -> list[Member]:
+    # Named by the blob's digest, in a folder each: what docker save wrote until 25. The engine inflates by magic number.
+    names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
+    config = f"{_hex(image.config_descriptor.digest)}.json"
+    listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
+    layers: dict[str, Member] = {}
+    for name, layer in zip(names, image.layers, strict=True):
+        layers[name] = (name, _layer_file(layer.path, layer.descriptor), layer.descriptor.size)
+    return [_inline("manifest.json", canonical_json(listing)), _inline(config, image.config), *layers.values()]
+
+
+def _inline(name: str, data: bytes) -> Member:
+    return name, data, len(data)
+
+
+def _hex(digest: str) -> str:
+    return digest.partition(":")[2]
+
+
+def _layer_file(path: Path | None, descriptor: Descriptor) -> Path:
+    if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
+        raise ImageError(f"the layer {descriptor.digest} is gone from the cache, or damaged", "build again")
+    return path
+
+
+def _stream(members: list[Member]) -> Iterator[bytes]:
+    for name, content, size in members:
+        yield header(Entry(name, "file", 0o644, size), 0)
+        if isinstance(content, bytes):
+            yield content
+        else:
+            left = size
+            with content.open("rb") as f:
+                while left and (data := f.read(min(left, CHUNK))):
+                    left -= len(data)
+                    yield data
+            if left:
+                raise ImageError(f"{content} became shorter while it was read", "build again")
+        if pad := padding(size):
+            yield bytes(pad)
+    yield END
+
+
+def _write(members: list[Member], file: Path) -> None:
+    temporary = file.parent / f".{file.name}.{secrets.token_hex(6)}.tmp"
+    with space_errors(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            raise ImageError(f"{file} is a folder", "name a file for the archive")
+        try:
+            with temporary.open("wb") as out:
+                for data in _stream(members):
+                    out.write(data)
+            os.replace(temporary, file)
+        finally:
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,345 @@
+"""Plans to blobs: each layer is made once, in parallel, and found again by what it is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Compression, Layers
+from builder.errors import LayerError
+from builder.layers.compress import codec_name, write_layer
+from builder.layers.conda import Activation, CondaReader, activation_environment, is_activation
+from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex, PackageReader
+from builder.layers.plan import Conflict, LayerPlan, Resolution, plan_lock, resolve_conflicts, split_index
+from builder.layers.wheel import WheelReader
+from builder.model import Descriptor, Fetched, Layer, LockedPackage, canonical_json
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.store import Store, require_space, write_atomic
+
+#: Changes whenever the same packages would give other bytes; part of every cache key.
+FORMAT = 1
+_TASK = "layers"
+
+
+@dataclass(frozen=True, slots=True)
+class LayersResult:
+    """The packages' layers from the bottom up; ``made`` of them were not in the cache."""
+
+    layers: tuple[Layer, ...]
+    conflicts: tuple[Conflict, ...]
+    notes: tuple[str, ...]
+    activation: Activation
+    made: int
+
+
+class _Stopped(Exception):
+    """Another layer failed, or the user pressed Ctrl-C."""
+
+
+def build_layers(
+    fetched: Sequence[Fetched],
+    context: LinkContext,
+    options: Layers,
+    settings: Settings,
+    store: Store,
+    *,
+    budget: int,
+    post_link: Mapping[str, str] | None = None,
+    reporter: Reporter = QUIET,
+) -> LayersResult:
+    """Makes the layers of packages, or finds them in the cache.
+
+    Args:
+        fetched: the packages in link order.
+        context: where and for which Python they are laid out.
+        options: the recipe's.
+        budget: how many layers there may be.
+        post_link: ``{name: "skip"}`` for packages whose post-link script may be left out.
+
+    Raises:
+        LayerError: an unsafe or damaged package, or one with a post-link script that nobody allowed to leave out.
+        SpaceError: the disk is full.
+    """
+    codec = codec_name(options.compression)
+    allowed = dict(post_link or {})
+    described = {
+        "packages": [(f.package.manager, f.package.name, f.package.key, f.package.url) for f in fetched],
+        "context": _context_key(context, [f.package for f in fetched]),
+        "options": options.model_dump(),
+        "budget": budget,
+        "post_link": allowed,
+        "codec": codec,
+        "epoch": settings.epoch,
+        "format": FORMAT,
+    }
+    whole = store.root / "layers" / f"set-{_digest(described)}.json"
+    if (known := _load_set(whole, store)) is not None:
+        return known
+    job = _Job(fetched, context, options.compression, codec, settings, store, allowed, reporter)
+    result = job.run(options, budget)
+    write_atomic(
+        whole,
+        canonical_json(
+            {
+                "layers": [_record(x) for x in result.layers],
+                "conflicts": [asdict(c) for c in result.conflicts],
+                "notes": result.notes,
+                "activation": [dict(result.activation.env), result.activation.scripts],
+            }
+        ),
+    )
+    return result
+
+
+def make_layer(
+    entries: Iterable[Entry], title: str, settings: Settings, store: Store, *, compression: Compression = "gzip"
+) -> Layer:
+    """Makes a layer of builder's own files."""
+    return write_layer(store, entries, compression=compression, mtime=settings.epoch, title=title)
+
+
+class _Job:
+    """One run of :func:`build_layers` that the cache could not answer as a whole."""
+
+    def __init__(
+        self,
+        fetched: Sequence[Fetched],
+        context: LinkContext,
+        compression: Compression,
+        codec: str,
+        settings: Settings,
+        store: Store,
+        post_link: Mapping[str, str],
+        reporter: Reporter,
+    ) -> None:
+        self._fetched = {f.package.key: f for f in fetched}
+        self._packages = [f.package for f in fetched]
+        self._context = context
+        self._compression = compression
+        self._codec = codec
+        self._settings = settings
+        self._store = store
+        self._post_link = post_link
+        self._reporter = reporter
+        self._stop = threading.Event()
+        self._wheels = WheelReader()
+        self._conda = CondaReader(settings.tmpdir)
+        if len(self._fetched) != len(self._packages):
+            raise LayerError("a package stands twice in the lock", "lock again")
+
+    def _reader(self, package: LockedPackage) -> PackageReader:
+        return self._conda if package.manager == "conda" else self._wheels
+
+    def run(self, options: Layers, budget: int) -> LayersResult:
+        self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(self._settings.jobs, thread_name_prefix="layer") as pool:
+            indexes = dict(zip((p.key for p in self._packages), self._parallel(pool, self._index, self._packages), strict=True))
+            notes = self._check_scripts(indexes)
+            resolution = resolve_conflicts(self._packages, indexes, self._link_target)
+            splits = {k: s for k, i in indexes.items() if len(s := split_index(i)) > 1}
+            sizes: dict[str, int | None] = {k: f.size for k, f in self._fetched.items()}
+            plans = plan_lock(self._packages, sizes, options, budget=budget, parts={k: len(s) for k, s in splits.items()})
+            keys = [self._key(plan, resolution) for plan in plans]
+            layers = [_load_layer(self._record_path(k), self._store) for k in keys]
+            todo = [i for i, layer in enumerate(layers) if layer is None]
+            weight = {i: sum(indexes[p.key].unpacked for p in plans[i].packages) // plans[i].parts for i in todo}
+            total = sum(weight.values())
+            if total:
+                require_space(self._store.root, total // 2, "the layers")
+                self._reporter.start(_TASK, total)
+            todo.sort(key=lambda i: (-weight[i], i))
+            make = partial(self._make, plans=plans, keys=keys, resolution=resolution, splits=splits)
+            for i, layer in zip(todo, self._parallel(pool, make, todo), strict=True):
+                layers[i] = layer
+            if total:
+                self._reporter.finish(_TASK)
+            activation = activation_environment(self._activating(indexes), self._context, self._settings.tmpdir)
+        made = tuple(x for x in layers if x)
+        return LayersResult(made, resolution.conflicts, (*notes, *resolution.notes), activation, len(todo))
+
+    def _activating(self, indexes: Mapping[str, PackageIndex]) -> list[Fetched]:
+        """The conda packages that bring activation scripts."""
+        root = self._context.prefix.strip("/") + "/"
+        return [
+            self._fetched[p.key]
+            for p in self._packages
+            if p.manager == "conda" and any(is_activation(e.path.removeprefix(root)) for e in indexes[p.key].entries)
+        ]
+
+    def _parallel(self, pool: ThreadPoolExecutor, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        futures = [pool.submit(function, item) for item in items]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                if (error := future.exception()) and not isinstance(error, _Stopped):
+                    raise error
+            return [f.result() for f in futures]
+        except BaseException:
+            self._stop.set()
+            for future in futures:
+                future.cancel()
+            raise
+
+    def _index(self, package: LockedPackage) -> PackageIndex:
+        path = self._store.root / "index" / f"{_digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])}.json"
+        try:
+            data = json.loads(path.read_bytes())
+            return PackageIndex(tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # not there, or damaged: made anew
+        index = self._reader(package).index(self._fetched[package.key], self._context)
+        entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
+        write_atomic(path, canonical_json({"entries": entries, "post_link": index.post_link, "notes": index.notes}))
+        return index
+
+    def _check_scripts(self, indexes: Mapping[str, PackageIndex]) -> list[str]:
+        notes = []
+        for p in self._packages:
+            notes += [f"{p.name}: {n}" for n in indexes[p.key].notes]
+            scripts = indexes[p.key].post_link
+            if not scripts:
+                continue
+            if self._post_link.get(p.name) != "skip":
+                raise LayerError(
+                    f"{p.filename} has a link script ({', '.join('/' + s for s in scripts)}), and a layered build runs nothing",
+                    f"see what it does; if the image works without it, say so in the recipe: conda: {{post_link: {{{p.name}: skip}}}}",
+                )
+            notes.append(f"{p.name}: its link script was left out, as the recipe says")
+        return notes
+
+    def _link_target(self, package: LockedPackage, path: str) -> str:
+        for entry in self._reader(package).entries(self._fetched[package.key], self._context):
+            if entry.path == path:
+                return entry.target
+        raise LayerError(f"{package.filename}: no link at {path}", "the package is damaged: fetch it again")
+
+    def _key(self, plan: LayerPlan, resolution: Resolution) -> str:
+        return _digest(
+            {
+                "packages": [(p.manager, p.key, p.url) for p in plan.packages],
+                "part": [plan.part, plan.parts],
+                "leave_out": [sorted(resolution.leave_out.get(p.key, ())) for p in plan.packages],
+                "moved": [resolution.moved.get(p.key, {}) for p in plan.packages],
+                "context": _context_key(self._context, plan.packages),
+                "codec": self._codec,
+                "epoch": self._settings.epoch,
+                "format": FORMAT,
+            }
+        )
+
+    def _record_path(self, key: str) -> Path:
+        return self._store.root / "layers" / f"{key}.json"
+
+    def _make(
+        self,
+        i: int,
+        plans: Sequence[LayerPlan],
+        keys: Sequence[str],
+        resolution: Resolution,
+        splits: Mapping[str, list[frozenset[str]]],
+    ) -> Layer:
+        plan, record = plans[i], self._record_path(keys[i])
+        with self._store.lock(f"layer {keys[i]}"):
+            if (layer := _load_layer(record, self._store)) is not None:  # another build made it meanwhile
+                return layer
+            layer = write_layer(
+                self._store,
+                self._entries(plan, resolution, splits),
+                compression=self._compression,
+                mtime=self._settings.epoch,
+                title=plan.title,
+                packages=tuple(p.name for p in plan.packages),
+                advance=self._advance,
+            )
+            write_atomic(record, canonical_json(_record(layer)))
+            return layer
+
+    def _advance(self, n: int) -> None:
+        if self._stop.is_set():
+            raise _Stopped
+        self._reporter.advance(_TASK, n)
+
+    def _entries(self, plan: LayerPlan, resolution: Resolution, splits: Mapping[str, list[frozenset[str]]]) -> Iterator[Entry]:
+        for p in plan.packages:
+            moved = resolution.moved.get(p.key, {})
+            mine = splits[p.key][plan.part] if plan.parts > 1 else None
+            for entry in self._reader(p).entries(self._fetched[p.key], self._context, resolution.leave_out.get(p.key, frozenset())):
+                if self._stop.is_set():
+                    raise _Stopped
+                if mine is not None and entry.path not in mine:
+                    continue
+                if moved:
+                    target = moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
+                    entry = replace(entry, path=moved.get(entry.path, entry.path), target=target)
+                yield entry
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def _context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict[str, Any]:
+    """The context as far as these packages depend on it: a name newly asked for changes its own layer only."""
+    names = {p.name for p in packages}
+    return {
+        "prefix": context.prefix,
+        "python": context.python,
+        "site_packages": context.site_packages,
+        "platform": context.platform,
+        "requested": sorted(context.requested & names),
+    }
+
+
+def _record(layer: Layer) -> dict[str, Any]:
+    return {
+        "media_type": layer.descriptor.media_type,
+        "digest": layer.descriptor.digest,
+        "size": layer.descriptor.size,
+        "diff_id": layer.diff_id,
+        "title": layer.title,
+        "packages": layer.packages,
+        "unpacked": layer.unpacked,
+    }
+
+
+def _from_record(data: Mapping[str, Any], store: Store) -> Layer | None:
+    path = store.get(data["digest"], data["size"])
+    if path is None:
+        return None
+    return Layer(
+        Descriptor(data["media_type"], data["digest"], data["size"]),
+        data["diff_id"],
+        path,
+        title=data["title"],
+        packages=tuple(data["packages"]),
+        unpacked=data["unpacked"],
+    )
+
+
+def _load_layer(path: Path, store: Store) -> Layer | None:
+    """A layer on record whose blob is there and whole, else None."""
+    try:
+        return _from_record(json.loads(path.read_bytes()), store)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _load_set(path: Path, store: Store) -> LayersResult | None:
+    try:
+        data = json.loads(path.read_bytes())
+        layers = [_from_record(x, store) for x in data["layers"]]
+        conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
+        activation = Activation(data["activation"][0], tuple(data["activation"][1]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if any(x is None for x in layers):
+        return None
+    return LayersResult(tuple(x for x in layers if x), conflicts, tuple(data["notes"]), activation, 0)
