@@ -1,0 +1,1 @@
+"""Conda channels made here, for places where none can be reached."""
