@@ -1,8 +1,7 @@
-"""Images in one file: OCI archives, and the archives that ``docker load`` reads. Deterministic: the same image, the same bytes."""
+"""Images in one file: OCI archives, and what ``docker load`` reads. The same image gives the same bytes."""
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +30,10 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     require_layers(image, f"write {file}")
     index = index_with({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag)
     members: list[Member] = [("oci-layout", OCI_LAYOUT, len(OCI_LAYOUT)), _inline("index.json", canonical_json(index))]
-    blobs: dict[str, bytes | Path] = {image.manifest_descriptor.digest: image.manifest, image.config_descriptor.digest: image.config}
+    blobs: dict[str, bytes | Path] = {
+        image.manifest_descriptor.digest: image.manifest,
+        image.config_descriptor.digest: image.config,
+    }
     sizes = {d.digest: d.size for d in (image.manifest_descriptor, image.config_descriptor)}
     for layer in image.layers:
         blobs[layer.descriptor.digest] = _layer_file(layer.path, layer.descriptor)
@@ -62,7 +64,7 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str |
     Args:
         image: the image.
         repo_tag: its name in the engine: ``repository:tag``.
-        client: a client of the docker SDK, or an engine's address (``unix://...``); None takes what the environment says (DOCKER_HOST).
+        client: a client of the docker SDK, or an engine's address (``unix://...``); None: the environment's (DOCKER_HOST).
 
     Returns:
         The engine's id of the image.
@@ -77,20 +79,20 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str |
     require_layers(image, f"load {repo_tag}")
     own = None
     try:
-        if client is None:
-            client = own = docker.from_env(timeout=600)
-        elif isinstance(client, str):
-            client = own = docker.DockerClient(base_url=client, timeout=600)
-        client.ping()
+        if client is None or isinstance(client, str):
+            own = docker.DockerClient(base_url=client, timeout=600) if client else docker.from_env(timeout=600)
+        engine: docker.DockerClient = own or client  # type: ignore[assignment]
+        engine.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as e:
-        raise RunnerError(f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; --docker-archive needs no engine") from None
+        raise RunnerError(f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; an archive needs no engine") from None
     try:
-        for answer in client.api.load_image(_stream(_docker_members(image, repo_tag)), quiet=True):
+        answers = engine.api.load_image(_stream(_docker_members(image, repo_tag)), quiet=True)  # type: ignore[no-untyped-call]
+        for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
                 raise ImageError(f"the Docker engine refused {repo_tag}: {answer['error']}", "look at the engine's log")
-        return str(client.images.get(repo_tag).id)
+        return str(engine.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and its free space") from None
+        raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and free space") from None
     finally:
         if own is not None:
             own.close()
@@ -149,6 +151,6 @@ def _write(members: list[Member], file: Path) -> None:
             with temporary.open("wb") as out:
                 for data in _stream(members):
                     out.write(data)
-            os.replace(temporary, file)
+            temporary.replace(file)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The image's config and manifest (OCI image-spec, config.md and manifest.md): a pure function of base, layers, recipe and lock."""
+"""The image's config and manifest (OCI image-spec, config.md, manifest.md): a pure function of base, layers, recipe and lock."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from builder.model import (
     Lock,
     canonical_json,
 )
+from builder.registry.reference import Reference
 
 #: Docker 20.10 cannot mount more.
 MAX_LAYERS = 127
@@ -69,7 +70,7 @@ def make_image(
     if len(everything) > MAX_LAYERS:
         raise ImageError(
             f"the image of target {recipe.name} has {len(everything)} layers; container engines take at most {MAX_LAYERS}",
-            f"the base {base.reference} alone has {len(base.layers)}: take a base with fewer, or set fewer layers.groups in {recipe.source}",
+            f"the base {base.reference} alone has {len(base.layers)}: take a base with fewer, or lower layers.groups",
         )
     created = datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     notes = {
@@ -123,8 +124,8 @@ def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, s
     The base's come first (without those of a conda activated there), then PATH with the prefix in front, conda's and Python's,
     certificates, what activation sets, and the recipe's.
 
-    Certificates: an environment with conda's ``ca-certificates`` uses its ``ssl/cacert.pem``; otherwise a ``debian:`` base, which always
-    has ``ca-certificates``, gives ``/etc/ssl/certs``; otherwise what the base's own config says stays.
+    Certificates: an environment with conda's ``ca-certificates`` uses its ``ssl/cacert.pem``; otherwise a ``debian:`` base, which
+    always has ``ca-certificates``, gives ``/etc/ssl/certs``; otherwise what the base's own config says stays.
     """
     prefix = recipe.conda.prefix
     out = {k: v for k, v in base_environment(base.config).items() if not _ACTIVATED.fullmatch(k)}
@@ -150,9 +151,8 @@ def base_name(reference: str) -> str:
     """The base as ``org.opencontainers.image.base.name`` has it; empty for one that lies in a folder of the build host."""
     kind, _, rest = reference.partition(":")
     if kind == "docker":
-        from builder.image.base import docker_reference
-
-        return docker_reference(reference).name
+        parsed = Reference.parse(reference)
+        return parsed.name if parsed.digest and not parsed.tag else f"{parsed.name}:{parsed.tag or 'latest'}"
     return reference if kind == "debian" and rest else ""
 
 
@@ -161,7 +161,7 @@ def versions(lock: Lock, platform: str) -> dict[str, str]:
     packages = {(p.manager, p.name.lower().replace("_", "-")): p.version for p in lock.for_platform(platform)}
 
     def first(*names: tuple[str, str]) -> str:
-        return next((packages[n] for n in names if n in packages), "")  # type: ignore[index]
+        return next((packages[n] for n in names if n in packages), "")
 
     torch = first(("pip", "torch"), ("conda", "pytorch"), ("conda", "pytorch-gpu"), ("conda", "pytorch-cpu"))
     cuda = first(("conda", "cuda-version"), ("conda", "pytorch-cuda"), ("conda", "cudatoolkit"), ("conda", "cuda-cudart"))

@@ -42,16 +42,21 @@ export PATH
 
 _SOURCE = """\
 if [ "${{BUILDER_ACTIVATED:-}}" != "$CONDA_PREFIX" ]; then
-    BUILDER_ACTIVATED=$CONDA_PREFIX
-    export BUILDER_ACTIVATED
     # Activation scripts may be written for bash: it runs them where the image has it. Plain sh leaves out what it cannot parse.
     if [ -z "${{BASH_VERSION:-}}" ] && command -v bash >/dev/null 2>&1; then
-        exec bash -c 'for script in {scripts}; do [ -r "$script" ] && . "$script"; done; exec "$@"' "$0" "$@"
+        exec bash {entrypoint} "$@"
     fi
-    for script in {scripts}; do
-        [ -r "$script" ] && sh -n "$script" 2>/dev/null && . "$script"
+    BUILDER_ACTIVATED=$CONDA_PREFIX
+    export BUILDER_ACTIVATED
+    builder_source() {{
+        if [ -r "$1" ] && {{ [ -n "${{BASH_VERSION:-}}" ] || sh -n "$1" 2>/dev/null; }}; then
+            . "$1"
+        fi
+    }}
+{keep}    for builder_script in {scripts}; do
+        builder_source "$builder_script"
     done
-fi
+{restore}fi
 """
 
 
@@ -63,14 +68,16 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
         context: the environment's prefix.
         activation_scripts: image paths of the ``activate.d`` scripts whose effect the image's config cannot hold.
     """
-    values = {"prefix": shlex.quote(context.prefix), "command": shlex.join(recipe.cmd or ("sh",))}
-    text = _SCRIPT.format(**values)
+    text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=shlex.join(recipe.cmd or ("sh",)))
     if activation_scripts:
-        words = " ".join(f'"/{s.lstrip("/")}"' for s in activation_scripts)
-        for script in activation_scripts:
-            if re.search(r"[\"'$`\\\n]", script):
-                raise ConfigError(f"activation script {script!r} has a name that no shell script can hold safely", "leave out its package")
-        text += _SOURCE.format(scripts=words)
+        # The recipe's variables (or what `docker run -e` made of them) win over what a script sets.
+        names = [n for n in recipe.env if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", n)]
+        text += _SOURCE.format(
+            entrypoint=ENTRYPOINT,
+            scripts=" ".join(shlex.quote("/" + s.lstrip("/")) for s in activation_scripts),
+            keep="".join(f"    builder_keep_{n}=${{{n}-}}\n" for n in names),
+            restore="".join(f"    {n}=$builder_keep_{n}\n    export {n}\n" for n in names),
+        )
     return text + 'exec "$@"\n'
 
 
@@ -91,11 +98,11 @@ def system_entries(recipe: Recipe, lock_text: bytes, context: LinkContext, activ
     for number, item in enumerate(recipe.files):
         entries += _copy(recipe, number, item)
     last = {e.path: e for e in entries}  # a later file takes the place of an earlier one
-    return [e for e in entries if last[e.path] is e]
+    return [e for e in entries if last[e.path] is e or e.kind == "dir" == last[e.path].kind]
 
 
 def whiteout_entries(prefix: str) -> list[Entry]:
-    """Hides whatever the base has at the environment's prefix (image-spec, layer.md: opaque whiteout); harmless when it has nothing."""
+    """Hides what the base has at the environment's prefix (image-spec, layer.md); harmless when that is nothing."""
     folder = prefix.strip("/")
     return [Entry(folder, "dir", 0o755), Entry(f"{folder}/{_OPAQUE}", "file", 0o644, 0, content=Inline(b""))]
 
@@ -133,7 +140,9 @@ def _copy(recipe: Recipe, number: int, item: Files) -> list[Entry]:
 def _target(item: Files, source: Path, where: str) -> str:
     parts = PurePosixPath(item.target).parts
     if not item.target.startswith("/") or ".." in parts:
-        raise ConfigError(f"{where}: target {item.target!r} is not an absolute path in the image", "write it from the root: /app/train.py")
+        raise ConfigError(
+            f"{where}: target {item.target!r} is not an absolute path in the image", "write it from the root: /app/train.py"
+        )
     if item.target.endswith("/") and not source.is_dir():
         parts = (*parts, source.name)
     target = "/".join(parts[1:])
@@ -159,10 +168,10 @@ def _special_parents(target: str) -> Iterator[Entry]:
 def _walk(source: Path, target: str, mode: int | None, where: str) -> Iterator[Entry]:
     info = source.lstat()
     if stat.S_ISLNK(info.st_mode):
-        yield Entry(target, "symlink", 0o777, target=os.readlink(source))
+        yield Entry(target, "symlink", 0o777, target=str(source.readlink()))
     elif stat.S_ISDIR(info.st_mode):
         yield Entry(target, "dir", 0o755)
-        for child in sorted(os.listdir(source), key=os.fsencode):
+        for child in sorted((p.name for p in source.iterdir()), key=os.fsencode):
             if child.startswith(".wh."):
                 raise ConfigError(f"{where}: {source / child} would delete files of other layers", "rename it")
             if child not in IGNORED:

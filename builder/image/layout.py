@@ -36,8 +36,8 @@ MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
 def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, allow_missing: bool = False) -> None:
     """Puts an image into an OCI layout, made if it is not there; other images in it stay.
 
-    Blobs are hard links to the store's where the file system allows it, copies elsewhere. ``index.json`` is
-    renamed into place last, so a reader never sees an image whose blobs are not there, and nothing is lost when the writer is killed.
+    Blobs are hard links to the store's where the file system allows it, copies elsewhere. ``index.json`` is renamed into
+    place last, so a reader never sees an image whose blobs are not there, and nothing is lost when the writer is killed.
 
     Args:
         image: the image.
@@ -58,7 +58,11 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, a
             raise ImageError(f"{folder} is not a folder", "choose another folder for the OCI layout")
         blobs.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
-            index = _read_index(folder) if (folder / "index.json").exists() else {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+            index = (
+                _read_index(folder)
+                if (folder / "index.json").exists()
+                else {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
+            )
             for layer in image.layers:
                 if layer.path is not None:
                     _place(layer.path, blobs, layer.descriptor, store)
@@ -133,7 +137,8 @@ def read_layout(folder: Path, tag_or_digest: str | None = None, architecture: st
             raise ImageError(f"{folder}: layer {layer.descriptor.digest} is missing", "the layout is damaged: write it again")
         if path.stat().st_size != layer.descriptor.size:
             raise ImageError(
-                f"{path}: {path.stat().st_size} bytes, the manifest says {layer.descriptor.size}", "the layout is damaged: write it again"
+                f"{path}: {path.stat().st_size} bytes, the manifest says {layer.descriptor.size}",
+                "the layout is damaged: write it again",
             )
         found.append(with_path(layer, path))
     return Image(tuple(found), config, config_descriptor, manifest, Descriptor(wanted.media_type, wanted.digest, len(manifest)))
@@ -155,7 +160,11 @@ def prune_layout(folder: Path) -> int:
             used.add(descriptor.digest)
             if descriptor.media_type in (*INDEXES, *MANIFESTS):
                 data = parse_json(_blob(folder, descriptor), f"{descriptor.digest} in {folder}")
-                children = [*data.get("manifests", []), *data.get("layers", []), *filter(None, [data.get("config"), data.get("subject")])]
+                children = [
+                    *data.get("manifests", []),
+                    *data.get("layers", []),
+                    *filter(None, [data.get("config"), data.get("subject")]),
+                ]
                 pending += [d for d in map(Descriptor.from_json, children) if _path(folder, d.digest).exists()]
         freed = 0
         for path in (folder / "blobs" / "sha256").iterdir():
@@ -192,7 +201,8 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
             found.append((platform["architecture"], platform.get("variant", ""), entry))
     architectures = sorted({f"{a}" for a, _, _ in found})
     matching = sorted(
-        (f for f in found if architecture in (None, f[0])), key=lambda f: (f[1] not in ("", "v8" if f[0] == "arm64" else "v1"), f[1])
+        (f for f in found if architecture in (None, f[0])),
+        key=lambda f: (f[1] not in ("", "v8" if f[0] == "arm64" else "v1"), f[1]),
     )
     if not matching or (architecture is None and len(architectures) > 1):
         wanted = f"no image for linux/{architecture}" if architecture else "images for several architectures"
@@ -215,11 +225,15 @@ def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str,
     """An image manifest with its config and layers, or an ImageError."""
     value = parse_json(data, f"the manifest {descriptor.digest} of {where}")
     if value.get("schemaVersion") == 1:
-        raise ImageError(f"{where} is a Docker schema 1 image", "pull and push it once with a current Docker, or use another base")
+        raise ImageError(
+            f"{where} is a Docker schema 1 image", "pull and push it once with a current Docker, or use another base"
+        )
     config, layers = value.get("config"), value.get("layers")
     whole = isinstance(config, dict) and isinstance(layers, list)
     if not whole or not all(isinstance(d, dict) and "digest" in d and "size" in d for d in (config, *(layers or []))):
-        raise ImageError(f"the manifest {descriptor.digest} of {where} has no config or layers", "it is not an image, or it is damaged")
+        raise ImageError(
+            f"the manifest {descriptor.digest} of {where} has no config or layers", "it is not an image, or it is damaged"
+        )
     return value
 
 
@@ -227,7 +241,9 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     """An image config (image-spec, config.md) with its diff_ids, or an ImageError."""
     value = parse_json(data, f"the config of {where}")
     if not isinstance((value.get("rootfs") or {}).get("diff_ids"), list):
-        raise ImageError(f"the config of {where} has no rootfs.diff_ids", "it is not an image that can be run (an artifact, perhaps)")
+        raise ImageError(
+            f"the config of {where} has no rootfs.diff_ids", "it is not an image that can be run (an artifact, perhaps)"
+        )
     return value
 
 
@@ -236,7 +252,9 @@ def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: 
     diff_ids = config["rootfs"]["diff_ids"]
     descriptors = [Descriptor.from_json(d) for d in manifest["layers"]]
     if len(diff_ids) != len(descriptors):
-        raise ImageError(f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", "the image is damaged: fetch or write it again")
+        raise ImageError(
+            f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", "the image is damaged: fetch or write it again"
+        )
     history = [h.get("created_by", "") for h in config.get("history") or [] if not h.get("empty_layer")]
     titles = history if len(history) == len(descriptors) else [""] * len(descriptors)
     return tuple(Layer(d, i, title=t) for d, i, t in zip(descriptors, diff_ids, titles, strict=True))
@@ -247,12 +265,20 @@ def with_path(layer: Layer, path: Path) -> Layer:
     return Layer(layer.descriptor, layer.diff_id, path, layer.origin, layer.title, layer.packages, layer.unpacked)
 
 
+def believed(path: Path, digest: str, store: Store) -> bool:
+    """Whether a blob, in the store or elsewhere, is what its digest says; hashed only when it changed since the last time."""
+    if path == store.path(digest):
+        return store.get(digest) is not None
+    place = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+    return verified(path, digest, store.seen_file(f"{digest}-{place}"))
+
+
 def require_layers(image: Image, purpose: str) -> None:
     """Raises ImageError when a base layer was left in its registry."""
     for layer in image.layers:
         if layer.path is None:
             raise ImageError(
-                f"cannot {purpose}: the base layer {layer.descriptor.digest} was not downloaded from {layer.origin or 'its registry'}",
+                f"cannot {purpose}: the base layer {layer.descriptor.digest} is still in {layer.origin or 'its registry'}",
                 "build without leaving the base's layers in their registry",
             )
 
@@ -313,11 +339,8 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _place(source: Path, blobs: Path, descriptor: Descriptor, store: Store) -> None:
     target = blobs / _hex(descriptor.digest)
-    seen = store.seen_file(f"{descriptor.digest}-{hashlib.sha256(os.fsencode(blobs.absolute())).hexdigest()[:16]}")
     try:
-        if os.path.samefile(source, target):
-            return
-        if target.stat().st_size == descriptor.size and verified(target, descriptor.digest, seen):
+        if source.samefile(target) or (target.stat().st_size == descriptor.size and believed(target, descriptor.digest, store)):
             return
     except FileNotFoundError:
         pass
@@ -329,7 +352,7 @@ def _place(source: Path, blobs: Path, descriptor: Descriptor, store: Store) -> N
             shutil.copyfile(source, temporary)
         if temporary.stat().st_size != descriptor.size:
             raise ImageError(f"{source} is not the layer {descriptor.digest}", "the cache was changed by hand: build again")
-        os.replace(temporary, target)
+        temporary.replace(target)
     except FileNotFoundError as e:
         raise ImageError(f"{source}: the layer {descriptor.digest} is gone from the cache", "build again") from e
     finally:
