@@ -1,0 +1,1 @@
+"""Registries: an OCI distribution client, credentials, pushing and pulling images."""
