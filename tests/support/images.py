@@ -1,0 +1,53 @@
+"""Tiny real images for tests: tar+gzip layers, config and manifest."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import random
+import tarfile
+from pathlib import Path
+
+from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+
+
+def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
+    """A layer with one file of ``size`` bytes that do not compress; the same name and size give the same layer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as tar:
+        member = tarfile.TarInfo(f"data/{name}")
+        member.size = size
+        tar.addfile(member, io.BytesIO(random.Random(name).randbytes(size)))
+    data = gzip.compress(raw.getvalue(), 1, mtime=0)
+    path = folder / hashlib.sha256(data).hexdigest()
+    path.write_bytes(data)
+    return Layer(Descriptor(OCI_LAYER_GZIP, f"sha256:{path.name}", len(data)), digest_of(raw.getvalue()), path, title=name)
+
+
+def make_test_image(layers: list[Layer], label: str = "") -> Image:
+    """An image for linux/amd64 of these layers; ``label`` makes another digest of the same layers."""
+    config = canonical_json(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Labels": {"label": label}} if label else {},
+            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in layers]},
+            "history": [{"created_by": layer.title} for layer in layers],
+        }
+    )
+    config_descriptor = Descriptor(OCI_CONFIG, digest_of(config), len(config))
+    manifest = canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": config_descriptor.to_json(),
+            "layers": [layer.descriptor.to_json() for layer in layers],
+        }
+    )
+    return Image(tuple(layers), config, config_descriptor, manifest, Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)))
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
