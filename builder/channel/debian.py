@@ -30,7 +30,7 @@ from builder.store import space_errors
 SUITE = "bookworm"
 PYTHON = "3.11"
 #: Raise when the same Debian packages would give other conda packages.
-FORMAT = 1
+FORMAT = 2
 
 #: conda name -> (Debian packages, conda dependencies)
 LIBRARIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -75,7 +75,7 @@ def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = Q
         with filelock.FileLock(folder.parent / f".{folder.name}.lock"):
             if _is_complete(marker):
                 return folder
-            if folder.exists() and any(folder.iterdir()) and not marker.exists():
+            if folder.exists() and any(folder.iterdir()) and not marker.exists():  # an older format is replaced
                 raise FetchError(f"{folder} holds something else", "name a new or an empty folder")
             if settings.offline:
                 raise FetchError("the embedded channel is not made yet, and this run is offline", "make it once online: builder channel debian DIR")
@@ -112,7 +112,10 @@ def _make(channel: Path, work: Path, settings: Settings) -> None:
     write_package(_certificates(trees[CERTIFICATES], versions[CERTIFICATES]), channel)
     write_package(_python(trees, versions, work), channel)
     for name, deb in WHEELS.items():
-        write_package(_from_wheel(name, next(trees[deb].rglob(f"{name}-*.whl"))), channel)
+        wheels = sorted(trees[deb].rglob(f"{name}-*.whl"))
+        if not wheels:
+            raise FetchError(f"Debian's {debs[deb].name} holds no wheel of {name}", "try again; if it stays so, report it")
+        write_package(_from_wheel(name, wheels[0]), channel)
     for subdir in ("linux-64", "noarch"):
         (channel / subdir).mkdir(exist_ok=True)
     _index(channel)
@@ -253,7 +256,9 @@ def _python(trees: Mapping[str, Path], versions: Mapping[str, str], work: Path) 
             files[target] = File(data, executable=target.startswith("bin/"))
     for target in (f"{home}/sitecustomize.py", f"{home}/_distutils_system_mod.py"):
         files.pop(target, None)
-    files[f"{home}/site.py"] = File(_patched(files[f"{home}/site.py"].data, _SITE, "site.py"))
+    files[f"{home}/site.py"] = File(_replaced(files[f"{home}/site.py"].data, _SITE, '"', "site.py"))
+    interpreter = files[f"bin/python{PYTHON}"]
+    files[f"bin/python{PYTHON}"] = File(_replaced(interpreter.data, _SITE, "\0", "interpreter"), executable=True)
     files[f"{home}/sysconfig.py"] = File(_patched(files[f"{home}/sysconfig.py"].data, _SYSCONFIG, "sysconfig.py"))
     files["bin/python3"] = File(link=f"python{PYTHON}")
     files["bin/python"] = File(link=f"python{PYTHON}")
@@ -263,16 +268,24 @@ def _python(trees: Mapping[str, Path], versions: Mapping[str, str], work: Path) 
     return CondaPackage("python", version, build="0_cpython", depends=sorted(depends), files=files, license="Python-2.0", summary="Debian's python3.11")
 
 
-_SITE = [
-    # Debian's three dist-packages folders give way to upstream's site-packages
-    (
-        r"            if is_virtual_environment:\n(?P<keep>.*?)            sitepackages\.append\(os\.path\.join\(prefix, \"local/lib\".*?"
-        r"(?=        else:\n            sitepackages\.append\(prefix\))",
-        lambda m: re.sub(r"^    ", "", m.group("keep"), flags=re.M),
-    ),
-]
+#: Debian's two words in ``site``, and upstream's, of one length: the interpreter holds a frozen copy of the module. Of the folders that
+#: site knows then, ``PREFIX/./././lib/python3.11/site-packages`` is there, and is normalised on its way to sys.path.
+_SITE = {"dist-packages": "site-packages", "local/lib": "./././lib"}
 _SYSCONFIG = [(r"os\.environ\.get\('DEB_PYTHON_INSTALL_LAYOUT', 'posix_local'\)", lambda m: "'posix_prefix'"),
               (r"            prefix_scheme = 'posix_local'", lambda m: "            prefix_scheme = 'posix_prefix'")]  # fmt: skip
+
+
+def _replaced(data: bytes, words: Mapping[str, str], quote: str, name: str) -> bytes:
+    for old, new in words.items():
+        quoted = f"{quote}{old}{quote}".encode()
+        if quoted not in data or len(old) != len(new):
+            raise _unknown(name)
+        data = data.replace(quoted, f"{quote}{new}{quote}".encode())
+    return data
+
+
+def _unknown(name: str) -> FetchError:
+    return FetchError(f"Debian's {name} is not as this version of builder knows it", "upgrade builder, or use another channel")
 
 
 def _patched(data: bytes, changes: list[tuple[str, object]], name: str) -> bytes:
@@ -280,7 +293,7 @@ def _patched(data: bytes, changes: list[tuple[str, object]], name: str) -> bytes
     for pattern, replacement in changes:
         text, count = re.subn(pattern, replacement, text, count=1, flags=re.S)  # type: ignore[call-overload]
         if count != 1:
-            raise FetchError(f"Debian's {name} is not as this version of builder knows it", "upgrade builder, or use another channel")
+            raise _unknown(name)
     return text.encode()
 
 

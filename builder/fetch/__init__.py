@@ -162,7 +162,14 @@ class _Fetcher:
             file = _as_path(url)
             if file is not None and file.is_file():
                 return file
-        return local_file(self._links(), package.filename) if package.manager == "pip" else None
+        if package.manager != "pip" or not url.startswith((FIND_LINKS, "file:")) and not self._settings.offline:
+            return None  # what the URL gives is looked for elsewhere only when it does not
+        return self._found_by_name(package)
+
+    def _found_by_name(self, package: LockedPackage) -> Path | None:
+        configured = pip_configuration()
+        indexes = [u for u in (configured.index_url, *configured.extra_index_urls) if u]
+        return local_file(self._links(), package.filename, indexes)
 
     def _links(self) -> tuple[str, ...]:
         return (*self._own_links, *pip_configuration().find_links)
@@ -182,8 +189,12 @@ class _Fetcher:
                 if package.url.startswith(source):
                     yield target.rstrip("/") + "/" + package.url[len(source) :].lstrip("/")
             yield package.url
-        if package.manager == "pip" and not self._settings.offline:
-            yield from remote_urls(self._links(), package.filename)
+        if package.manager == "pip":
+            if (path := self._found_by_name(package)) is not None:
+                yield str(path)
+            if not self._settings.offline:
+                configured = pip_configuration()
+                yield from remote_urls(self._links(), package.filename, [u for u in (configured.index_url, *configured.extra_index_urls) if u])
 
     def is_down(self, url: str) -> bool:
         return urlsplit(url).netloc in self._down

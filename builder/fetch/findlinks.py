@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
+from packaging.utils import canonicalize_name
 
 from builder.fetch.http import make_client
 
@@ -62,8 +64,16 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(w for w in shlex.split(text.replace("\\n", " ")) if w)
 
 
-def local_file(places: Sequence[str], filename: str) -> Path | None:
-    """The file of this name in the local folders of find-links, or None."""
+def local_file(places: Sequence[str], filename: str, indexes: Sequence[str] = ()) -> Path | None:
+    """The file of this name in the local folders of find-links, or in simple indexes on this disk, or None."""
+    for index in indexes:
+        root = _folder(index)
+        if root is not None:
+            page = root / canonicalize_name(filename.split("-", 1)[0]) / "index.html"
+            for link in _hrefs(page.read_text()) if page.is_file() else ():
+                path = Path(unquote(urlsplit(urljoin(page.as_uri(), link)).path))
+                if path.name == filename and path.is_file():
+                    return path
     for place in places:
         folder = _folder(place)
         if folder is None:
@@ -81,10 +91,11 @@ def _folder(place: str) -> Path | None:
     return None if "://" in place else Path(place).expanduser()
 
 
-def remote_urls(places: Sequence[str], filename: str) -> list[str]:
-    """Where the web pages of find-links offer a file of this name."""
+def remote_urls(places: Sequence[str], filename: str, indexes: Sequence[str] = ()) -> list[str]:
+    """Where the web pages of find-links, or of simple indexes, offer a file of this name."""
     out = []
-    for place in places:
+    name = canonicalize_name(filename.split("-", 1)[0])
+    for place in (*places, *(f"{i.rstrip('/')}/{name}/" for i in indexes)):
         if not place.startswith(("http://", "https://")):
             continue
         out += [u for u in _links(place) if unquote(urlsplit(u).path).rsplit("/", 1)[-1] == filename]
@@ -100,4 +111,8 @@ def _links(page: str) -> tuple[str, ...]:
     except httpx.HTTPError:
         return ()
     base = str(answer.url)
-    return tuple(urljoin(base, m) for m in re.findall(r"""href=["']([^"'#]+)""", answer.text))
+    return tuple(urljoin(base, link) for link in _hrefs(answer.text))
+
+
+def _hrefs(page: str) -> list[str]:
+    return [html.unescape(link) for link in re.findall(r"""href=["']([^"'#]+)""", page)]
