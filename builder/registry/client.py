@@ -408,7 +408,7 @@ class RegistryClient:
                     answer = _read(response)
             except httpx.TransportError as e:
                 if last or not self._met:  # a wrong address shall not take a minute to say so
-                    self._unreachable(e, str(url.host))
+                    self._unreachable(e, url.netloc.decode() if _origin(url) != _origin(self._url("/")) else self.host)
                 self._pause(n)
                 continue
             if answer.status not in _BUSY or last:
@@ -444,8 +444,8 @@ class RegistryClient:
                 self._met = True
                 if response.status_code == 401 and ours and challenged < 2:
                     challenged += 1
-                    _drain(response)
                     if self._auth.answer(response.headers.get_list("WWW-Authenticate"), scopes, repo, sent):
+                        _drain(response)
                         continue
                 elif response.status_code in _REDIRECTS and method in ("GET", "HEAD") and "Location" in response.headers:
                     redirected += 1

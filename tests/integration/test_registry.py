@@ -1,0 +1,415 @@
+"""The registry client against real registries."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.errors import RegistryError, TagExistsError
+from builder.model import Image
+from builder.progress import Quiet
+from builder.registry.auth import ANONYMOUS, Credentials
+from builder.registry.client import RegistryClient
+from builder.registry.destination import open_destination
+from builder.registry.pull import pull_image
+from builder.registry.push import push_image
+from builder.settings import Settings
+from builder.store import Store
+from tests.support.images import make_layer, make_test_image
+
+pytestmark = pytest.mark.registry
+
+ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "pa$$ w0rd:s3cret"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return make_test_image([make_layer(tmp_path / "layers", f"{tmp_path.name}-{i}", 300_000 * (i + 1)) for i in range(4)])
+
+
+@pytest.fixture
+def repo(request: pytest.FixtureRequest) -> str:
+    """A repository of the shared registry that no other test uses."""
+    return f"test/{request.node.name.lower().replace('[', '-').replace(']', '').replace('_', '-')[:80]}"
+
+
+@pytest.fixture(autouse=True)
+def no_credentials_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (
+        "REGISTRY_USER",
+        "REGISTRY_PASSWORD",
+        "REGISTRY_AUTH_FILE",
+        "XDG_RUNTIME_DIR",
+        "XDG_CONFIG_HOME",
+        "DOCKER_CONFIG",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def settings(folder: Path) -> Settings:
+    return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2)
+
+
+def test_push_and_pull(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+    with RegistryClient(registry.host) as client:
+        first = push_image(image, client, repo, ["latest", "26.11"])
+        assert (first.blobs_sent, first.blobs_present, first.blobs_mounted) == (5, 0, 0)
+        assert first.bytes_sent == image.size + image.config_descriptor.size
+        assert client.list_tags(repo) == ["26.11", "latest"]
+        again = push_image(image, client, repo, ["latest"])
+        assert (again.blobs_sent, again.bytes_sent, again.blobs_present) == (0, 0, 5)
+        store = Store(tmp_path / "cache")
+        back = pull_image(client, repo, "26.11", "amd64", store)
+    assert back.digest == image.digest and back.manifest == image.manifest and back.config == image.config
+    for layer, sent in zip(back.layers, image.layers, strict=True):
+        assert layer.path is not None and sent.path is not None and layer.path.read_bytes() == sent.path.read_bytes()
+        assert (layer.diff_id, layer.origin, layer.title) == (sent.diff_id, f"{registry.host}/{repo}", sent.title)
+
+
+@pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
+def test_skopeo_reads_what_was_pushed(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+    with RegistryClient(registry.host) as client:
+        push_image(image, client, repo, ["latest"])
+    reference = f"docker://{registry.host}/{repo}:latest"
+    done = subprocess.run(["skopeo", "inspect", "--tls-verify=false", reference], capture_output=True, text=True, check=True)
+    seen = json.loads(done.stdout)
+    assert seen["Digest"] == image.digest
+    assert seen["Layers"] == [layer.descriptor.digest for layer in image.layers]
+    subprocess.run(["skopeo", "copy", "-q", "--src-tls-verify=false", reference, f"dir:{tmp_path / 'copy'}"], check=True)
+    assert (tmp_path / "copy" / image.layers[0].descriptor.digest[7:]).exists()
+
+
+def test_an_image_skopeo_pushed_is_pulled(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("needs skopeo")
+    there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
+    there.push_blobs(image)
+    there.move_tag("t", image)
+    subprocess.run(
+        [
+            "skopeo",
+            "copy",
+            "-q",
+            "--dest-tls-verify=false",
+            "--format",
+            "v2s2",
+            f"oci:{tmp_path / 'layout'}:t",
+            f"docker://{registry.host}/{repo}:t",
+        ],
+        check=True,
+    )
+    with RegistryClient(registry.host) as client:
+        back = pull_image(client, repo, "t", "amd64", Store(tmp_path / "other"))
+        assert [x.descriptor.digest for x in back.layers] == [x.descriptor.digest for x in image.layers]
+        assert back.manifest_descriptor.media_type == "application/vnd.docker.distribution.manifest.v2+json"
+
+
+def test_a_changed_layer_is_all_that_goes_out(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+    bumped = make_test_image([*image.layers[:3], make_layer(tmp_path / "layers", f"{repo}-bumped", 5000)])
+    with RegistryClient(registry.host) as client:
+        push_image(image, client, repo, ["latest"])
+        report = push_image(bumped, client, repo, ["latest"])
+        assert (report.blobs_sent, report.blobs_present) == (2, 3)
+        assert report.bytes_sent == bumped.layers[3].descriptor.size + bumped.config_descriptor.size
+        assert client.head_manifest(repo, "latest").digest == bumped.digest  # type: ignore[union-attr]
+
+
+def test_mounted_from_another_repository_nothing_is_sent(registry: Any, image: Image, repo: str) -> None:
+    with RegistryClient(registry.host) as client:
+        push_image(image, client, f"{repo}/base", ["1"])
+        report = push_image(image, client, f"{repo}/child", ["1"], mount_from=["unknown/repo", f"{repo}/base"])
+    assert (report.blobs_sent, report.bytes_sent, report.blobs_mounted) == (0, 0, 5)
+
+
+def test_base_layers_that_were_never_downloaded(
+    registry: Any, make_registry: Any, image: Image, repo: str, tmp_path: Path
+) -> None:
+    """On the base's registry they are mounted; to another one they stream through; for a layout they are fetched."""
+    own = make_layer(tmp_path / "layers", f"{repo}-own", 1000)
+    with RegistryClient(registry.host) as client:
+        push_image(image, client, f"{repo}/base", ["1"])
+        base = [replace(layer, path=None, origin=f"{registry.host}/{repo}/base") for layer in image.layers]
+        child = make_test_image([*base, own])
+        report = push_image(child, client, f"{repo}/child", ["1"])
+        assert (report.blobs_mounted, report.blobs_sent) == (4, 2)
+        assert report.bytes_sent == own.descriptor.size + child.config_descriptor.size
+    with RegistryClient(make_registry().host) as other:
+        report = push_image(child, other, "x/child", ["1"])
+        assert (report.blobs_mounted, report.blobs_sent) == (0, 6)
+        assert pull_image(other, "x/child", "1", "amd64", Store(tmp_path / "c2")).digest == child.digest
+    there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "c3"))
+    there.push_blobs(child)
+    there.move_tag("1", child)
+    assert there.resolve("1") == child.digest
+    assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[0].descriptor.size
+
+
+def test_a_tag_that_must_not_move(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+    other = make_test_image([make_layer(tmp_path / "layers", "other")])
+    with RegistryClient(registry.host) as client:
+        push_image(image, client, repo, ["26.11"])
+        with pytest.raises(TagExistsError, match=rf"{repo}:26\.11 exists"):
+            push_image(other, client, repo, ["latest", "26.11"], immutable=lambda tag: tag != "latest")
+        assert client.head_blob(repo, other.layers[0].descriptor.digest) is None, "nothing was sent"
+        assert client.head_manifest(repo, "latest") is None, "no tag was moved"
+        push_image(image, client, repo, ["26.11"], immutable=lambda tag: True)
+        push_image(other, client, repo, ["26.11"], immutable=lambda tag: True, force=True)
+        assert client.head_manifest(repo, "26.11").digest == other.digest  # type: ignore[union-attr]
+
+
+def test_basic_authentication(make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = make_registry(htpasswd={ROBOT: PASSWORD})
+    monkeypatch.setenv("REGISTRY_USER", ROBOT)
+    monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
+    there = open_destination(f"{registry.host}/a/b", settings(tmp_path), Store(tmp_path / "cache"))
+    there.push_blobs(image)
+    there.move_tag("latest", image)
+    assert there.resolve("latest") == image.digest
+    with RegistryClient(registry.host) as client, pytest.raises(RegistryError, match="401") as caught:
+        client.head_manifest("a/b", "latest")
+    assert f"no credentials for {registry.host} were found" in caught.value.cure, (
+        "the variables are for the registry that was named"
+    )
+    with RegistryClient(registry.host, Credentials(ROBOT, "wrong-s3cret", source="a test")) as client:
+        with pytest.raises(RegistryError, match="401 Unauthorized") as caught:
+            push_image(image, client, "c/d", ["latest"])
+        assert "the credentials of a test were used" in str(caught.value) and "s3cret" not in str(caught.value)
+
+
+@pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
+def test_a_login_of_podmans_family_is_used(
+    make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = make_registry(htpasswd={ROBOT: PASSWORD})
+    file = tmp_path / "auth.json"
+    subprocess.run(
+        [
+            "skopeo",
+            "login",
+            "--tls-verify=false",
+            "--authfile",
+            str(file),
+            "--username",
+            ROBOT,
+            "--password-stdin",
+            registry.host,
+        ],
+        input=PASSWORD,
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    monkeypatch.setenv("REGISTRY_AUTH_FILE", str(file))
+    with RegistryClient(registry.host) as client:
+        assert push_image(image, client, "a/b", ["latest"]).blobs_sent == 5
+
+
+def test_tls_with_an_authority_of_its_own(
+    make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = make_registry(tls=True)
+    with (
+        RegistryClient(registry.host, ANONYMOUS) as client,
+        pytest.raises(RegistryError, match="does not trust its certificate") as caught,
+    ):
+        client.ping()
+    assert "SSL_CERT_FILE" in caught.value.cure
+    with RegistryClient(registry.host, ANONYMOUS, insecure=True) as client:
+        client.ping()
+    folder = tmp_path / "home/.config/containers/certs.d" / registry.host
+    folder.mkdir(parents=True)
+    shutil.copy(registry.ca, folder / "ca.crt")
+    with RegistryClient(registry.host, ANONYMOUS) as client:
+        client.ping()
+    shutil.rmtree(folder)
+    monkeypatch.setenv("SSL_CERT_FILE", str(registry.ca))
+    with RegistryClient(registry.host, ANONYMOUS) as client:
+        push_image(image, client, "a/b", ["latest"])
+        assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == image.digest
+
+
+def test_a_read_only_registry(make_registry: Any, image: Image) -> None:
+    with RegistryClient(make_registry(readonly=True).host) as client, pytest.raises(RegistryError, match="405") as caught:
+        push_image(image, client, "a/b", ["latest"])
+    assert "read-only" in caught.value.cure
+
+
+def test_what_is_not_there(registry: Any, repo: str, tmp_path: Path) -> None:
+    with RegistryClient(registry.host) as client:
+        with pytest.raises(RegistryError, match="MANIFEST_UNKNOWN"):
+            pull_image(client, repo, "latest", "amd64", Store(tmp_path))
+        with pytest.raises(RegistryError, match="NAME_UNKNOWN"):
+            client.list_tags(repo)
+
+
+def test_delete(make_registry: Any, image: Image) -> None:
+    with RegistryClient(make_registry().host) as client:
+        push_image(image, client, "a/b", ["latest"])
+        try:
+            client.delete_manifest("a/b", image.digest)
+        except RegistryError as e:  # a registry is free not to allow it
+            assert "405" in e.message and "does not allow this" in e.cure
+        else:
+            assert client.head_manifest("a/b", "latest") is None
+
+
+# a registry that dies
+
+
+class Mortal:
+    """A registry of our own that can be killed and started again in the same place."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self.config = folder / "mortal.yml"
+        self.config.write_text(
+            f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder / 'mortal'}}}}}\n"
+            f"http: {{addr: {self.host}}}\n"
+        )
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            ["docker-registry", "serve", str(self.config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("docker-registry did not start")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Mortal]:
+    if shutil.which("docker-registry") is None:
+        if os.environ.get("CI"):
+            pytest.fail("needs docker-registry")
+        pytest.skip("needs docker-registry")
+    registry = Mortal(tmp_path)
+    yield registry
+    registry.kill()
+
+
+class After(Quiet):
+    """Calls something once, when ``amount`` bytes have gone out."""
+
+    def __init__(self, amount: int, call: Any) -> None:
+        self.left, self.call = amount, call
+
+    def advance(self, task: str, amount: int) -> None:
+        before, self.left = self.left, self.left - amount
+        if before > 0 >= self.left:
+            self.call()
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Image:
+    return make_test_image([make_layer(tmp_path / "layers", f"large-{i}", 4 * MIB) for i in range(12)])
+
+
+def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(mortal: Mortal, large: Image) -> None:
+    with RegistryClient(mortal.host, sleep=lambda s: time.sleep(0.01)) as client:
+        with pytest.raises(RegistryError, match=rf"cannot reach {mortal.host}") as caught:
+            push_image(large, client, "a/b", ["latest"], reporter=After(30 * MIB, mortal.kill))
+        assert "registry running" in caught.value.cure or "run the same again" in caught.value.cure
+    mortal.start()
+    with RegistryClient(mortal.host) as client:
+        assert client.head_manifest("a/b", large.digest) is None
+        report = push_image(large, client, "a/b", ["latest"])
+        assert report.blobs_present >= 4, "what was whole is not sent again"
+        assert report.blobs_sent + report.blobs_present == 13
+        assert client.head_manifest("a/b", "latest").digest == large.digest  # type: ignore[union-attr]
+
+
+def test_a_registry_that_comes_back_in_time_is_not_noticed(mortal: Mortal, large: Image, tmp_path: Path) -> None:
+    def restart() -> None:
+        mortal.kill()
+        mortal.start()
+
+    with RegistryClient(mortal.host) as client:
+        push_image(large, client, "a/b", ["latest"], reporter=After(20 * MIB, restart))
+        assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == large.digest
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_push_that_is_killed_is_finished_by_the_next(mortal: Mortal, tmp_path: Path, number: int) -> None:
+    layers = [make_layer(tmp_path / "layers", f"large-{i}", 4 * MIB) for i in range(12)]
+    script = f"""
+import os, signal, sys
+from pathlib import Path
+from builder.progress import Quiet
+from builder.registry.client import RegistryClient
+from builder.registry.push import push_image
+from tests.integration.test_registry import After
+from tests.support.images import make_layer, make_test_image
+image = make_test_image([make_layer(Path({str(tmp_path / "layers")!r}), f"large-{{i}}", {4 * MIB}) for i in range(12)])
+die = After({25 * MIB}, lambda: os.kill(os.getpid(), {int(number)}))
+push_image(image, RegistryClient({mortal.host!r}), "a/b", ["latest"], reporter=die)
+"""
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+    )
+    assert done.returncode in (-number, 130, 1) and time.monotonic() - started < 30
+    if number == signal.SIGINT:
+        assert "KeyboardInterrupt" in done.stderr
+    image = make_test_image(layers)
+    with RegistryClient(mortal.host) as client:
+        assert client.head_manifest("a/b", "latest") is None
+        report = push_image(image, client, "a/b", ["latest"])
+        assert report.blobs_present >= 1 and report.blobs_sent + report.blobs_present == 13
+        assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == image.digest
+
+
+def test_memory_does_not_grow_with_the_image(mortal: Mortal, tmp_path: Path) -> None:
+    """256 MiB in four layers, pushed and pulled by a process of its own."""
+    script = f"""
+import resource
+from pathlib import Path
+from builder.registry.client import RegistryClient
+from builder.registry.push import push_image
+from builder.registry.pull import pull_image
+from builder.model import Descriptor, Layer, OCI_LAYER
+from builder.store import Store, sha256_file
+from tests.support.images import make_test_image
+layers = []
+for n in range(4):
+    path = Path({str(tmp_path)!r}) / f"layer{{n}}"
+    with path.open("wb") as f:
+        for i in range(64):
+            f.write(bytes([n, i]) * (1 << 19))
+    digest = sha256_file(path)
+    layers.append(Layer(Descriptor(OCI_LAYER, digest, path.stat().st_size), digest, path))
+image = make_test_image(layers)
+with RegistryClient({mortal.host!r}) as client:
+    assert push_image(image, client, "a/b", ["t"]).bytes_sent > 256 << 20
+    assert pull_image(client, "a/b", "t", "amd64", Store(Path({str(tmp_path / "cache")!r}))).digest == image.digest
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+    )
+    assert int(done.stdout) < 150, "MiB"
