@@ -1,0 +1,57 @@
+"""Fixtures that every test may use. The parts are described in tests/support/parts.py; one of each lives per test session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from tests.support import parts
+
+
+@pytest.fixture(scope="session")
+def part_missing() -> Callable[[str], NoReturn]:
+    """``part_missing(reason)`` skips, or fails when CI=true."""
+    return parts.part_missing
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[parts.DockerEngine]:
+    """A real Docker engine on a unix socket (root only)."""
+    with parts.docker_engine() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def make_registry() -> Iterator[parts.RegistryFactory]:
+    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on a free port of 127.0.0.1."""
+    with parts.registries() as factory:
+        yield factory
+
+
+@pytest.fixture(scope="session")
+def registry(make_registry: parts.RegistryFactory) -> parts.Registry:
+    """A plain http registry, shared by all tests: use a repository name of your own."""
+    return make_registry()
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[parts.Podman]:
+    """podman with a storage of its own."""
+    with parts.podman() as part:
+        yield part
+
+
+@pytest.fixture(scope="session")
+def apptainer() -> Iterator[parts.Apptainer]:
+    """Apptainer 1.4 from a private folder."""
+    with parts.apptainer() as part:
+        yield part
+
+
+@pytest.fixture(scope="session")
+def ordinary_user() -> Iterator[parts.OrdinaryUser]:
+    """Somebody who is not root."""
+    with parts.ordinary_user() as user:
+        yield user

@@ -1,0 +1,592 @@
+"""Real parts for integration tests: a Docker engine, registries, podman, Apptainer, an ordinary user.
+
+Every part lives in a temporary folder, listens on a unix socket or on 127.0.0.1, and is gone afterwards, also after Ctrl-C or a
+crash (children get SIGTERM when pytest dies). Nothing in /etc is changed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import http.client
+import json
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import docker
+import pytest
+
+from tests.support.install import NotInstalled, install_apptainer
+
+CLONE = Path(__file__).resolve().parents[2]
+READY_S = 60
+_LIBC = ctypes.CDLL(None)
+
+
+def part_missing(reason: str) -> NoReturn:
+    """Skips the test because a part is not there; where everything has to be there (CI=true), fails it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+def need(*programs: str) -> list[str]:
+    """The paths of programs, or the end of the test."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    found = {p: shutil.which(p, path=path) for p in programs}
+    if missing := [p for p, where in found.items() if not where]:
+        part_missing(f"not installed: {', '.join(missing)} (make apt-test)")
+    return [str(p) for p in found.values()]
+
+
+def need_root() -> None:
+    if os.geteuid() != 0:
+        part_missing("needs root")
+
+
+# folders and processes ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def part_folder(name: str) -> Iterator[Path]:
+    """A temporary folder with a short path (unix sockets), that others may enter; removed with what is mounted below it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"bt-{name}-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner and folder.exists():
+            unmount_below(folder)
+            make_removable(folder)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    try:
+        yield folder
+    finally:
+        remove()
+        atexit.unregister(remove)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmounts everything below a folder, innermost first."""
+    if os.geteuid() != 0:
+        return
+    points = [line.split()[4].replace("\\040", " ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for point in reversed([p for p in points if p.startswith(f"{folder}/")]):
+        subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
+
+
+def make_removable(folder: Path) -> None:
+    """Gives back the rights to enter and empty folders (unpacked images have read-only ones)."""
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                if not (sub := Path(path, name)).is_symlink():
+                    sub.chmod(sub.stat().st_mode | 0o700)
+
+
+def start(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Starts a server in a session of its own (a terminal's Ctrl-C is pytest's alone) that ends with this process."""
+
+    def child() -> None:
+        _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            [str(c) for c in command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=dict(env) if env is not None else None,
+            start_new_session=True,
+            preexec_fn=child,
+        )
+
+
+def stop(process: subprocess.Popen[bytes], patience_s: float = 30) -> None:
+    """Ends a process politely, then not."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def wait_for(
+    ready: Callable[[], Any], process: subprocess.Popen[bytes], log: Path, what: str, patience_s: float = READY_S
+) -> Any:
+    """Polls until ``ready`` gives something true; fails with the log's end when the process dies or takes too long."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end and process.poll() is None:
+        if value := ready():
+            return value
+        time.sleep(0.05)
+    state = f"ended with {process.returncode}" if process.poll() is not None else f"is not ready after {patience_s:.0f} s"
+    tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+    pytest.fail(f"{what} {state}:\n{tail}", pytrace=False)
+
+
+def clean_environment(**more: str | Path) -> dict[str, str]:
+    """An environment without the credentials, hosts and settings of whoever runs the tests."""
+    keep = {k: v for k, v in os.environ.items() if k in ("LANG", "LC_ALL", "TERM", "TMPDIR", "CI", "PYTHONDONTWRITEBYTECODE")}
+    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
+    return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
+
+
+# Docker ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class DockerEngine:
+    """A Docker engine of its own. Containers need ``network_mode="none"`` or ``"host"`` (it has no bridge)."""
+
+    host: str
+    folder: Path
+    pid: int
+    client: Any
+    env: dict[str, str]
+
+    def docker(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """The docker command line on this engine."""
+        command = ["/usr/bin/docker", *(str(a) for a in args)]
+        return subprocess.run(command, env=self.env, check=check, capture_output=True, text=True)
+
+
+@contextlib.contextmanager
+def docker_engine() -> Iterator[DockerEngine]:
+    need_root()
+    (dockerd,) = need("dockerd")
+    need("runc", "containerd")
+    with part_folder("dk") as folder:
+        log = folder / "log"
+        host = f"unix://{folder}/dk.sock"
+        env = clean_environment(HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config", DOCKER_BUILDKIT="0")
+        (folder / "config").mkdir()
+        (folder / "daemon.json").write_text("{}")
+        options = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
+        command = [
+            dockerd,
+            "--config-file",
+            folder / "daemon.json",
+            "--host",
+            host,
+            *options,
+            "--iptables=false",
+            "--bridge=none",
+        ]
+        process = start(command, log, env)
+        client = None
+        try:
+            wait_for((folder / "dk.sock").exists, process, log, "dockerd")
+            client = docker.DockerClient(base_url=host, timeout=300)
+
+            def answers() -> bool:
+                with contextlib.suppress(Exception):
+                    return bool(client.ping())
+                return False
+
+            wait_for(answers, process, log, "dockerd")
+            yield DockerEngine(host, folder, process.pid, client, env)
+        finally:
+            if client is not None:
+                with contextlib.suppress(Exception):
+                    for container in client.containers.list(all=True):
+                        container.remove(force=True, v=True)
+                client.close()
+            stop(process)
+
+
+# registries -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Registry:
+    """A registry on this machine. ``root`` is its storage, ``ca`` the certificate to trust when it speaks TLS."""
+
+    host: str
+    root: Path
+    url: str
+    config: Path
+    log: Path
+    ca: Path | None = None
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the registry is stopped"
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        return int(self.host.rpartition(":")[2])
+
+    def blobs(self) -> dict[str, int]:
+        """Digests and sizes of the blobs in its storage."""
+        files = (self.root / "docker/registry/v2/blobs/sha256").glob("*/*/data")
+        return {f"sha256:{f.parent.name}": f.stat().st_size for f in files}
+
+    def stop(self) -> None:
+        """Ends it; ``start`` brings it back at the same port, with what it stored."""
+        if self.process is not None:
+            stop(self.process)
+            self.process = None
+
+    def start(self) -> None:
+        seen = self.log.stat().st_size if self.log.exists() else 0
+        process = start(["docker-registry", "serve", self.config], self.log, clean_environment(HOME=self.root))
+        self.process = process
+
+        def listening() -> str:
+            with self.log.open("rb") as log:
+                log.seek(seen)
+                match = re.search(rb"listening on (127\.0\.0\.1:\d+)", log.read())
+            return match[1].decode() if match else ""
+
+        try:
+            self.host = wait_for(listening, process, self.log, "docker-registry")
+            self.url = f"{'https' if self.ca else 'http'}://{self.host}"
+            wait_for(self._answers, process, self.log, "docker-registry")
+        except BaseException:
+            self.stop()
+            raise
+        text = self.config.read_text()
+        self.config.write_text(text.replace('"127.0.0.1:0"', f'"{self.host}"'))
+
+    def _answers(self) -> bool:
+        connection: http.client.HTTPConnection
+        if self.ca:
+            connection = http.client.HTTPSConnection(
+                self.host, timeout=5, context=ssl.create_default_context(cafile=str(self.ca))
+            )
+        else:
+            connection = http.client.HTTPConnection(self.host, timeout=5)
+        try:
+            connection.request("GET", "/v2/")
+            return connection.getresponse().status in (200, 401)
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+
+def start_registry(
+    folder: Path,
+    htpasswd: Mapping[str, str] | None = None,
+    tls: bool = False,
+    readonly: bool = False,
+    root: Path | None = None,
+) -> Registry:
+    """Starts a registry with its files in ``folder``; ``root`` gives it the storage of another one."""
+    need("docker-registry")
+    root = root or folder / "root"
+    root.mkdir(parents=True, exist_ok=True)
+    http_: dict[str, Any] = {"addr": "127.0.0.1:0", "secret": "of these tests"}
+    storage = {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}}
+    config: dict[str, Any] = {"version": "0.1", "log": {"accesslog": {"disabled": False}}, "storage": storage, "http": http_}
+    if readonly:
+        storage["maintenance"] = {"readonly": {"enabled": True}}
+    ca = None
+    if tls:
+        ca, certificate, key = make_certificates(folder / "tls")
+        http_["tls"] = {"certificate": str(certificate), "key": str(key)}
+    if htpasswd is not None:
+        file = folder / "htpasswd"
+        make_htpasswd(file, htpasswd)
+        config["auth"] = {"htpasswd": {"realm": "builder-tests", "path": str(file)}}
+    (folder / "config.yml").write_text(json.dumps(config))  # JSON is YAML
+    registry = Registry("", root, "", folder / "config.yml", folder / "log", ca)
+    registry.start()
+    return registry
+
+
+def make_htpasswd(file: Path, users: Mapping[str, str]) -> None:
+    """Writes the users' passwords, hashed, as Apache does."""
+    need("htpasswd")
+    file.touch(mode=0o600)
+    for user, password in users.items():
+        subprocess.run(["htpasswd", "-iB", str(file), user], input=f"{password}\n", text=True, check=True, capture_output=True)
+
+
+def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
+    """A certificate authority and a server's certificate and key for 127.0.0.1 and localhost, good for two days."""
+    need("openssl")
+    folder.mkdir(parents=True)
+    (folder / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+
+    def openssl(line: str) -> None:
+        subprocess.run(["openssl", *shlex.split(line)], cwd=folder, check=True, capture_output=True)
+
+    new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    openssl(f"req -x509 {new_key} -keyout ca.key -out ca.crt -days 2 -subj '/CN=builder tests CA'")
+    openssl(f"req {new_key} -keyout server.key -out server.csr -subj '/CN=127.0.0.1'")
+    openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext")
+    return folder / "ca.crt", folder / "server.crt", folder / "server.key"
+
+
+class RegistryFactory:
+    """Makes registries that live until the test session ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: list[Registry] = []
+
+    def __call__(
+        self,
+        htpasswd: Mapping[str, str] | None = None,
+        tls: bool = False,
+        readonly: bool = False,
+        root: Path | None = None,
+    ) -> Registry:
+        folder = self._folder / str(len(self._made))
+        folder.mkdir()
+        registry = start_registry(folder, htpasswd, tls, readonly, root)
+        self._made.append(registry)
+        return registry
+
+    def stop(self) -> None:
+        for registry in self._made:
+            registry.stop()
+
+
+@contextlib.contextmanager
+def registries() -> Iterator[RegistryFactory]:
+    with part_folder("reg") as folder:
+        factory = RegistryFactory(folder)
+        try:
+            yield factory
+        finally:
+            factory.stop()
+
+
+# podman ---------------------------------------------------------------------------------------------------------------
+
+CONTAINERS_CONF = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+netns = "host"
+[engine]
+cgroup_manager = "cgroupfs"
+runtime = "runc"
+events_logger = "file"
+"""
+
+
+@dataclass
+class Podman:
+    """Podman (and buildah, skopeo by the same ``env``) with a storage of its own."""
+
+    env: dict[str, str]
+    folder: Path
+
+    def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """``podman ARGS``; with ``check``, a failure ends the test with what podman said."""
+        done = subprocess.run(["podman", *(str(a) for a in args)], env=self.env, capture_output=True, text=True)
+        if check and done.returncode:
+            pytest.fail(f"podman {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
+        return done
+
+
+def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
+    """Environment of podman, buildah and skopeo with everything in ``folder`` (made by whoever will use it)."""
+    (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
+    storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
+    (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
+    (folder / "run").mkdir(mode=0o700, exist_ok=True)
+    return clean_environment(
+        HOME=home,
+        XDG_RUNTIME_DIR=folder / "run",
+        CONTAINERS_CONF=folder / "containers.conf",
+        CONTAINERS_STORAGE_CONF=folder / "storage.conf",
+        REGISTRY_AUTH_FILE=folder / "auth.json",
+    )
+
+
+@contextlib.contextmanager
+def podman() -> Iterator[Podman]:
+    need("podman", "runc", "newuidmap")
+    with part_folder("pm") as folder:
+        found = None
+        why = ""
+        for driver in ("overlay", "vfs"):  # a folder that is itself on an overlay cannot hold another one
+            part = Podman(podman_environment(folder, folder, driver), folder)
+            done = part.run("info", check=False)
+            if done.returncode == 0:
+                found = part
+                break
+            why = done.stderr.strip()
+            shutil.rmtree(folder / "storage", ignore_errors=True)
+        if found is None:
+            part_missing(f"podman does not work here: {why}")
+        try:
+            yield found
+        finally:
+            found.run("rm", "--all", "--force", "--time", "1", check=False)
+
+
+# Apptainer ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Apptainer:
+    """Apptainer 1.4 in the clone's ``.cache``; ``singularity`` is beside it."""
+
+    path: Path
+    env: dict[str, str]
+
+    def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """``apptainer ARGS`` as the user who runs the tests."""
+        done = subprocess.run([str(self.path), *(str(a) for a in args)], env=self.env, capture_output=True, text=True)
+        if check and done.returncode:
+            pytest.fail(f"apptainer {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
+        return done
+
+
+@contextlib.contextmanager
+def apptainer() -> Iterator[Apptainer]:
+    need("mksquashfs", "squashfuse", "fuse-overlayfs", "newuidmap", "dpkg", "apt-get")
+    try:
+        path = install_apptainer(CLONE / ".cache/parts/apptainer")
+    except NotInstalled as e:
+        part_missing(str(e))
+    with part_folder("app") as folder:
+        yield Apptainer(path, apptainer_environment(path, folder))
+
+
+def apptainer_environment(path: Path, folder: Path) -> dict[str, str]:
+    """Environment of Apptainer with its caches in ``folder``."""
+    env = clean_environment(HOME=folder, APPTAINER_CACHEDIR=folder / "cache", APPTAINER_TMPDIR=folder)
+    return {**env, "PATH": f"{path.parent}:{env['PATH']}", "APPTAINER_BINDPATH": "", "APPTAINER_NO_MOUNT": "hostfs,tmp"}
+
+
+# an ordinary user -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class OrdinaryUser:
+    """Somebody without rights. ``home`` and ``tmp`` are his; ``env`` is what his commands get unless told otherwise.
+
+    When the tests run as root, each command gets a mount namespace of its own with ``/etc/passwd``, ``/etc/group``,
+    ``/etc/subuid`` and ``/etc/subgid`` that know him, a ``/dev/fuse`` that he may open, and a way to the folders named in
+    ``readable`` (and to the clone and its Python) even where a folder above them is closed to him: the host stays as it is.
+    """
+
+    name: str
+    uid: int
+    home: Path
+    tmp: Path
+    env: dict[str, str]
+    _etc: Path | None = None
+
+    def command(self, command: Sequence[str | Path], readable: Iterable[Path] = ()) -> list[str]:
+        """What root has to run so that this user runs ``command``; it replaces itself, so signals arrive."""
+        words = [str(c) for c in command]
+        if self._etc is None:
+            return words
+        python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
+        paths = sorted({p.absolute() for p in (CLONE, *python, *readable)})
+        lines = [f"mount --bind {shlex.quote(str(f))} {shlex.quote(f'/etc/{f.name}')}" for f in sorted(self._etc.iterdir())]
+        lines += [*_fuse(self.home.parent), *_open_ways(paths, self.home.parent / "ways")]
+        user = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--inh-caps=-all", "--", *words]
+        script = "\n".join(["set -e", *lines, f"exec {shlex.join(user)}"])
+        return ["unshare", "--mount", "--propagation=private", "bash", "-c", script]
+
+    def run(
+        self,
+        command: Sequence[str | Path],
+        env: Mapping[str, str] | None = None,
+        *,
+        readable: Iterable[Path] = (),
+        cwd: Path | None = None,
+        check: bool = True,
+        timeout: float | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command as this user; ``env`` is added to his. With ``check``, a failure ends the test with its output."""
+        full = {**self.env, **(env or {})}
+        where = ["env", f"--chdir={cwd or self.home}"]
+        done = subprocess.run(
+            self.command([*where, *command], readable), env=full, cwd="/", capture_output=True, text=True, timeout=timeout
+        )
+        if check and done.returncode:
+            pytest.fail(
+                f"as {self.name}: {shlex.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
+        return done
+
+
+def _fuse(folder: Path) -> list[str]:
+    if not Path("/dev/fuse").exists():
+        return []
+    device = shlex.quote(str(folder / "dev"))
+    return [
+        f"mkdir -p {device}",
+        f"mount -t tmpfs -o mode=755 tmpfs {device}",
+        f"mknod -m 666 {device}/fuse c 10 229",
+        f"mount --bind {device}/fuse /dev/fuse",
+    ]
+
+
+def _open_ways(paths: Iterable[Path], stash: Path) -> list[str]:
+    """Mounts that lead an ordinary user to ``paths``: every folder that is closed to him is hidden below an open, empty one
+    in which nothing but the ways to those paths appears."""
+    closed: dict[Path, list[Path]] = {}
+    for path in paths:
+        gate = next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
+        if gate is not None:
+            closed.setdefault(gate, []).append(path)
+    lines = []
+    for number, (gate, inside) in enumerate(closed.items()):
+        kept = [p for p in inside if not any(o in p.parents for o in inside)]
+        for n, path in enumerate(kept):
+            place = shlex.quote(str(stash / f"{number}-{n}"))
+            lines += [f"mkdir -p {place}", f"mount --rbind {shlex.quote(str(path))} {place}"]
+        lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(gate))}")
+        for n, path in enumerate(kept):
+            target = shlex.quote(str(path))
+            lines += [f"mkdir -p {target}", f"mount --rbind {shlex.quote(str(stash / f'{number}-{n}'))} {target}"]
+    return lines
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[OrdinaryUser]:
+    with part_folder("user") as folder:
+        home, tmp = folder / "home", folder / "tmp"
+        for made in (home, tmp):
+            made.mkdir(mode=0o700)
+        run = home / "run"
+        run.mkdir(mode=0o700)
+        env = clean_environment(HOME=home, TMPDIR=tmp, XDG_RUNTIME_DIR=run)
+        if os.geteuid() != 0:
+            me = pwd.getpwuid(os.getuid())
+            yield OrdinaryUser(me.pw_name, me.pw_uid, home, tmp, {**env, "USER": me.pw_name})
+            return
+        need("setpriv", "unshare", "newuidmap")
+        taken = {p.pw_uid for p in pwd.getpwall()}
+        name, uid = "builder-tester", next(u for u in range(20001, 60000) if u not in taken)
+        for path in (home, tmp, run):
+            os.chown(path, uid, uid)
+        etc = folder / "etc"
+        etc.mkdir()
+        passwd, group = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
+        (etc / "passwd").write_text(f"{passwd}{name}:x:{uid}:{uid}::{home}:/bin/sh\n")
+        (etc / "group").write_text(f"{group}{name}:x:{uid}:\n")
+        for file in ("subuid", "subgid"):
+            if Path("/etc", file).exists():
+                (etc / file).write_text(f"{name}:200000:65536\n")
+        yield OrdinaryUser(name, uid, home, tmp, {**env, "USER": name, "LOGNAME": name}, etc)
