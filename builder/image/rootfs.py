@@ -221,10 +221,10 @@ def _members(source: _Ahead, path: Path) -> Iterator[_Member]:
     own: dict[str, str] = {}
     while True:
         block = bytes(source.exactly(_BLOCK))
-        if not block or not any(block):
-            return  # two zero blocks end a tar; one is enough for every reader, and so is the end of the file
-        if len(block) < _BLOCK:
+        if len(block) < _BLOCK:  # also a zstd frame that was cut: the library takes that for its end
             raise ImageError(f"{path} ends too early", _CURE)
+        if not any(block):
+            return  # two zero blocks end a tar; one is enough for every reader
         if sum(block[:148]) + 256 + sum(block[156:]) != _number(block[148:156], path):
             raise ImageError(f"{path} is not a tar (checksum of a header)", _CURE)
         kind, size = block[156:157], _number(block[124:136], path)

@@ -1,0 +1,66 @@
+"""Tiny images for tests: layers out of ``tarfile`` members, so that hostile and odd ones can be made too."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe
+from builder.image.base import BaseImage
+from builder.image.config import make_image
+from builder.image.pack import pack_tar
+from builder.model import Image, Layer, Lock
+from builder.settings import Settings
+from builder.store import Store
+
+EPOCH = 315532800
+
+
+def settings(folder: Path, **more: Any) -> Settings:
+    """Settings with a cache of their own."""
+    return Settings(cache=folder / "cache", tmpdir=folder / "cache" / "tmp", jobs=2, **more)
+
+
+def member(name: str, data: bytes | None = None, *, kind: bytes | None = None, mode: int = 0o644, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    """A tar member; a directory when the name ends with a slash, a symlink when it has a target."""
+    info = tarfile.TarInfo(name.rstrip("/") if name != "/" else name)
+    info.type = kind or (tarfile.DIRTYPE if name.endswith("/") else tarfile.SYMTYPE if target else tarfile.REGTYPE)
+    info.mode, info.linkname, info.mtime = mode, target, EPOCH
+    info.size = len(data or b"") if info.type == tarfile.REGTYPE else 0
+    return info, data or b""
+
+
+def tar_bytes(members: Iterable[tuple[tarfile.TarInfo, bytes]], format: int = tarfile.PAX_FORMAT) -> bytes:
+    """An uncompressed tar."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=format) as tar:
+        for info, data in members:
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+def layer(store: Store, *members: tuple[tarfile.TarInfo, bytes], title: str = "test") -> Layer:
+    """A gzip layer in the store."""
+    return pack_tar([tar_bytes(members)], store, 2, title)
+
+
+def base(*layers: Layer, env: Iterable[str] = (), reference: str = "debian:bookworm", **config: Any) -> BaseImage:
+    """A base out of layers."""
+    inner = {"Env": list(env), **config}
+    data = {"architecture": "amd64", "os": "linux", "config": inner, "rootfs": {"type": "layers", "diff_ids": [x.diff_id for x in layers]}}
+    return BaseImage(reference, "sha256:" + "b" * 64, data, layers)
+
+
+def recipe(folder: Path = Path(), **more: Any) -> Recipe:
+    """A recipe with nothing special."""
+    values = {"name": "tiny", "base": "debian:bookworm", "environment": "environments/tiny.yml", "source": folder / "recipes/tiny.yaml"}
+    return Recipe.model_validate({**values, "root": folder, **more})
+
+
+def image(store: Store, *layers: Layer, **more: Any) -> Image:
+    """An image of one base layer and these layers; ``more`` goes into the recipe."""
+    bottom = layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom")
+    return make_image(base(bottom), layers, recipe=recipe(**more), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH)
