@@ -1,45 +1,40 @@
-"""The conda part of a lock: solved by py-rattler for the target's virtual packages, never the build host's."""
+"""The conda part of a lock, solved by py-rattler for the target machine, never for this one."""
 
 from __future__ import annotations
 
 import asyncio
-import datetime
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
+from posixpath import expandvars
 from typing import Any
-
-import httpx
+from urllib.parse import unquote, urlsplit
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError, FetchError, SolveError
-from builder.fetch import EMBEDDED
-from builder.fetch.http import shown, tls_context
-from builder.lock.environment import Environment
+from builder.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.lock.environment import Environment, Spec
+from builder.lock.inputs import channels, virtual_packages
+from builder.lock.urls import EMBEDDED, public
 from builder.model import LockedPackage
-from builder.progress import Reporter
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 
-DEFAULT_VIRTUAL = {"__unix": "0", "__linux": "5.10", "__glibc": "2.28"}
-_ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
-_ALIAS = "https://conda.anaconda.org"
-_PROBE_SECONDS = 8.0
+_DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+_TIME_LIMIT = timedelta(minutes=10)
+#: Seconds that a channel or index has to answer in before it counts as unreachable.
+PROBE_TIMEOUT = 5.0
 
 
-def virtual_packages(recipe: Recipe) -> dict[str, str]:
-    """The virtual packages of the target: the recipe's over the platform's defaults."""
-    return {**DEFAULT_VIRTUAL, **recipe.virtual_packages}
+@dataclass(frozen=True, slots=True)
+class _Channel:
+    """A channel: as the sources name it, where it is read from now, and how the lock's URLs begin. URLs end with ``/``."""
 
-
-def channels_of(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
-    """The channels in order of priority.
-
-    Raises:
-        ConfigError: none are named.
-    """
-    channels = recipe.conda.channels or environment.channels
-    if not channels:
-        raise ConfigError(f"{recipe.environment_path}: no channels", "add 'channels: [conda-forge]', or conda.channels to the recipe")
-    return tuple(c if "://" in c or c.startswith("/") else f"{_ALIAS}/{c}" for c in channels if c != "nodefaults")
+    name: str
+    actual: str
+    locked: str
 
 
 def solve_conda(
@@ -47,168 +42,255 @@ def solve_conda(
     environment: Environment,
     settings: Settings,
     *,
-    previous: Sequence[LockedPackage] = (),
-    exclude_newer: str | None,
-    reporter: Reporter,
+    newest: datetime | None = None,
+    keep: Sequence[LockedPackage] = (),
+    update: frozenset[str] = frozenset(),
+    reporter: Reporter = QUIET,
 ) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """The packages, and the channels they came from.
+    """The conda packages of an environment, and the channels that they come from.
 
     Args:
-        previous: packages to keep where possible.
+        newest: packages that were made later are not looked at.
+        keep: what a lock before this one had: kept where the specs allow.
+        update: names that move to the newest version possible; the others of ``keep`` move only where they must.
 
     Raises:
-        SolveError: unsatisfiable; the solver's reason is in the message.
-        FetchError: no channel answers, and the recipe names no fallback.
+        ConfigError: a spec that cannot be read, or no channels.
+        SolveError: no set of packages satisfies the specs; the solver's reason is in the message.
+        FetchError: a channel does not answer, and the recipe names no fallback.
     """
-    channels, embedded = _reachable(recipe, channels_of(recipe, environment), settings, reporter)
-    records = _solve(recipe, environment, channels, settings, previous, exclude_newer if not embedded else None)
-    packages = sorted((_locked(r, recipe.platform, embedded) for r in records), key=lambda p: p.name)
-    names = tuple(EMBEDDED.rstrip("/") if embedded else c for c in channels)
-    return packages, names
-
-
-def _reachable(
-    recipe: Recipe, channels: tuple[str, ...], settings: Settings, reporter: Reporter
-) -> tuple[tuple[str, ...], Path | None]:
-    """The channels, or the embedded one when none of them answers and the recipe allows it."""
-    mirrored = tuple(_mirrored(c, settings) for c in channels)
-    problems = [p for c in mirrored if (p := _problem(c, recipe.platform, settings))]
-    if not problems:
-        return mirrored, None
-    if recipe.conda.fallback != "debian":
-        raise FetchError(
-            f"{recipe.environment_path}: {'; '.join(problems)}",
-            "check the network, name a mirror (BUILDER_MIRRORS='FROM=TO'), or let the recipe fall back: conda: {fallback: debian}",
-        )
-    reporter.warn(f"{'; '.join(problems)}: using the embedded channel of Debian's python instead")
-    from builder.channel.debian import debian_channel
-
-    folder = debian_channel(settings, reporter)
-    return (folder.as_uri(),), folder
-
-
-def _mirrored(channel: str, settings: Settings) -> str:
-    for source, target in settings.mirrors:
-        if channel.startswith(source):
-            moved = target.rstrip("/") + "/" + channel[len(source) :].lstrip("/")
-            return Path(moved).as_uri() if moved.startswith("/") else moved
-    return Path(channel).as_uri() if channel.startswith("/") else channel
-
-
-def _problem(channel: str, platform: str, settings: Settings) -> str | None:
-    """Why a channel cannot be used, or None."""
-    if channel.startswith("file://"):
-        folder = Path(channel.removeprefix("file://"))
-        return None if (folder / "noarch").is_dir() or (folder / platform).is_dir() else f"no channel in {folder}"
-    if settings.offline:
-        return f"{shown(channel)} is not asked: offline"
+    specs = _specs(environment)
+    named = channels(recipe, environment)
+    if not named:
+        raise ConfigError(f"{environment.path}: no channels", "add 'channels: [conda-forge, nodefaults]'")
+    answering = _answering(named, recipe, environment, settings, reporter)
     try:
-        with httpx.Client(timeout=_PROBE_SECONDS, follow_redirects=True, verify=tls_context()) as client:
-            for name in ("repodata.json.zst", "repodata.json"):
-                answer = client.head(f"{channel.rstrip('/')}/noarch/{name}")
-                if answer.is_success:
-                    return None
-    except httpx.HTTPError as e:
-        return f"{shown(channel)} does not answer ({type(e).__name__})"
-    return f"{shown(channel)} answers HTTP {answer.status_code}"
-
-
-def _solve(
-    recipe: Recipe,
-    environment: Environment,
-    channels: Sequence[str],
-    settings: Settings,
-    previous: Sequence[LockedPackage],
-    exclude_newer: str | None,
-) -> list[Any]:
-    import rattler
-
-    try:
-        virtual = [
-            rattler.GenericVirtualPackage(rattler.PackageName(name), rattler.Version(version), rattler.BuildString(build))
-            for name, version, build in _virtual(recipe)
-        ]
-    except Exception as e:
-        raise ConfigError(f"{recipe.source}: virtual_packages: {e}", "write versions such as '12.4'") from None
-    gateway = rattler.Gateway(cache_dir=settings.cache / "repodata", show_progress=False)
-    platforms = [recipe.platform, "noarch"]
-
-    async def run() -> list[Any]:
-        kept: list[Any] = []
-        if previous:
-            wanted = {(p.name, p.version, p.build) for p in previous}
-            specs = [f"{p.name}=={p.version}" for p in previous]
-            found = await gateway.query([rattler.Channel(c) for c in channels], platforms, specs, recursive=False)
-            kept = [r for group in found for r in group if (r.name.normalized, str(r.version), r.build) in wanted]
-        return await rattler.solve(  # type: ignore[no-any-return]
-            [rattler.Channel(c) for c in channels],
-            list(environment.conda),
-            gateway=gateway,
-            platforms=platforms,
-            locked_packages=kept,
-            virtual_packages=virtual,
-            channel_priority=rattler.ChannelPriority.Strict,
-            exclude_newer=_moment(exclude_newer),
-        )
-
-    try:
-        return asyncio.run(run())
-    except (ConfigError, FetchError):
+        records = asyncio.run(_solve(answering, specs, recipe, settings, newest, keep, update))
+    except BuilderError:
         raise
     except Exception as e:
-        text = str(e).strip()
-        if any(w in text for w in ("error sending request", "failed to fetch", "FetchRepoData", "could not be fetched")):
-            raise FetchError(f"{recipe.environment_path}: a channel broke off: {text.splitlines()[0]}", "try again, or use a mirror") from None
-        raise SolveError(f"{recipe.environment_path} cannot be satisfied:\n{_indented(text)}", _cure(text, recipe)) from None
+        raise _explained(e, recipe, environment, settings, answering) from None
+    return [_locked(r, answering, recipe) for r in records], tuple(c.name for c in answering)
 
 
-def _virtual(recipe: Recipe) -> list[tuple[str, str, str]]:
-    """Name, version and build string of each virtual package."""
-    declared = [(name, version, "0") for name, version in virtual_packages(recipe).items()]
-    return [*declared, ("__archspec", "1", _ARCHSPEC[recipe.platform])]
+def _specs(environment: Environment) -> list[str]:
+    from rattler import MatchSpec
+
+    for spec in environment.conda:
+        try:
+            MatchSpec(spec.text)
+        except Exception as e:  # rattler's errors share no base class
+            raise ConfigError(
+                f"{spec.where}: {spec.text!r} is not a conda spec: {e}", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+            ) from None
+    return [_strict(s) for s in environment.conda]
 
 
-def _moment(date: str | None) -> datetime.datetime | None:
-    """The end of a day, or a moment given in full, UTC."""
-    if date is None:
-        return None
+def _strict(spec: Spec) -> str:
+    """The spec in rattler's own writing, which it reads back the same in every mode."""
+    from rattler import MatchSpec
+
+    return str(MatchSpec(spec.text))
+
+
+# channels -------------------------------------------------------------------------------------------------------------
+
+
+def _channels(named: Sequence[str], recipe: Recipe, settings: Settings) -> list[_Channel]:
+    from rattler import Channel, ChannelConfig
+
+    out = []
+    for name in (n for c in named for n in (_DEFAULTS if c == "defaults" else (c,))):
+        try:
+            base = Channel(expandvars(name), ChannelConfig(root_dir=str(recipe.root.absolute()))).base_url.rstrip("/") + "/"
+        except Exception as e:
+            raise ConfigError(
+                f"channel {public(name)!r} cannot be understood: {public(str(e))}", "name it as conda does, or give its URL"
+            ) from None
+        locked = public(name).rstrip("/") + "/" if "$" in name and "://" in name else public(base)
+        actual = base
+        for source, target in settings.mirrors:
+            if base.startswith(source.rstrip("/") + "/"):
+                place = target if "://" in target else Path(target).absolute().as_uri()
+                actual = place.rstrip("/") + "/" + base[len(source.rstrip("/")) + 1 :]
+                break
+        out.append(_Channel(public(name), actual, locked))
+    return out
+
+
+def _answering(
+    named: Sequence[str], recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter
+) -> list[_Channel]:
+    """The channels, all of which answer; or the embedded one, when none does and the recipe allows it."""
+    found = _channels(named, recipe, settings)
+    with ThreadPoolExecutor(len(found)) as pool:
+        silent = {
+            c.name: why
+            for c, why in zip(found, pool.map(lambda c: _silent(c, recipe.platform, settings), found), strict=True)
+            if why
+        }
+    if not silent:
+        return found
+    reasons = "; ".join(f"channel {name} does not answer ({why})" for name, why in silent.items())
+    if len(silent) == len(found) and recipe.conda.fallback == "debian":
+        if recipe.platform != "linux-64":
+            raise FetchError(
+                reasons, f"the embedded channel is for linux-64, this target for {recipe.platform}: reach a channel, or mirror it"
+            )
+        from builder.channel.debian import debian_channel
+
+        reporter.warn(f"{reasons}: the embedded channel of Debian's python takes over")
+        return [
+            _Channel(EMBEDDED.rstrip("/"), debian_channel(settings, reporter).absolute().as_uri().rstrip("/") + "/", EMBEDDED)
+        ]
+    cure = "check the network, or mirror it (BUILDER_MIRRORS='FROM=TO')"
+    if recipe.conda.fallback is None:
+        cure += f", or allow the embedded channel in {recipe.source or 'the recipe'}: conda: {{fallback: debian}}"
+    raise FetchError(reasons, cure)
+
+
+def _silent(channel: _Channel, platform: str, settings: Settings) -> str:
+    """Why a channel cannot be used now; empty when it can."""
+    if channel.actual.startswith("file:"):
+        folder = Path(unquote(urlsplit(channel.actual).path))
+        if any((folder / s / "repodata.json").is_file() for s in (platform, "noarch")):
+            return ""
+        return f"no repodata.json in {folder / platform} or {folder / 'noarch'}"
+    if settings.offline:
+        # what an earlier run fetched still serves; asking rattler for nothing but its cache tells
+        return "" if asyncio.run(_cached(channel, platform, settings)) else "offline, and nothing of it is cached"
+    import httpx
+
+    from builder.fetch.http import tls_context
+
+    why = "no answer"
+    with httpx.Client(timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()) as client:
+        for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
+            try:
+                answer = client.head(channel.actual + file)
+            except httpx.HTTPError as e:
+                return public(str(e)) or type(e).__name__
+            if answer.is_success:
+                return ""
+            why = f"HTTP {answer.status_code} for {file}"
+    return why
+
+
+def _gateway(settings: Settings) -> Any:
+    from rattler import Gateway, SourceConfig
+
+    action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
+    return Gateway(cache_dir=settings.cache / "repodata", default_config=SourceConfig(cache_action=action))
+
+
+async def _cached(channel: _Channel, platform: str, settings: Settings) -> bool:
+    from rattler import Channel
+
     try:
-        moment = datetime.datetime.fromisoformat(date)
-    except ValueError:
-        raise ConfigError(f"exclude_newer: {date!r} is not a date", "write it as YYYY-MM-DD") from None
-    if "T" not in date and " " not in date:
-        moment += datetime.timedelta(days=1)
-    return moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
+        await _gateway(settings).query([Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False)
+    except Exception:  # rattler's errors share no base class
+        return False
+    return True
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
+# solving --------------------------------------------------------------------------------------------------------------
 
 
-def _cure(text: str, recipe: Recipe) -> str:
-    if "__cuda" in text and "__cuda" not in recipe.virtual_packages:
-        return f"a package needs CUDA: say which the target's driver has, in {recipe.source.name}: virtual_packages: {{__cuda: '12.4'}}"
-    for name in ("__cuda", "__glibc", "__linux"):
-        if name in text:
-            return f"a package needs another {name} than {virtual_packages(recipe).get(name)} (virtual_packages in {recipe.source.name}), or ask for an older one"
-    return "loosen a version in the environment file, or ask for another channel"
+async def _solve(
+    found: Sequence[_Channel],
+    specs: Sequence[str],
+    recipe: Recipe,
+    settings: Settings,
+    newest: datetime | None,
+    keep: Sequence[LockedPackage],
+    update: frozenset[str],
+) -> list[Any]:
+    from rattler import Channel, ChannelPriority, solve
+
+    gateway = _gateway(settings)
+    sources = [Channel(c.actual) for c in found]
+    platforms: Any = [recipe.platform, "noarch"]
+
+    async def run(locked: Sequence[Any] = (), constraints: Sequence[str] = ()) -> list[Any]:
+        return await solve(
+            sources, specs, gateway=gateway, platforms=platforms, locked_packages=locked, constraints=constraints,
+            virtual_packages=_virtual(recipe), channel_priority=ChannelPriority.Strict, exclude_newer=newest, timeout=_TIME_LIMIT,
+        )  # fmt: skip
+
+    if not keep:
+        return await run()
+    known = await gateway.query(sources, platforms, sorted({p.name for p in keep if p.name not in update}), recursive=False)
+    hashes = {h for p in keep for h in (p.sha256, p.md5) if h}
+    locked = [r for records in known for r in records if _hex(r.sha256) in hashes or _hex(r.md5) in hashes]
+    if not update:
+        return await run(locked)
+    # Where a free solve takes the named packages is where they go; everything else then stays as close as it can.
+    goals = [r for r in await run() if r.name.normalized in update]
+    return await run(locked, [f"{r.name.normalized} =={r.version} {r.build}" for r in goals])
 
 
-def _locked(record: Any, platform: str, embedded: Path | None) -> LockedPackage:
-    url = str(record.url)
-    if embedded is not None:
-        url = EMBEDDED + "/".join(url.rsplit("/", 2)[-2:])
-    dependencies: dict[str, str] = {}
-    for spec in record.depends:
-        name, _, version = spec.partition(" ")
-        dependencies[name] = version.strip()
+def _virtual(recipe: Recipe) -> list[Any]:
+    from rattler import BuildString, GenericVirtualPackage, PackageName, Version
+
+    out = []
+    for name, value in virtual_packages(recipe).items():
+        version, _, build = value.partition("=")
+        try:
+            out.append(GenericVirtualPackage(PackageName(name), Version(version), BuildString(build or "0")))
+        except Exception as e:
+            raise ConfigError(
+                f"{recipe.source}: virtual_packages.{name}: {value!r}: {e}", 'write a version, such as "12.4"'
+            ) from None
+    return out
+
+
+def _explained(
+    error: Exception, recipe: Recipe, environment: Environment, settings: Settings, found: Sequence[_Channel]
+) -> BuilderError:
+    from rattler.exceptions import SolverError
+
+    text = public(str(error)).strip()
+    if not isinstance(error, SolverError):
+        where = ", ".join(c.name for c in found)
+        return FetchError(f"channels {where}: {text}", "check the network and the channels, then run again")
+    reason = text.removeprefix("Cannot solve the request because of: ")
+    declared = virtual_packages(recipe)
+    cures = []
+    for name in dict.fromkeys(re.findall(r"(?<![\w.-])(__\w+)", reason)):
+        if name not in declared:
+            example = {"__cuda": "12.4"}.get(name, "VERSION")
+            cures.append(
+                f'{name} is not declared: if the target has it, add to {recipe.source}: virtual_packages: {{{name}: "{example}"}}'
+            )
+        else:
+            cures.append(f"the target has {name} {declared[name]} (virtual_packages in {recipe.source})")
+    cure = "; ".join(cures) or "loosen a spec in the environment file, or add a channel that has what is missing"
+    return SolveError(f"{environment.path}: nothing satisfies the environment for {recipe.platform}:\n{reason}", cure)
+
+
+def _locked(record: Any, found: Sequence[_Channel], recipe: Recipe) -> LockedPackage:
+    url = record.url
+    for channel in found:
+        if url.startswith(channel.actual):
+            url = channel.locked + url[len(channel.actual) :]
+            break
+    name = record.name.normalized
+    sha256, md5 = _hex(record.sha256), _hex(record.md5)
+    if not sha256 and not md5:
+        raise SolveError(f"{public(url)}: its channel gives no hash", "index the channel again (rattler-index, conda index)")
     return LockedPackage(
-        record.name.normalized,
-        str(record.version),
-        "conda",
-        platform,
-        url,
-        record.sha256.hex() if record.sha256 else None,
-        record.md5.hex() if record.md5 else None,
-        dependencies,
+        name, str(record.version), "conda", recipe.platform, public(url), sha256, md5, _dependencies(record.depends)
     )
+
+
+def _dependencies(depends: Sequence[str]) -> Mapping[str, str]:
+    out: dict[str, str] = {}
+    for text in depends:
+        name, _, spec = text.strip().partition(" ")
+        spec = spec.strip()
+        out[name] = f"{out[name]},{spec}" if out.get(name) and spec and " " not in out[name] + spec else out.get(name) or spec
+    return out
+
+
+def _hex(value: bytes | None) -> str | None:
+    return value.hex() if value else None

@@ -1,156 +1,205 @@
-"""conda environment files: channels, specs, ``# [linux]`` selectors, and a ``pip:`` section with pip's own options."""
+"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, the pip section.
+
+The selectors are those of conda-lock, and so is the ``pip`` that a pip section brings along. conda-lock's own parser takes half a
+second to import and knows no lines, so it serves as the oracle in the tests instead.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from builder.config.yamlfile import YamlFile, parse_yaml, read_text
 from builder.errors import ConfigError
 
-_SELECTOR = re.compile(r"#\s*\[([^\]]+)\]\s*$")
-_KNOWN_KEYS = {"name", "channels", "dependencies", "pip-repositories", "platforms", "category", "prefix", "variables"}
-_TRUE = {
-    "linux-64": {"linux", "linux64", "unix", "x86_64", "x86"},
-    "linux-aarch64": {"linux", "unix", "aarch64", "arm64"},
+_SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
+_SELECTORS = {
+    "linux-64": {"linux64", "unix", "linux"},
+    "linux-aarch64": {"aarch64", "unix", "linux"},
 }
-_FALSE = {"win", "win32", "win64", "osx", "osx64", "linux", "linux32", "linux64", "unix", "arm64", "aarch64", "x86_64", "x86", "ppc64le"}
+_KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "osx", "arm64", "win", "win64"}
+_CONDA_NAME = re.compile(r"^(?:[^\s:=<>!~]+(?:/[^\s:]+)?::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(?=$|[\s=<>!~\[;])")
+_OPTIONS = {
+    "-i": "index", "--index-url": "index", "--extra-index-url": "extra", "-f": "links", "--find-links": "links",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class PipOptions:
-    """Where pip packages come from, as the environment file says."""
+class Spec:
+    """One requirement: its text as written, the package's name (normalised), and ``file:line``."""
 
-    index_url: str | None = None
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    no_index: bool = False
+    text: str
+    name: str
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An environment file for one platform."""
+    """An environment file for one platform.
 
+    ``find_links`` are URLs, or folders as written, relative to the environment file's folder.
+    """
+
+    path: Path
+    name: str
     channels: tuple[str, ...]
-    conda: tuple[str, ...]
-    """conda match specs, without channel ``nodefaults``."""
-    pip: tuple[str, ...]
-    """PEP 508 requirements."""
-    pip_options: PipOptions
+    conda: tuple[Spec, ...]
+    pip: tuple[Spec, ...]
+    index_url: str | None = None
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
 
     @property
     def requested(self) -> frozenset[str]:
-        """The names that the file asks for, conda's and pip's."""
-        conda = {_spec_name(s) for s in self.conda}
-        return frozenset(conda | {canonicalize_name(Requirement(r).name) for r in self.pip})
+        """The names that the file asks for: conda's in lower case, pip's normalised as PEP 503 says."""
+        return frozenset(s.name for s in (*self.conda, *self.pip))
 
 
 def read_environment(path: Path, platform: str) -> Environment:
-    """Reads an environment file for a platform.
+    """Reads an environment file for one platform (``linux-64``).
 
     Raises:
-        ConfigError: what is wrong, with file and line.
+        ConfigError: the file is missing, no YAML, or holds what cannot be locked; file and line are named.
     """
-    yaml = parse_yaml(path, _selected(path, read_text(path), platform))
-    for key in yaml.data:
-        if key not in _KNOWN_KEYS:
-            raise ConfigError(f"{yaml.where(key)}: unknown key {key!r}", f"known keys: {', '.join(sorted(_KNOWN_KEYS))}")
-    if yaml.data.get("platforms") and platform not in _strings(yaml, "platforms"):
-        raise ConfigError(f"{yaml.where('platforms')}: {platform} is not among the platforms", "add it, or correct the recipe's platform")
-    channels = [c for c in _strings(yaml, "channels") if c != "nodefaults"]
-    dependencies = yaml.data.get("dependencies") or []
-    if not isinstance(dependencies, list):
-        raise ConfigError(f"{yaml.where('dependencies')}: dependencies is not a list", "write one '- NAME' line for each")
-    conda: list[str] = []
-    lines: list[tuple[int, str]] = []
-    for number, item in enumerate(dependencies):
-        where = yaml.where("dependencies", number)
-        if isinstance(item, str):
-            _spec_name(item, where)
-            conda.append(item)
-        elif isinstance(item, dict) and set(item) == {"pip"}:
-            for i, line in enumerate(item["pip"] or []):
-                if not isinstance(line, str):
-                    raise ConfigError(f"{yaml.where('dependencies', number, 'pip', i)}: not a requirement: {line!r}", "put it in quotes")
-                lines.append((yaml.lines.get(("dependencies", number, "pip", i), 0), line))
-        elif item is not None:
-            raise ConfigError(f"{where}: neither a conda spec nor a pip: section: {item!r}", "write '- NAME=VERSION' or '- pip:'")
-    pip, options = _pip(path, lines, tuple(_strings(yaml, "pip-repositories")))
-    return Environment(tuple(channels), tuple(conda), pip, options)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such environment file", "check 'environment:' in the recipe") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    try:
+        root = yaml.compose("\n".join(_selected(path, text, platform)), Loader=yaml.SafeLoader)
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        at = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(
+            f"{at}: not valid YAML: {getattr(e, 'problem', None) or e}", "check indentation and quotes there"
+        ) from None
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path}: not a conda environment file", "it needs 'channels:' and 'dependencies:'")
+    return _Reader(path).read(root, platform)
 
 
-def _strings(yaml: YamlFile, key: str) -> list[str]:
-    value: Any = yaml.data.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise ConfigError(f"{yaml.where(key)}: {key} is not a list of names", "write one '- NAME' line for each")
-    return value
-
-
-def _selected(path: Path, text: str, platform: str) -> str:
-    """The text with the lines that selectors leave out blanked, so that line numbers stay."""
-    return "\n".join(_one(path, number, line, platform) for number, line in enumerate(text.splitlines(), 1)) + "\n"
-
-
-def _one(path: Path, number: int, line: str, platform: str) -> str:
-    match = _SELECTOR.search(line)
-    if not match:
-        return line
-    holds = False
-    for alternative in re.split(r"\bor\b", match.group(1)):
-        terms = []
-        for term in re.split(r"\band\b", alternative):
-            words = term.split()
-            negated = words[:1] == ["not"]
-            name = "".join(words[1:] if negated else words)
-            if name not in _FALSE:
-                raise ConfigError(f"{path}:{number}: unknown selector [{match.group(1)}]", f"known: {', '.join(sorted(_FALSE))}")
-            terms.append((name in _TRUE[platform]) != negated)
-        holds |= all(terms)
-    return line[: match.start()] if holds else ""
-
-
-def _spec_name(spec: str, where: str = "") -> str:
-    match = re.match(r"\s*(?:[^\s:\[]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)", spec)
-    if not match:
-        raise ConfigError(f"{where}: not a conda spec: {spec!r}", "write NAME, NAME=VERSION or NAME=VERSION=BUILD")
-    return match.group(1).lower()
-
-
-def _pip(path: Path, lines: list[tuple[int, str]], repositories: tuple[str, ...]) -> tuple[tuple[str, ...], PipOptions]:
-    requirements: list[str] = []
-    index_url: str | None = None
-    extra: list[str] = list(repositories)
-    links: list[str] = []
-    no_index = False
-    for number, line in lines:
-        where = f"{path}:{number}"
-        if not line.strip().startswith("-"):
-            try:
-                Requirement(line)
-            except InvalidRequirement as e:
-                raise ConfigError(f"{where}: not a pip requirement: {line!r}: {str(e).splitlines()[0]}", "write NAME or NAME==VERSION") from None
-            requirements.append(line)
-            continue
-        words = shlex.split(line.replace("=", " ", 1) if re.match(r"\s*--?[a-z-]+=", line) else line)
-        option, values = words[0], words[1:]
-        if option == "--no-index":
-            no_index = True
-        elif len(values) != 1:
-            raise ConfigError(f"{where}: {option} needs one value", f"write '{option} VALUE' on a line of its own")
-        elif option in ("--index-url", "-i"):
-            index_url = values[0]
-        elif option == "--extra-index-url":
-            extra.append(values[0])
-        elif option in ("--find-links", "-f"):
-            links.append(values[0])
-        else:
+def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
+    """The lines for the platform; others are left blank so that line numbers stay."""
+    for number, line in enumerate(text.splitlines(), 1):
+        match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
+        if match is None:
+            yield line
+        elif (selector := match[3].strip()) not in _KNOWN_SELECTORS:
             raise ConfigError(
-                f"{where}: pip option {option} is not supported", "use --index-url, --extra-index-url, --find-links, --no-index, or requirements"
+                f"{path}:{number}: unknown selector [{selector}]",
+                f"known are {', '.join(sorted(_KNOWN_SELECTORS))}; write other remarks without brackets",
             )
-    return tuple(requirements), PipOptions(index_url, tuple(extra), tuple(links), no_index)
+        else:
+            yield line if selector in _SELECTORS[platform] else ""
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.index: str | None = None
+        self.extra: list[str] = []
+        self.links: list[str] = []
+
+    def where(self, node: yaml.Node) -> str:
+        return f"{self.path}:{node.start_mark.line + 1}"
+
+    def read(self, root: yaml.MappingNode, platform: str) -> Environment:
+        keys: dict[str, yaml.Node] = {}
+        for key, value in root.value:
+            if key.value in keys:
+                raise ConfigError(f"{self.where(key)}: key {key.value!r} stands twice", "keep one of them")
+            keys[key.value] = value
+        if (variables := keys.get("variables")) is not None and variables.value:
+            raise ConfigError(f"{self.where(variables)}: variables: are not taken from here", "put them into the recipe's 'env:'")
+        platforms = [text for text, _ in self.strings(keys.get("platforms"), "platforms")]
+        if platforms and platform not in platforms:
+            raise ConfigError(f"{self.where(keys['platforms'])}: platforms: does not list {platform}", "add it there")
+        channels = tuple(text for text, _ in self.strings(keys.get("channels"), "channels") if text != "nodefaults")
+        if "dependencies" not in keys:
+            raise ConfigError(f"{self.path}: no dependencies:", "list the packages there")
+        conda, pip = self.dependencies(keys["dependencies"])
+        self.extra += [text for text, _ in self.strings(keys.get("pip-repositories"), "pip-repositories")]
+        name = keys.get("name")
+        return Environment(
+            self.path, str(name.value) if name else "", channels, tuple(conda), tuple(pip), self.index,
+            tuple(dict.fromkeys(self.extra)), tuple(dict.fromkeys(self.links)),
+        )  # fmt: skip
+
+    def strings(self, node: yaml.Node | None, key: str) -> Iterator[tuple[str, yaml.Node]]:
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
+            return
+        if not isinstance(node, yaml.SequenceNode):
+            raise ConfigError(f"{self.where(node)}: {key}: must be a list", f"write {key}: and '- ITEM' lines below it")
+        for item in node.value:
+            if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
+                raise ConfigError(f"{self.where(item)}: {key}: an item that is no text", "write '- ITEM', in quotes where needed")
+            yield item.value.strip(), item
+
+    def dependencies(self, node: yaml.Node) -> tuple[list[Spec], list[Spec]]:
+        conda: list[Spec] = []
+        pip: list[Spec] = []
+        if not isinstance(node, yaml.SequenceNode):
+            raise ConfigError(f"{self.where(node)}: dependencies: must be a list", "write '- PACKAGE' lines below it")
+        for item in node.value:
+            if not isinstance(item, yaml.MappingNode):
+                conda += [self.conda(text, at) for text, at in self.strings(yaml.SequenceNode("", [item]), "dependencies")]
+                continue
+            for key, value in item.value:
+                if key.value != "pip":
+                    raise ConfigError(
+                        f"{self.where(key)}: unknown section {key.value!r}", "dependencies: may hold 'pip:' and nothing else"
+                    )
+                if not value.value:
+                    continue
+                conda.append(Spec("pip", "pip", self.where(key)))
+                for text, at in self.strings(value, "pip"):
+                    if text.startswith("-"):
+                        self.option(text, at)
+                    else:
+                        pip.append(self.pip(text, at))
+        own_pip = any(s.name == "pip" and s.text != "pip" for s in conda)
+        seen = dict.fromkeys(s for s in conda if not (own_pip and s.text == "pip"))
+        return list({s.text: s for s in reversed(seen)}.values())[::-1], pip
+
+    def conda(self, text: str, node: yaml.Node) -> Spec:
+        match = _CONDA_NAME.match(text)
+        if match is None:
+            raise ConfigError(
+                f"{self.where(node)}: {text!r} is not a conda spec", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+            )
+        return Spec(" ".join(text.split()), match[1].lower(), self.where(node))
+
+    def pip(self, text: str, node: yaml.Node) -> Spec:
+        text = re.split(r"\s#", text)[0].strip()
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as e:
+            raise ConfigError(
+                f"{self.where(node)}: {text!r} is not a pip requirement: {str(e).splitlines()[0]}",
+                "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; local folders have no place in a lock",
+            ) from None
+        return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self.where(node))
+
+    def option(self, text: str, node: yaml.Node) -> None:
+        try:
+            words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
+        except ValueError as e:
+            raise ConfigError(f"{self.where(node)}: {text!r}: {e}", "check the quotes") from None
+        kind = _OPTIONS.get(words[0])
+        if kind is None or len(words) != 2:
+            what = (
+                "an editable package cannot be locked" if words[0] in ("-e", "--editable") else f"{words[0]}: not understood here"
+            )
+            raise ConfigError(f"{self.where(node)}: {what}", f"known, with one value each: {', '.join(_OPTIONS)}")
+        if kind == "index":
+            self.index = words[1]
+        else:
+            (self.extra if kind == "extra" else self.links).append(words[1])

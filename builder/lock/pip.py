@@ -1,4 +1,4 @@
-"""The pip part of a lock: solved by uv for the locked Python and the target's platform, wheels only, hashes for all."""
+"""The pip part of a lock, resolved by uv for the locked Python and the target's glibc. Wheels only: nothing is built or run."""
 
 from __future__ import annotations
 
@@ -9,52 +9,34 @@ import sys
 import tempfile
 import tomllib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-import httpx
-from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from builder.config.recipe import Recipe
-from builder.errors import FetchError, SolveError
-from builder.fetch import FIND_LINKS
-from builder.fetch.findlinks import PipConfiguration, pip_configuration
-from builder.fetch.http import shown, tls_context
-from builder.lock.conda import virtual_packages
-from builder.lock.environment import Environment, PipOptions
+from builder.errors import BuilderError, ConfigError, FetchError, SolveError
+from builder.lock.conda import PROBE_TIMEOUT
+from builder.lock.environment import Environment
+from builder.lock.inputs import virtual_packages
+from builder.lock.names import BUILTIN, conda_mapping, pypi_name
+from builder.lock.urls import FIND_LINKS, public
 from builder.model import LockedPackage
-from builder.progress import Reporter
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 
-#: manylinux versions that ``uv --python-platform`` knows.
-_UV_GLIBC = (17, 28, *range(31, 41))
-_MACHINE = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
-_PROBE_SECONDS = 8.0
-#: conda names that are other distributions on PyPI; every other conda package that needs python is taken to have one name.
-CONDA_TO_PYPI = {
-    "pytorch": "torch",
-    "pytorch-gpu": "torch",
-    "pytorch-cpu": "torch",
-    "matplotlib-base": "matplotlib",
-    "tensorflow-base": "tensorflow",
-    "pyarrow-core": "pyarrow",
-    "py-opencv": "opencv-python",
-    "dask-core": "dask",
-    "jupyterlab_server": "jupyterlab-server",
-    "pyqt": "pyqt5",
-    "ray-core": "ray",
-    "seaborn-base": "seaborn",
-    "importlib_metadata": "importlib-metadata",
-    "python-tzdata": "tzdata",
-    "python-flatbuffers": "flatbuffers",
-    "protobuf-python": "protobuf",
-    "msgpack-python": "msgpack",
-    "pytables": "tables",
-}
+#: The glibc minors that uv has a manylinux platform for.
+_GLIBC = (17, 28, *range(31, 41))
+_ARCHITECTURE = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+#: uv's own settings that say how to reach something; those that say what to take are pip's and the recipe's business.
+_UV_KEPT = re.compile(r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)")
+_TIME_LIMIT_S = 900
 
 
 def solve_pip(
@@ -63,225 +45,314 @@ def solve_pip(
     conda: Sequence[LockedPackage],
     settings: Settings,
     *,
-    previous: Sequence[LockedPackage] = (),
-    exclude_newer: str | None,
-    reporter: Reporter,
+    newest: datetime | None = None,
+    keep: Sequence[LockedPackage] = (),
+    update: frozenset[str] = frozenset(),
+    reporter: Reporter = QUIET,
 ) -> list[LockedPackage]:
-    """The pip packages of an environment beside its conda packages.
+    """The wheels that the environment's pip section needs on top of its conda packages, without any that conda brings.
 
-    What conda provides is part of the resolution at conda's version, and is not installed a second time.
-
-    Raises:
-        SolveError: unsatisfiable, or only as source; uv's reason is in the message.
-        FetchError: an index does not answer, and the recipe names no fallback.
+    Arguments and errors are those of :func:`builder.lock.conda.solve_conda`.
     """
-    if not environment.pip:
-        return []
     python = next((p for p in conda if p.name == "python"), None)
     if python is None:
         raise SolveError(
-            f"{recipe.environment_path}: pip packages, but no python among the conda packages", "add python=3.11 (or another) to the dependencies"
+            f"{environment.path}: a pip section, but no python among the conda packages", "add 'python=3.11' to dependencies:"
         )
-    provided = conda_provided(conda)
-    glibc = int(virtual_packages(recipe).get("__glibc", "2.17").split(".")[1])
-    with tempfile.TemporaryDirectory(prefix="builder-pip-", dir=_folder(settings.tmpdir)) as work:
-        folder = Path(work)
-        lines = [*environment.pip, *(f"{name} @ {_stub(folder, name, version).as_uri()}" for name, version in provided.items())]
-        command = [
-            _uv(), "pip", "compile", "-", "--quiet", "--no-header", "--no-annotate", "--no-config", "--no-python-downloads",
-            "--format", "pylock.toml", "--output-file", str(folder / "pylock.toml"),
-            "--python", sys.executable, "--python-version", python.version,
-            "--python-platform", f"{_MACHINE[recipe.platform]}-manylinux_2_{max(g for g in _UV_GLIBC if g <= max(glibc, 17))}",
-            "--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--cache-dir", str(settings.cache / "uv"),
-        ]  # fmt: skip
-        environ, options = _indexes(recipe, environment.pip_options, pip_configuration(), settings, reporter)
-        command += options
-        if exclude_newer:
-            command += ["--exclude-newer", exclude_newer]
-            command += [w for name in _dateless(recipe, environment) for w in ("--exclude-newer-package", f"{name}=false")]
-        if previous:
-            (folder / "pylock.toml").write_text(_preferences(previous))
-        done = subprocess.run(
-            command, input="\n".join(lines) + "\n", capture_output=True, text=True, env={**os.environ, **environ}, cwd=folder, check=False
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="lock-", dir=settings.tmpdir) as name:
+        work = Path(name)
+        provided = _provided(conda, settings)
+        (work / "stubs").mkdir()
+        (work / "constraints.txt").write_text(
+            "".join(f"{n} @ {_stub(work / 'stubs', n, v).as_uri()}\n" for n, v in provided.items())
         )
-        if done.returncode:
-            raise _refusal(recipe, done.stderr, provided)
-        data = tomllib.loads((folder / "pylock.toml").read_text())
-    tags = supported_tags(python.version, recipe.platform, glibc)
-    packages = []
-    for item in data.get("packages", []):
-        name = canonicalize_name(item["name"])
-        if name not in provided:
-            packages.append(_locked(recipe, item, name, tags))
-    return sorted(packages, key=lambda p: p.name)
+        lines = _Sources(recipe, environment, settings, reporter).lines()
+        # Addresses may hold passwords, so they travel in a file that only this user can read, never as arguments.
+        (work / "requirements.in").write_text("".join(f"{line}\n" for line in [*lines, *(s.text for s in environment.pip)]))
+        if keep:
+            (work / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "builder"\n' + "".join(
+                f'[[packages]]\nname = "{canonicalize_name(p.name)}"\nversion = "{p.version}"\n' for p in keep
+            ))  # fmt: skip
+        _run_uv(work, recipe, python.version, newest, update, settings, environment, provided)
+        packages = tomllib.loads((work / "pylock.toml").read_text()).get("packages", [])
+    tags = _tags(recipe, python.version)
+    return [_locked(p, recipe, tags) for p in packages if p["name"] not in provided]
 
 
-def conda_provided(conda: Sequence[LockedPackage]) -> dict[str, str]:
-    """Distributions that conda packages bring, PyPI's name to version."""
+# what conda brings ----------------------------------------------------------------------------------------------------
+
+
+def _provided(conda: Sequence[LockedPackage], settings: Settings) -> dict[str, str]:
+    """PyPI names and versions of the conda packages that are Python's, as conda-lock sees it: those that depend on python."""
+    ours = [p for p in conda if "python" in p.dependencies]
+    plain = {p.name for p in ours} <= {"pip", "setuptools", "wheel"}
+    mapping = BUILTIN if plain else conda_mapping(settings)
     out: dict[str, str] = {}
-    for p in conda:
-        needs_python = "python" in p.dependencies or "python_abi" in p.dependencies
-        if p.name in CONDA_TO_PYPI or (needs_python and p.name not in ("python", "python_abi")):
-            version = re.match(r"[0-9]+(?:\.[0-9]+)*(?:(?:a|b|rc|\.post|\.dev)[0-9]+)*", p.version)
-            if version:
-                out[canonicalize_name(CONDA_TO_PYPI.get(p.name, p.name))] = version.group(0)
-    return out
+    for package in ours:
+        name = pypi_name(package.name, mapping)
+        if name in out and name == canonicalize_name(package.name):
+            continue  # python-xxhash is PyPI's xxhash, conda's xxhash is the library below
+        try:
+            out[name] = str(Version(package.version))
+        except InvalidVersion:
+            out[name] = ".".join(re.findall(r"\d+", package.version)) or "0"
+    return dict(sorted(out.items()))
 
 
 def _stub(folder: Path, name: str, version: str) -> Path:
-    """A wheel that holds a name and a version and nothing else: what uv sees of a distribution that conda brings."""
+    """A wheel with metadata alone: tells uv that this version is there, and needs nothing more from PyPI."""
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        archive.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{stem}.dist-info/RECORD", "")
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        wheel.writestr(
+            f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{stem}.dist-info/RECORD", "")
     return path
+
+
+# where wheels come from -----------------------------------------------------------------------------------------------
+
+
+class _Sources:
+    """Indexes and find-links of the environment, the recipe and pip's own configuration, in pip's order of precedence."""
+
+    def __init__(self, recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter) -> None:
+        from builder.fetch.findlinks import pip_configuration
+
+        self._recipe = recipe
+        self._environment = environment
+        self._settings = settings
+        self._reporter = reporter
+        self._pip = pip_configuration()
+
+    def lines(self) -> list[str]:
+        """As lines of a requirements file.
+
+        Raises:
+            FetchError: an index that the environment or the recipe names does not answer, and the recipe names no fallback.
+        """
+        recipe, environment = self._recipe.pip, self._environment
+        index = recipe.index_url or environment.index_url
+        extra = list(dict.fromkeys([*environment.extra_index_urls, *recipe.extra_index_urls]))
+        silent = self._silent([u for u in (index, *extra) if u])
+        if index in silent:
+            index = None
+        extra = [u for u in extra if u not in silent]
+        default = index or self._pip.index_url or _default_index()
+        if self._pip.no_index and not index:
+            indexes = extra
+            out = ["--no-index"] if not extra else []
+        else:
+            # pip treats all indexes alike. The main one stands first as well, so that of two indexes with the same wheel it is
+            # the one whose URL is locked, not a mirror on this machine's disk.
+            indexes = [*([default] if default else []), *extra, *self._pip.extra_index_urls]
+            out = [f"--index-url {default}"] if default else []
+        out += [f"--extra-index-url {u}" for u in dict.fromkeys(indexes)]
+        links = [
+            *(_place(f, environment.path.parent) for f in environment.find_links),
+            *(_place(f, self._recipe.root) for f in recipe.find_links),
+            *(_place(f, Path.cwd()) for f in self._pip.find_links),
+        ]
+        return out + [f"--find-links {link}" for link in dict.fromkeys(links)]
+
+    def _silent(self, urls: Sequence[str]) -> set[str]:
+        """The indexes that do not answer; only when the recipe lets pip's configuration take over."""
+        asked = [u for u in urls if u.startswith(("http://", "https://")) and "$" not in u]
+        if not asked or self._settings.offline:
+            return set()
+        with ThreadPoolExecutor(len(asked)) as pool:
+            found = {u: why for u, why in zip(asked, pool.map(_no_answer, asked), strict=True) if why}
+        for url, why in found.items():
+            if self._recipe.pip.fallback != "pip":
+                raise FetchError(
+                    f"{self._environment.path}: package index {public(url)} does not answer ({why})",
+                    "check the network, or let pip's own configuration take over: "
+                    f"pip: {{fallback: pip}} in {self._recipe.source or 'the recipe'}",
+                )
+            self._reporter.warn(
+                f"package index {public(url)} does not answer ({why}): what pip's own configuration offers takes over"
+            )
+        return set(found)
+
+    @property
+    def cert(self) -> str | None:
+        return self._pip.cert
+
+
+def _no_answer(url: str) -> str:
+    import httpx
+
+    from builder.fetch.http import tls_context
+
+    try:
+        answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
+    except httpx.HTTPError as e:
+        return public(str(e)) or type(e).__name__
+    return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""
+
+
+def _default_index() -> str:
+    """pip's built-in index; empty when there is no pip (uv then takes its own)."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return ""
+    return str(PyPI.simple_url)
+
+
+def _place(link: str, folder: Path) -> str:
+    return link if "://" in link or "$" in link else str((folder / Path(link).expanduser()).absolute())
+
+
+# uv -------------------------------------------------------------------------------------------------------------------
+
+
+def _run_uv(
+    work: Path,
+    recipe: Recipe,
+    python: str,
+    newest: datetime | None,
+    update: frozenset[str],
+    settings: Settings,
+    environment: Environment,
+    provided: Mapping[str, str],
+) -> None:
+    from builder.fetch.findlinks import pip_configuration
+
+    command = [
+        _uv(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt",
+        "--format", "pylock.toml", "--output-file", "pylock.toml", "--no-config", "--no-header", "--no-annotate", "--quiet",
+        "--only-binary", ":all:", "--index-strategy", "unsafe-best-match",
+        "--python", sys.executable, "--no-python-downloads", "--python-version", python, "--python-platform", _platform(recipe),
+        "--cache-dir", str(settings.cache / "uv"),
+        *(("--offline",) if settings.offline else ()),
+        *(("--exclude-newer", newest.strftime("%Y-%m-%dT%H:%M:%SZ")) if newest else ()),
+        *(word for name in sorted(update) for word in ("--upgrade-package", name)),
+    ]  # fmt: skip
+    env = {k: v for k, v in os.environ.items() if not k.startswith("UV_") or _UV_KEPT.match(k)}
+    cert = pip_configuration().cert
+    if cert and "SSL_CERT_FILE" not in env:
+        env["SSL_CERT_FILE"] = cert
+    try:
+        done = subprocess.run(
+            command, cwd=work, env={**env, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise FetchError(
+            f"{environment.path}: uv found no answer in {_TIME_LIMIT_S} s", "check the network and the indexes"
+        ) from None
+    if done.returncode:
+        raise _explained(done.stderr, work, environment, provided)
 
 
 def _uv() -> str:
-    import uv
-
     try:
+        import uv
+
         return uv.find_uv_bin()
-    except FileNotFoundError:
-        raise FetchError("uv is not installed whole", "install it again: pip install --force-reinstall uv") from None
-
-
-def _folder(path: Path) -> Path:
-    path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def _indexes(
-    recipe: Recipe, own: PipOptions, configured: PipConfiguration, settings: Settings, reporter: Reporter
-) -> tuple[dict[str, str], list[str]]:
-    """Where uv looks: variables (URLs may hold secrets, which no argument list may) and options.
-
-    Raises:
-        FetchError: an index that the environment or recipe names does not answer, and the recipe has no fallback.
-    """
-    wanted = [u for u in (recipe.pip.index_url or own.index_url, *own.extra_index_urls, *recipe.pip.extra_index_urls) if u]
-    links = [*own.find_links, *recipe.pip.find_links]
-    answering = []
-    for url in wanted:
-        problem = None if url.startswith("file:") else "offline" if settings.offline else _problem(url)
-        if problem is None:
-            answering.append(url)
-        elif recipe.pip.fallback == "pip":
-            reporter.warn(f"the package index {shown(url)} {problem}: using what pip's configuration offers instead")
-        else:
-            raise FetchError(
-                f"{recipe.environment_path}: the package index {shown(url)} {problem}",
-                "check the network, name another index, or let the recipe fall back: pip: {fallback: pip}",
-            )
-    main = recipe.pip.index_url or own.index_url
-    default = main if main in answering else configured.index_url
-    extra = [u for u in answering if u != main] + [u for u in configured.extra_index_urls if _usable(u)]
-    links += [f for f in configured.find_links if f not in links]
-    environ: dict[str, str] = {}
-    options: list[str] = []
-    if own.no_index or configured.no_index:
-        options.append("--no-index")
-    if settings.offline:
-        options.append("--offline")
-    if default:
-        environ["UV_DEFAULT_INDEX"] = default
-    if extra and "--no-index" not in options:
-        environ["UV_INDEX"] = " ".join(extra)
-    if links:
-        environ["UV_FIND_LINKS"] = ",".join(str(recipe.root / f) if "://" not in f and not f.startswith("/") else f for f in links)
-    if configured.cert:
-        environ["SSL_CERT_FILE"] = configured.cert
-    return environ, options
-
-
-def _usable(url: str) -> bool:
-    """A ``file:`` index counts only where it is a whole simple index (some are folders that pip alone forgives)."""
-    return not url.startswith("file:") or (Path(unquote(urlsplit(url).path)) / "index.html").is_file()
-
-
-def _problem(url: str) -> str | None:
-    try:
-        with httpx.Client(timeout=_PROBE_SECONDS, follow_redirects=True, verify=tls_context()) as client:
-            answer = client.head(url.rstrip("/") + "/")
-    except httpx.HTTPError as e:
-        return f"does not answer ({type(e).__name__})"
-    return f"answers HTTP {answer.status_code}" if answer.status_code >= 500 else None
-
-
-def _dateless(recipe: Recipe, environment: Environment) -> list[str]:
-    """Requirements that come from indexes or folders which know no upload dates: those pinned to one version."""
-    names = []
-    for text in environment.pip:
-        requirement = Requirement(text)
-        if any(s.operator in ("==", "===") and "*" not in s.version for s in requirement.specifier):
-            names.append(canonicalize_name(requirement.name))
-    return names
-
-
-def _preferences(previous: Sequence[LockedPackage]) -> str:
-    """Pins that uv keeps where it can, as a minimal pylock.toml."""
-    lines = ['lock-version = "1.0"', 'created-by = "builder"']
-    for p in previous:
-        wheel = f'{{ url = "https://invalid.example/{p.filename}", hashes = {{ sha256 = "{p.sha256}" }} }}'
-        lines += ["[[packages]]", f'name = "{p.name}"', f'version = "{p.version}"', f"wheels = [{wheel}]"]
-    return "\n".join(lines) + "\n"
-
-
-def _refusal(recipe: Recipe, stderr: str, provided: dict[str, str]) -> SolveError:
-    text = re.sub(r"(\w+://)[^/\s@]*@", r"\1", stderr.strip()) or "uv gave no reason"
-    cure = "loosen a version in the pip: section, or add the index that has it (--extra-index-url)"
-    if any(f"{n} @ " in text or f"{n}==" in text for n in provided):
-        cure = "a pip package wants another version than conda brings: loosen one of them, or take both from one side"
-    elif "no wheels" in text or "only-binary" in text or "no usable wheels" in text.lower():
-        cure = "only a source distribution exists, and nothing is run in a layered build: take it from conda, or make a wheel and offer it by --find-links"
-    body = "\n".join(f"    {line}" for line in text.splitlines())
-    return SolveError(f"{recipe.environment_path}: the pip part cannot be satisfied:\n{body}", cure)
-
-
-def supported_tags(python: str, platform: str, glibc: int) -> list[Tag]:
-    """The wheel tags that the target's Python takes, the best first."""
-    machine = _MACHINE[platform]
-    major, minor = (int(x) for x in python.split(".")[:2])
-    lowest = 5 if machine == "x86_64" else 17
-    aliases = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-    platforms: list[str] = []
-    for g in range(glibc, lowest - 1, -1):
-        platforms.append(f"manylinux_2_{g}_{machine}")
-        if g in aliases and (g == 17 or machine == "x86_64"):
-            platforms.append(f"{aliases[g]}_{machine}")
-    platforms.append(f"linux_{machine}")
-    return [
-        *cpython_tags((major, minor), platforms=platforms),
-        *compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms),
-    ]
-
-
-def _wheels(item: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """File name, URL and sha256 of each wheel of a pylock package."""
-    archives = [*item.get("wheels", [])]
-    if "archive" in item:
-        archives.append(item["archive"])
-    for w in archives:
-        url = w.get("url") or w.get("path") or ""
-        name = w.get("name") or unquote(urlsplit(url).path).rsplit("/", 1)[-1]
-        if name.endswith(".whl"):
-            local = url.startswith("file:") or "://" not in url
-            yield name, FIND_LINKS + name if local else url, w.get("hashes", {}).get("sha256", "")
-
-
-def _locked(recipe: Recipe, item: dict[str, Any], name: str, tags: list[Tag]) -> LockedPackage:
-    rank = {tag: i for i, tag in enumerate(tags)}
-    best: tuple[int, str, str, str] | None = None
-    for filename, url, sha256 in _wheels(item):
-        fits = [rank[t] for t in parse_wheel_filename(filename)[3] if t in rank]
-        if fits and sha256 and (best is None or (min(fits), filename) < best[:2]):
-            best = (min(fits), filename, url, sha256)
-    if best is None:
+    except (ImportError, FileNotFoundError):
         raise SolveError(
-            f"{recipe.environment_path}: {name} {item.get('version', '')} has no wheel with a hash for {recipe.platform}",
-            "take it from conda, ask for another version, or offer a wheel by --find-links",
+            "uv is not installed", "install builder again with its dependencies: pip install builder-images"
+        ) from None
+
+
+def _platform(recipe: Recipe) -> str:
+    return f"{_ARCHITECTURE[recipe.platform]}-manylinux_2_{max(m for m in _GLIBC if m <= max(_glibc(recipe), _GLIBC[0]))}"
+
+
+def _glibc(recipe: Recipe) -> int:
+    """The minor of the target's glibc 2.x."""
+    text = virtual_packages(recipe)["__glibc"]
+    match = re.match(r"2\.(\d+)", text)
+    if match is None:
+        raise ConfigError(
+            f"{recipe.source}: virtual_packages.__glibc: {text!r} is not a version of glibc 2", 'write it as "2.31"'
         )
-    dependencies = {canonicalize_name(d["name"]): "*" for d in item.get("dependencies", [])}
-    return LockedPackage(name, str(item["version"]), "pip", recipe.platform, best[2], best[3], dependencies=dependencies)
+    return int(match[1])
+
+
+def _explained(stderr: str, work: Path, environment: Environment, provided: Mapping[str, str]) -> BuilderError:
+    text = public(stderr).replace(f"{work}/", "").replace("requirements.in", str(environment.path))
+    text = re.sub(r"(?m)^\s*(error|cause):\s*", "", text).strip()
+    if re.search(
+        r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect", text
+    ):
+        return FetchError(
+            f"{environment.path}: pip packages: {text}", "check the network and the indexes; PIP_NO_INDEX=1 keeps to find-links"
+        )
+    named = [n for n in provided if re.search(rf"(?<![\w-]){re.escape(n)}(?![\w-])", text)]
+    cures = [f"conda brings {n} {provided[n]}, and pip may not bring it a second time" for n in named]
+    if re.search(r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution", text):
+        cures.append(
+            "only wheels can be locked, since nothing is built or run: take a version that has one, "
+            "or build the wheel and name its folder by --find-links"
+        )
+    return SolveError(
+        f"{environment.path}: nothing satisfies the pip section:\n{text}",
+        "; ".join(cures) or "loosen a requirement of the pip section",
+    )
+
+
+# wheels ---------------------------------------------------------------------------------------------------------------
+
+
+def _tags(recipe: Recipe, python: str) -> dict[Tag, int]:
+    """What the image's Python installs, best first."""
+    major, minor = (int(x) for x in re.findall(r"\d+", python)[:2])
+    machine = _ARCHITECTURE[recipe.platform]
+    platforms = list(_manylinux(_glibc(recipe), machine))
+    interpreter = f"cp{major}{minor}"
+    tags = [
+        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+
+
+def _manylinux(glibc: int, machine: str) -> Iterator[str]:
+    legacy = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+    for minor in range(glibc, 4, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+        if minor in legacy:
+            yield f"{legacy[minor]}_{machine}"
+    yield f"linux_{machine}"
+
+
+def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int]) -> LockedPackage:
+    name = package["name"]
+    wheels = list(package.get("wheels") or ())
+    if (archive := package.get("archive")) is not None:
+        wheels.append(archive)
+    ranked = [(rank, w) for w in wheels if (rank := _rank(_filename(w), tags)) is not None]
+    if not ranked:
+        raise SolveError(
+            f"{name} {package.get('version', '')}: no wheel for {recipe.platform}",
+            "only wheels can be locked, since nothing is built or run: take another version, "
+            "or name a folder with its wheel by --find-links",
+        )
+    wheel = min(ranked, key=lambda pair: pair[0])[1]
+    filename = _filename(wheel)
+    sha256 = (wheel.get("hashes") or {}).get("sha256")
+    if not sha256:
+        raise SolveError(f"{filename}: its index gives no sha256", "take it from another index, or from a find-links folder")
+    url = wheel.get("url", "")
+    if not url.startswith(("http://", "https://")):
+        url = FIND_LINKS + quote(filename, safe="+!")
+    version = package.get("version") or str(parse_wheel_filename(filename)[1])
+    return LockedPackage(name, version, "pip", recipe.platform, public(url).partition("#")[0], sha256)
+
+
+def _filename(wheel: Mapping[str, Any]) -> str:
+    place: str = wheel.get("name") or wheel.get("url") or wheel.get("path") or ""
+    return unquote(urlsplit(place).path if "://" in place else place).rsplit("/", 1)[-1]
+
+
+def _rank(filename: str, tags: Mapping[Tag, int]) -> int | None:
+    try:
+        own = parse_wheel_filename(filename)[3]
+    except InvalidWheelFilename:
+        return None
+    return min((tags[t] for t in own if t in tags), default=None)
