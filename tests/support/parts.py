@@ -409,6 +409,8 @@ def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dic
     storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
     (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
     (folder / "run").mkdir(mode=0o700, exist_ok=True)
+    (folder / "auth.json").write_text("{}")
+    (folder / "auth.json").chmod(0o600)
     return clean_environment(
         HOME=home,
         XDG_RUNTIME_DIR=folder / "run",
@@ -494,15 +496,20 @@ class OrdinaryUser:
     env: dict[str, str]
     _etc: Path | None = None
 
-    def command(self, command: Sequence[str | Path], readable: Iterable[Path] = ()) -> list[str]:
+    def command(self, command: Sequence[str | Path], readable: Sequence[Path] = ()) -> list[str]:
         """What root has to run so that this user runs ``command``; it replaces itself, so signals arrive."""
         words = [str(c) for c in command]
         if self._etc is None:
             return words
+        for path in readable:
+            if path.is_dir():  # pytest's own are closed
+                path.chmod(path.stat().st_mode | 0o055)
         python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
         paths = sorted({p.absolute() for p in (CLONE, *python, *readable)})
         lines = [f"mount --bind {shlex.quote(str(f))} {shlex.quote(f'/etc/{f.name}')}" for f in sorted(self._etc.iterdir())]
-        lines += [*_fuse(self.home.parent), *_open_ways(paths, self.home.parent / "ways")]
+        private = self.home.parent / "private"
+        lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(private))}")
+        lines += [*_fuse(private), *_open_ways(paths, private)]
         user = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--inh-caps=-all", "--", *words]
         script = "\n".join(["set -e", *lines, f"exec {shlex.join(user)}"])
         return ["unshare", "--mount", "--propagation=private", "bash", "-c", script]
@@ -512,7 +519,7 @@ class OrdinaryUser:
         command: Sequence[str | Path],
         env: Mapping[str, str] | None = None,
         *,
-        readable: Iterable[Path] = (),
+        readable: Sequence[Path] = (),
         cwd: Path | None = None,
         check: bool = True,
         timeout: float | None = None,
@@ -533,13 +540,8 @@ class OrdinaryUser:
 def _fuse(folder: Path) -> list[str]:
     if not Path("/dev/fuse").exists():
         return []
-    device = shlex.quote(str(folder / "dev"))
-    return [
-        f"mkdir -p {device}",
-        f"mount -t tmpfs -o mode=755 tmpfs {device}",
-        f"mknod -m 666 {device}/fuse c 10 229",
-        f"mount --bind {device}/fuse /dev/fuse",
-    ]
+    device = shlex.quote(str(folder / "fuse"))
+    return [f"mknod -m 666 {device} c 10 229", f"mount --bind {device} /dev/fuse"]
 
 
 def _open_ways(paths: Iterable[Path], stash: Path) -> list[str]:
@@ -555,12 +557,17 @@ def _open_ways(paths: Iterable[Path], stash: Path) -> list[str]:
         kept = [p for p in inside if not any(o in p.parents for o in inside)]
         for n, path in enumerate(kept):
             place = shlex.quote(str(stash / f"{number}-{n}"))
-            lines += [f"mkdir -p {place}", f"mount --rbind {shlex.quote(str(path))} {place}"]
+            lines += [_place(path, place), f"mount --rbind {shlex.quote(str(path))} {place}"]
         lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(gate))}")
         for n, path in enumerate(kept):
             target = shlex.quote(str(path))
-            lines += [f"mkdir -p {target}", f"mount --rbind {shlex.quote(str(stash / f'{number}-{n}'))} {target}"]
+            lines += [_place(path, target), f"mount --rbind {shlex.quote(str(stash / f'{number}-{n}'))} {target}"]
     return lines
+
+
+def _place(path: Path, target: str) -> str:
+    """The command that makes ``target`` something that ``path`` can be mounted on."""
+    return f"mkdir -p {target}" if path.is_dir() else f"mkdir -p $(dirname {target}); touch {target}"
 
 
 @contextlib.contextmanager
@@ -583,6 +590,7 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
             os.chown(path, uid, uid)
         etc = folder / "etc"
         etc.mkdir()
+        (folder / "private").mkdir()
         passwd, group = Path("/etc/passwd").read_text(), Path("/etc/group").read_text()
         (etc / "passwd").write_text(f"{passwd}{name}:x:{uid}:{uid}::{home}:/bin/sh\n")
         (etc / "group").write_text(f"{group}{name}:x:{uid}:\n")

@@ -1,0 +1,46 @@
+"""A root file system of a few programs of this host: enough to see an engine run something."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+PROGRAMS = ("sh", "cat", "id", "ls")
+
+
+def make_rootfs(folder: Path) -> Path:
+    """Fills ``folder`` with a shell, a few programs, and the libraries they load."""
+    for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", "home", "run", "var/tmp"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (folder / "etc/group").write_text("root:x:0:\n")
+    (folder / "etc/builder-test").write_text("tiny\n")
+    for program in PROGRAMS:
+        found = shutil.which(program, path="/usr/bin:/bin")
+        assert found is not None
+        shutil.copy(found, folder / "bin" / program)
+        listing = subprocess.run(["ldd", found], check=True, capture_output=True, text=True).stdout
+        for library in re.findall(r"(/\S+) \(0x", listing):
+            target = folder / library.lstrip("/")
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(library, target)
+    return folder
+
+
+def make_rootfs_tar(folder: Path) -> Path:
+    """The same as a tar, as ``docker import`` takes it."""
+    tree = make_rootfs(folder / "rootfs")
+    path = folder / "rootfs.tar"
+    with tarfile.open(path, "w") as tar:
+        tar.add(tree, "/", filter=_root_owned)
+    return path
+
+
+def _root_owned(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
