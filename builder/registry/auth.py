@@ -292,8 +292,12 @@ class Authenticator:
 
     def _fetch(self, challenge: Challenge, scopes: Scopes, repository: str) -> tuple[str, float]:
         self.used = credentials = self._find(repository)
-        realm = challenge.params["realm"]
-        url = httpx.URL(realm)
+        try:
+            url = httpx.URL(challenge.params["realm"])
+        except httpx.InvalidURL:
+            raise RegistryError(
+                f"the token server that {self._host} names is no URL", "is this the address of a registry?"
+            ) from None
         where = f"the token server {url.host} of {self._host}"
         if credentials and self._secure() and url.scheme != "https":
             raise RegistryError(

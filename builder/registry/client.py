@@ -241,7 +241,7 @@ class RegistryClient:
             following = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', answer.headers.get("Link", ""))
             if not following:
                 break
-            path = answer.url.join(following[1])
+            path = self._location(answer.url, following[1])
         return sorted(set(tags))
 
     # blobs: reading ---------------------------------------------------------------------------------------------------
@@ -504,7 +504,12 @@ class RegistryClient:
             return "https"  # TLS servers that hang up on plain http
 
     def _location(self, url: httpx.URL, location: str) -> httpx.URL:
-        target = url.join(location)
+        try:
+            target = url.join(location)
+        except httpx.InvalidURL:
+            raise RegistryError(
+                f"{url.host} names a place that is no URL", "this is a fault of the registry; try again later"
+            ) from None
         base = self._url("/")
         if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
             target = target.copy_with(scheme="https", port=base.port)  # a registry behind a proxy that does not know of it

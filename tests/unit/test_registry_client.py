@@ -281,6 +281,7 @@ def test_a_registry_that_ignores_ranges(fake: FakeRegistry, client: RegistryClie
     partial.write_bytes(data[: MIB + 3])
     fake.fault = lambda r: Reply(200, body=data) if "/blobs/" in r.path else None
     assert client.get_blob_to("a/b", described(data), store).read_bytes() == data
+    assert fake.count("GET", "/blobs/") == 1, "what comes twice is skipped"
 
 
 def test_another_blob_than_asked_for_is_refused(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
@@ -382,6 +383,21 @@ def test_redirects_in_a_circle_end() -> None:
         fake.redirect_blobs_to = f"http://{fake.host}"
         with pytest.raises(RegistryError, match="does not follow"):
             client.head_blob("a/b", sha256(b"x"))
+
+
+@pytest.mark.parametrize("realm", ["http://a:port/x", "http://[", "/token", "ftp://x/token", "http://127.0.0.1:1/token"])
+def test_a_realm_that_leads_nowhere(realm: str) -> None:
+    with FakeRegistry() as fake, RegistryClient(fake.host, ROBOT, sleep=lambda s: None) as client:
+        fake.fault = lambda r: Reply(401, {"WWW-Authenticate": f'Bearer realm="{realm}"'})
+        with pytest.raises(RegistryError, match="token server"):
+            client.head_blob("a/b", sha256(b""))
+
+
+def test_a_location_that_is_no_url(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+    path, data = blob(tmp_path, 10)
+    fake.fault = lambda r: Reply(202, {"Location": "http://a:port/x"})
+    with pytest.raises(RegistryError, match="no URL"):
+        send(client, path, data)
 
 
 # reaching it
