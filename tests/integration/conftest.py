@@ -1,0 +1,62 @@
+"""A project with target ``cpu``, built once for all tests that look at the finished image."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CLONE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The command line in a project of its own, with a cache of its own."""
+
+    root: Path
+    cache: Path
+
+    def command(self, *args: str | Path) -> list[str]:
+        return [sys.executable, "-m", "builder", "--project", str(self.root), "--cache", str(self.cache), *(str(a) for a in args)]
+
+    def run(self, *args: str | Path, env: Mapping[str, str] | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """``builder ARGS``; with ``check``, a failure ends the test with its output."""
+        full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
+        done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)
+        if check and done.returncode:
+            pytest.fail(f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
+        """What ``builder ARGS --json`` says."""
+        return json.loads(self.run(*args, "--json", env=env).stdout)
+
+
+def new_project(folder: Path, *targets: str) -> Path:
+    """A project folder with copies of this repository's recipes and environments."""
+    for name in ("recipes", "environments"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for target in targets:
+        recipe = CLONE / "recipes" / f"{target}.yaml"
+        shutil.copy(recipe, folder / "recipes")
+        for line in recipe.read_text().splitlines():
+            if line.startswith("environment:"):
+                shutil.copy(CLONE / line.split(":")[1].strip(), folder / "environments")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """Target ``cpu``, locked and built."""
+    folder = tmp_path_factory.mktemp("cpu")
+    builder = Builder(new_project(folder / "project", "cpu"), folder / "cache")
+    builder.run("build", "cpu")
+    return builder

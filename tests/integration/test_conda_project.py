@@ -1,0 +1,219 @@
+"""A conda environment from the embedded channel and packages of our own, with pip on top: locked, built, run, published."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.channel.debian import make_debian_channel
+from builder.settings import Settings
+from tests.integration.conftest import Builder
+from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
+
+ENVIRONMENT = """\
+name: mine
+channels:
+  - {url}
+  - nodefaults
+dependencies:
+  - python=3.11
+  - greeter
+  - textual
+  - binary
+  - activator
+  - pip:
+      - six==1.16.0
+"""
+RECIPE = """\
+base: debian:bookworm
+environment: environments/mine.yml
+virtual_packages: {__glibc: "2.36"}
+registry: {repository: tests/mine}
+"""
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Builder, Path]]:
+    folder = tmp_path_factory.mktemp("mine")
+    channel = folder / "channel"
+    cache = folder / "cache"
+    embedded = make_debian_channel(cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache))
+    for subdir in ("linux-64", "noarch"):
+        shutil.copytree(embedded / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards"))
+    make_package(
+        channel, "greeter", "1.0", noarch="python", depends=["python >=3.8"], entry_points=["greet = greeter:main"],
+        files={"site-packages/greeter.py": "def main():\n    print('hello from', __file__)\n"},
+    )  # fmt: skip
+    make_package(
+        channel, "textual", "1.0", files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n", "share/clash": "textual\n"},
+        prefix_files={"bin/where": "text"}, symlinks={"bin/there": "where"},
+    )  # fmt: skip
+    make_package(
+        channel, "binary", "1.0", depends=["textual"], files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end", "share/clash": "binary\n"},
+        prefix_files={"lib/blob.bin": "binary"},
+    )  # fmt: skip
+    make_package(channel, "activator", "1.0", files={"etc/conda/activate.d/a.sh": 'export MINE_HOME="$CONDA_PREFIX/share"\nexport MINE_PID=$$\n'})
+    index_channel(channel)
+    (folder / "project" / "recipes").mkdir(parents=True)
+    (folder / "project" / "environments").mkdir()
+    (folder / "project" / "recipes" / "mine.yaml").write_text(RECIPE)
+    builder = Builder(folder / "project", cache)
+    with serve(channel) as server:
+        (builder.root / "environments" / "mine.yml").write_text(ENVIRONMENT.format(url=server.url))
+        builder.run("build", "mine")
+        yield builder, channel
+
+
+@pytest.fixture(scope="module")
+def rootfs(mine: tuple[Builder, Path]) -> Path:
+    """The built image, unpacked."""
+    builder, _ = mine
+    builder_rootfs = builder.root / "rootfs"
+    from builder.image.layout import read_layout
+    from builder.image.rootfs import unpack
+    from builder.store import Store
+
+    unpack(read_layout(builder.root / "dist", "mine"), builder_rootfs, Store(builder.cache))
+    return builder_rootfs
+
+
+def test_the_lock_names_every_package(mine: tuple[Builder, Path]) -> None:
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    lock = parse_conda_lock_file(mine[0].root / "environments" / "mine.mine.lock.yml")
+    names = {p.name: p.manager for p in lock.package}
+    assert {"python", "greeter", "textual", "binary", "activator", "openssl"} <= names.keys()
+    assert names["six"] == "pip"
+    assert all(p.hash.sha256 for p in lock.package)
+
+
+def test_its_files_are_those_of_rattler(mine: tuple[Builder, Path], rootfs: Path, tmp_path: Path) -> None:
+    builder, channel = mine
+    staged = install_with_rattler(builder, channel, tmp_path)
+    ours, theirs = tree(rootfs / "opt/conda"), tree(staged)
+    # what only one side has, by name: pip's package, rattler's own book-keeping, and conda-meta, whose records are compared below
+    only_ours = {p for p in ours.keys() - theirs.keys() if "six" not in p}
+    only_theirs = theirs.keys() - ours.keys()
+    assert not {p for p in only_ours if not p.startswith("conda-meta/")}
+    assert not {p for p in only_theirs if not p.startswith("conda-meta/") and not p.endswith((".pyc", "__pycache__"))}
+    different = {p for p in ours.keys() & theirs.keys() if ours[p] != theirs[p] and not p.startswith("conda-meta/")}
+    assert different <= {"share/clash"}, different
+    assert (rootfs / "opt/conda/share/clash").read_text() == "binary\n", "binary is linked after textual, which it depends on"
+
+
+def install_with_rattler(builder: Builder, channel: Path, folder: Path) -> Path:
+    """What py-rattler makes of the same packages for the same prefix."""
+    script = """
+import asyncio, sys, json
+import rattler
+from conda_lock.lockfile import parse_conda_lock_file
+from pathlib import Path
+lock, channel, target, cache = map(Path, sys.argv[1:])
+async def main():
+    names = {p.url.rsplit("/", 1)[1] for p in parse_conda_lock_file(lock).package if p.manager == "conda"}
+    gateway = rattler.Gateway(cache_dir=cache / "r")
+    found = await gateway.query([rattler.Channel(channel.as_uri())], ["linux-64", "noarch"], ["*"], recursive=False)
+    records = [r for group in found for r in group if r.file_name in names]
+    assert len(records) == len(names), (len(records), len(names))
+    await rattler.install(records, target / "opt/conda", cache_dir=cache, show_progress=False, alternative_target_prefix="/opt/conda")
+asyncio.run(main())
+"""
+    import sys
+
+    subprocess.run(
+        [sys.executable, "-c", script, str(builder.root / "environments" / "mine.mine.lock.yml"), str(channel), str(folder / "stage"), str(folder / "pkgs")],
+        check=True,
+    )  # fmt: skip
+    return folder / "stage" / "opt" / "conda"
+
+
+def tree(folder: Path) -> dict[str, Any]:
+    """Every path below a folder: a link's text, or a file's content and whether it can be executed."""
+    out: dict[str, Any] = {}
+    for path in folder.rglob("*"):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            out[name] = ("link", os.readlink(path))
+        elif path.is_file():
+            out[name] = ("file", bool(path.stat().st_mode & 0o100), path.read_bytes())
+    return out
+
+
+def test_conda_meta_reads_as_rattler_reads_it(rootfs: Path) -> None:
+    import rattler
+
+    records = {p.stem: rattler.PrefixRecord.from_path(p) for p in (rootfs / "opt/conda/conda-meta").glob("*.json")}
+    python = next(r for name, r in records.items() if name.startswith("python-3.11"))
+    assert str(python.version).startswith("3.11")
+    assert (rootfs / "opt/conda/conda-meta/history").is_file()
+    for path in (rootfs / "opt/conda/conda-meta").iterdir():
+        assert str(rootfs).encode() not in path.read_bytes() and b"/root/" not in path.read_bytes()
+
+
+def test_it_runs(mine: tuple[Builder, Path], docker_engine: Any) -> None:
+    builder, _ = mine
+    builder.run("build", "mine", "--load", env={"DOCKER_HOST": docker_engine.host})
+
+    def run(*command: str) -> str:
+        return str(docker_engine.docker("run", "--rm", "--network=none", "builder/mine:latest", *command).stdout)
+
+    assert run("greet") == "hello from /opt/conda/lib/python3.11/site-packages/greeter.py\n"
+    assert run("where") == run("there") == "/opt/conda/share\n"
+    assert run("python", "-c", "import six; print(six.__version__)") == "1.16.0\n"
+    assert run("sh", "-c", "echo $MINE_HOME; test -n \"$MINE_PID\" && echo dynamic").split() == ["/opt/conda/share", "dynamic"]
+    assert run("python", "-c", "d=open('/opt/conda/lib/blob.bin','rb').read(); print(len(d), d[2:16])").startswith(str(2 + 255 + 4 + 1 + 3))
+
+
+def test_a_clash_is_reported(mine: tuple[Builder, Path]) -> None:
+    said = mine[0].json("build", "mine")
+    assert {"path": "opt/conda/share/clash", "winner": "binary", "losers": ["textual"]} in said["conflicts"]
+
+
+def test_it_is_published_to_a_registry_and_a_layout(mine: tuple[Builder, Path], registry: Any, tmp_path: Path) -> None:
+    builder, _ = mine
+    first = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
+    assert first["tags"] == [] and first["push"]["blobs_sent"] > 0
+    again = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
+    assert again["push"]["bytes_sent"] == 0 and again["digest"] == first["digest"]
+    there = builder.json("publish", "mine", "--to", f"oci:{tmp_path / 'pub'}", "--no-tags")
+    assert there["digest"] == first["digest"]
+
+
+def test_no_tag_moves_when_the_smoke_test_does_not_pass(mine: tuple[Builder, Path], registry: Any) -> None:
+    """This image has no torch: the benchmark says so, and the tags stay away."""
+    builder, _ = mine
+    done = builder.run("publish", "mine", "--registry", registry.host, "--runner", "embedded", check=False)
+    assert done.returncode == 11
+    assert "no tag was moved" in done.stderr
+    import httpx
+
+    tags = httpx.get(f"http://{registry.host}/v2/tests/mine/tags/list")
+    assert tags.status_code == 404 or not tags.json().get("tags")
+
+
+def test_a_bump_of_a_small_package_sends_that_groups_layer_only(mine: tuple[Builder, Path], registry: Any) -> None:
+    builder, channel = mine
+    builder.run("publish", "mine", "--registry", registry.host, "--no-tags")
+    before = builder.json("build", "mine")
+    make_package(
+        channel, "greeter", "1.1", noarch="python", depends=["python >=3.8"], entry_points=["greet = greeter:main"],
+        files={"site-packages/greeter.py": "def main():\n    print('hello again')\n"},
+    )  # fmt: skip
+    index_channel(channel)
+    builder.run("lock", "mine", "--update", "greeter")
+    after = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
+    built = builder.json("build", "mine")
+    changed = [y for x, y in zip(before["layers"], built["layers"], strict=True) if x["digest"] != y["digest"]]
+    # the group that holds greeter; the two layers of our own, which hold conda-meta/history and the lock
+    assert len([c for c in changed if c["packages"]]) == 1
+    assert all("greeter" in c["packages"] for c in changed if c["packages"])
+    assert len(changed) <= 3
+    assert after["push"]["blobs_sent"] == len(changed) + 1, "the layers that changed and the config"
+    assert json.loads((builder.root / "dist" / "index.json").read_text())["manifests"][0]["digest"] == built["digest"]
