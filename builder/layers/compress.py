@@ -1,10 +1,10 @@
 """Layer blobs: a tar stream, hashed once, compressed once, hashed once more.
 
-gzip (RFC 1952) allows any number of members in one file. A wheel's files are raw deflate streams already, so each larger one is put into the
-layer as a gzip member of its own, not compressed again; it is inflated once, for the tar's hash. Everything else is compressed
-in fixed blocks of 1 MiB, each a member (gzip) or a frame (zstd): the same bytes on any machine and any number of cores. libdeflate
-and libzstd are pinned, because their output is part of the digest; ISA-L and zlib, whose output depends on processor and
-version, only ever inflate here.
+gzip (RFC 1952) allows any number of members in one file. A wheel's files are raw deflate streams already, so each larger one is
+put into the layer as a gzip member of its own, not compressed again; it is inflated once, for the tar's hash. Everything else is
+compressed in fixed blocks of 1 MiB, each a member (gzip) or a frame (zstd): the same bytes on any machine and any number of
+cores. libdeflate and libzstd are pinned, because their output is part of the digest; ISA-L and zlib, whose output depends on
+processor and version, only ever inflate here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
 import deflate
 import zstandard
@@ -29,24 +29,27 @@ from builder.store import BlobWriter, Store
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 BLOCK: Final = 1 << 20
 #: Deflated files from this size on (bytes, inflated) are spliced; smaller ones compress better together with their headers.
-SPLICE_FROM: Final = 16 << 10
+SPLICE_FROM: Final = 32 << 10
 GZIP_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
-_STEP: Final = 256 << 10
-_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+#: Bytes of a deflate stream read at once. They may inflate a thousandfold: this bounds what a thread holds to 64 MiB.
+_STEP: Final = 64 << 10
+_GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, system unknown
+_REPORT = "this is a fault of builder: report it"
+_ISAL_ERROR = cast("type[Exception]", isal_zlib.error)  # its stub says it is an instance
 
 
 def codec_name(compression: Compression) -> str:
     """What a layer's bytes depend on besides its content; part of every cache key."""
     if compression == "gzip":
-        return f"gzip-libdeflate-{GZIP_LEVEL}-{BLOCK}-splice-{SPLICE_FROM}-v1"
+        return f"gzip-libdeflate-{deflate.__version__}-{GZIP_LEVEL}-{BLOCK}-splice-{SPLICE_FROM}-v1"
     return f"zstd-{'.'.join(map(str, zstandard.ZSTD_VERSION))}-{ZSTD_LEVEL}-{BLOCK}-v1"
 
 
 def gzip_member(data: bytes | bytearray) -> bytes:
     """One whole gzip member holding ``data``: no name, no time."""
     body = deflate.deflate_compress(data, GZIP_LEVEL)
-    return b"%b%b%b" % (_GZIP_HEADER, body, struct.pack("<II", isal_zlib.crc32(data), len(data) & 0xFFFFFFFF))
+    return b"".join((_GZIP_HEADER, body, struct.pack("<II", isal_zlib.crc32(data), len(data) & 0xFFFFFFFF)))
 
 
 class LayerWriter:
@@ -59,16 +62,22 @@ class LayerWriter:
         advance: told the bytes of tar written, now and then.
     """
 
-    def __init__(self, out: BlobWriter, compression: Compression, mtime: int, advance: Callable[[int], None] = lambda n: None) -> None:
+    def __init__(
+        self, out: BlobWriter, compression: Compression, mtime: int, advance: Callable[[int], None] = lambda n: None
+    ) -> None:
+        if not 0 <= mtime < 8**11:
+            raise LayerError(f"a tar cannot hold the time {mtime}", "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it")
         self._out = out
         self._gzip = compression == "gzip"
         self._zstd = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=False, write_content_size=True)
         self._mtime = mtime
         self._advance = advance
         self._hash = hashlib.sha256()
-        self._pending = bytearray()
+        self._pending = bytearray()  # tar not compressed yet
+        self._packed = bytearray()  # small compressed pieces not written yet
         self._files: dict[str, int] = {}
         self.size = 0
+        """Bytes of the tar so far."""
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Writes all entries, parents first, and the end of the tar.
@@ -78,12 +87,13 @@ class LayerWriter:
             SpaceError: the disk is full.
         """
         try:
-            for entry in with_parents(iter(entries)):
+            for entry in with_parents(entries):
                 self._plain(header(entry, self._mtime))
-                if entry.kind == "file":
+                if entry.kind == "file" and entry.size:
                     self._content(entry)
             self._plain(END)
             self._flush()
+            self._put(b"", at_once=True)
         finally:
             for fd in self._files.values():
                 os.close(fd)
@@ -98,36 +108,46 @@ class LayerWriter:
         content = entry.content
         if isinstance(content, Inline):
             if len(content.data) != entry.size:
-                raise LayerError(f"{entry.path}: {len(content.data)} bytes, not {entry.size}", "this is a fault of builder: report it")
+                raise LayerError(f"{entry.path}: {len(content.data)} bytes, not {entry.size}", _REPORT)
             self._plain(content.data)
         elif isinstance(content, Range):
             self._range(entry, content)
         elif isinstance(content, Deflated):
             self._deflated(entry, content)
-        elif entry.size:
-            raise LayerError(f"{entry.path}: no content", "this is a fault of builder: report it")
+        else:
+            raise LayerError(f"{entry.path}: no content", _REPORT)
         if pad := padding(entry.size):
             self._plain(bytes(pad))
 
-    def _plain(self, data: bytes | memoryview) -> None:
-        self._hash.update(data)
-        self.size += len(data)
+    def _plain(self, data: bytes) -> None:
+        """Tar bytes that are to be compressed here."""
         self._pending += data
         if len(self._pending) >= BLOCK:
             whole = len(self._pending) // BLOCK * BLOCK
             for start in range(0, whole, BLOCK):
                 self._emit(self._pending[start : start + BLOCK])
             del self._pending[:whole]
-            self._advance(whole)
-
-    def _emit(self, block: bytearray) -> None:
-        self._out.write(gzip_member(block) if self._gzip else self._zstd.compress(block))
 
     def _flush(self) -> None:
         if self._pending:
-            self._advance(len(self._pending))
             self._emit(self._pending)
             self._pending = bytearray()
+
+    def _emit(self, block: bytearray) -> None:
+        self._hashed(block)
+        self._put(gzip_member(block) if self._gzip else self._zstd.compress(block), at_once=len(block) == BLOCK)
+
+    def _hashed(self, data: bytes | bytearray) -> None:
+        self._hash.update(data)
+        self.size += len(data)
+        self._advance(len(data))
+
+    def _put(self, data: bytes, at_once: bool = False) -> None:
+        """Compressed bytes; small pieces are gathered, as every write is hashed and has its price."""
+        self._packed += data
+        if at_once or len(self._packed) >= _STEP:
+            self._out.write(memoryview(self._packed))
+            self._packed = bytearray()
 
     def _fd(self, path: str) -> int:
         if path not in self._files:
@@ -146,31 +166,15 @@ class LayerWriter:
 
     def _deflated(self, entry: Entry, content: Deflated) -> None:
         fd = self._fd(str(content.source))
-        if not self._gzip or entry.size < SPLICE_FROM:
-            if entry.size <= BLOCK:
-                self._plain(self._inflate_whole(entry, content, fd))
-            else:
-                self._stream(entry, content, fd, lambda raw: None, self._plain)
-            return
-        self._flush()
-        self._out.write(_GZIP_HEADER)
-        self._stream(entry, content, fd, self._out.write, self._hashed)
-        self._out.write(struct.pack("<II", content.crc32, entry.size & 0xFFFFFFFF))
-        self.size += entry.size
-        self._advance(entry.size)
-
-    def _hashed(self, data: bytes) -> None:
-        self._hash.update(data)
-
-    def _inflate_whole(self, entry: Entry, content: Deflated, fd: int) -> bytes:
-        raw = os.pread(fd, content.compressed, content.offset)
-        try:
-            data: bytes = isal_zlib.decompress(raw, -15, entry.size or 1)
-        except isal_zlib.error as e:
-            raise _damaged(entry, str(e)) from None
-        if len(data) != entry.size or isal_zlib.crc32(data) != content.crc32:
-            raise _damaged(entry, "checksum")
-        return data
+        if self._gzip and entry.size >= SPLICE_FROM:
+            self._flush()
+            self._put(_GZIP_HEADER)
+            self._stream(entry, content, fd, self._put, self._hashed)
+            self._put(struct.pack("<II", content.crc32, entry.size & 0xFFFFFFFF))
+        elif entry.size <= _STEP and content.compressed <= _STEP:
+            self._plain(_inflate(entry, content, fd))
+        else:
+            self._stream(entry, content, fd, lambda raw: None, self._plain)
 
     def _stream(
         self, entry: Entry, content: Deflated, fd: int, raw_sink: Callable[[bytes], object], sink: Callable[[bytes], object]
@@ -186,13 +190,26 @@ class LayerWriter:
             left -= len(raw)
             try:
                 data = inflate.decompress(raw)
-            except isal_zlib.error as e:
+            except _ISAL_ERROR as e:
                 raise _damaged(entry, str(e)) from None
             crc = isal_zlib.crc32(data, crc)
             size += len(data)
+            if size > entry.size:
+                break
             sink(data)
         if not inflate.eof or inflate.unused_data or size != entry.size or crc != content.crc32:
             raise _damaged(entry, "checksum or length")
+
+
+def _inflate(entry: Entry, content: Deflated, fd: int) -> bytes:
+    raw = os.pread(fd, content.compressed, content.offset)
+    try:
+        data: bytes = isal_zlib.decompress(raw, -15, entry.size)
+    except _ISAL_ERROR as e:
+        raise _damaged(entry, str(e)) from None
+    if len(data) != entry.size or isal_zlib.crc32(data) != content.crc32:
+        raise _damaged(entry, "checksum or length")
+    return data
 
 
 def _short(entry: Entry) -> LayerError:
@@ -200,7 +217,9 @@ def _short(entry: Entry) -> LayerError:
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
-    return LayerError(f"{entry.path}: damaged in its archive ({why})", "fetch the package again: builder cache prune, or replace the file")
+    return LayerError(
+        f"{entry.path}: damaged in its archive ({why})", "fetch the package again (builder cache prune), or lock another version"
+    )
 
 
 def write_layer(
@@ -211,12 +230,13 @@ def write_layer(
     mtime: int,
     title: str = "",
     packages: tuple[str, ...] = (),
+    annotations: dict[str, str] | None = None,
     advance: Callable[[int], None] = lambda n: None,
 ) -> Layer:
-    """Writes one layer into the store."""
+    """Writes one layer into the store; ``annotations`` go into its descriptor."""
     with store.writer() as out:
         writer = LayerWriter(out, compression, mtime, advance)
         writer.write(entries)
         digest, size = out.commit()
-    descriptor = Descriptor(MEDIA_TYPES[compression], digest, size)
+    descriptor = Descriptor(MEDIA_TYPES[compression], digest, size, annotations or {})
     return Layer(descriptor, writer.diff_id, store.path(digest), title=title, packages=packages, unpacked=writer.size)

@@ -7,16 +7,17 @@ their *names*, so that a new version never moves another package to another laye
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from builder.config.recipe import Layers
 from builder.errors import LayerError
 from builder.layers.entry import PackageIndex
-from builder.model import LockedPackage
+from builder.model import LockedPackage, Manager
 
 #: No layer's tar is larger where its files can be dealt out: registries and proxies have limits, and a retry costs less.
 MAX_UNPACKED = 1 << 30
+_INCOMPATIBLE = "these packages cannot live in one environment: lock other versions, or leave one out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ def plan_lock(
     *,
     budget: int,
     parts: Mapping[str, int] | None = None,
+    unpacked: Mapping[str, int] | None = None,
 ) -> list[LayerPlan]:
     """Deals packages into layers.
 
@@ -54,36 +56,64 @@ def plan_lock(
         options: the recipe's.
         budget: how many layers there may be. The size from which a package has its own doubles until they fit.
         parts: how many layers a package needs by key, where more than one, see :func:`split_index`.
+        unpacked: bytes of a package's files by key; a group of more than :data:`MAX_UNPACKED` is cut.
 
     Raises:
-        LayerError: the budget is smaller than the groups alone.
+        LayerError: no plan fits the budget.
     """
     groups = max(1, min(options.groups, budget // 3))
-    if budget < 3:
-        raise LayerError(f"only {budget} layers are left above the base image", "choose a base image with fewer layers")
+    parts, unpacked = parts or {}, unpacked or {}
     threshold = options.own_layer_from
-    parts = parts or {}
     while True:
-        large = [p for p in packages if (sizes.get(p.key) or 0) >= threshold]
-        if sum(parts.get(p.key, 1) for p in large) + 2 * groups <= budget or threshold > 1 << 40:
-            break
+        large = {p.key for p in packages if (sizes.get(p.key) or 0) >= threshold or parts.get(p.key, 1) > 1}
+        plans, cuts = _deal(packages, large, groups, parts, unpacked)
+        # Every group counts, empty or not, so that a package that comes or goes seldom moves the threshold.
+        if sum(parts.get(key, 1) for key in large) + 2 * groups + cuts <= budget:
+            return plans
+        if not large - set(parts):
+            raise LayerError(
+                f"the packages need {len(plans)} layers, and {budget} are left above the base image",
+                "choose a base image with fewer layers",
+            )
         threshold *= 2
-    chosen = {p.key for p in large}
+
+
+def _deal(
+    packages: Sequence[LockedPackage], large: Set[str], groups: int, parts: Mapping[str, int], unpacked: Mapping[str, int]
+) -> tuple[list[LayerPlan], int]:
+    """The layers of one threshold, and how many of them are there because a group was cut."""
     plans: list[LayerPlan] = []
-    for manager in ("conda", "pip"):
+    cuts = 0
+    managers: tuple[Manager, ...] = ("conda", "pip")
+    for manager in managers:
         mine = [p for p in packages if p.manager == manager]
         buckets: dict[int, list[LockedPackage]] = {}
         for p in mine:
-            if p.key not in chosen:
+            if p.key not in large:
                 buckets.setdefault(bucket(p, groups), []).append(p)
-        for number in sorted(buckets):
-            plans.append(LayerPlan(f"{manager} group {number + 1}: {_names(buckets[number])}", tuple(buckets[number])))
-        for p in sorted((p for p in mine if p.key in chosen), key=lambda p: p.name):
+        for number, members in sorted(buckets.items()):
+            pieces = _cut(members, unpacked)
+            cuts += len(pieces) - 1
+            plans += [LayerPlan(f"{manager} group {number + 1}: {_names(piece)}", tuple(piece)) for piece in pieces]
+        for p in sorted((p for p in mine if p.key in large), key=lambda p: p.name):
             count = parts.get(p.key, 1)
             for part in range(count):
                 suffix = f" ({part + 1}/{count})" if count > 1 else ""
                 plans.append(LayerPlan(f"{manager} {p.name} {p.version}{suffix}", (p,), part, count))
-    return plans
+    return plans, cuts
+
+
+def _cut(members: Sequence[LockedPackage], unpacked: Mapping[str, int]) -> list[list[LockedPackage]]:
+    pieces: list[list[LockedPackage]] = [[]]
+    running = 0
+    for p in members:
+        size = unpacked.get(p.key, 0)
+        if pieces[-1] and running + size > MAX_UNPACKED:
+            pieces.append([])
+            running = 0
+        pieces[-1].append(p)
+        running += size
+    return pieces
 
 
 def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozenset[str]]:
@@ -146,54 +176,80 @@ def resolve_conflicts(
     Raises:
         LayerError: one package has a file where another needs a folder, or a link leads out of the image.
     """
-    owner: dict[str, int] = {}
-    kinds: dict[str, str] = {}
-    several: dict[str, list[int]] = {}
-    links: dict[str, int] = {}
-    folders: dict[str, int] = {}
+    moved = _moved(packages, indexes, link_target)
+    owner: dict[str, tuple[int, str]] = {}  # who brings a path last, and what its archive calls it
+    several: dict[str, list[tuple[int, str]]] = {}
     for number, package in enumerate(packages):
+        elsewhere = moved.get(package.key, {})
         for e in indexes[package.key].entries:
             if e.kind == "dir":
-                folders.setdefault(e.path, number)
                 continue
-            if e.path in owner and owner[e.path] != number:
-                several.setdefault(e.path, [owner[e.path]]).append(number)
-            owner[e.path] = number
-            kinds[e.path] = e.kind
-            if e.kind == "symlink":
-                links[e.path] = number
-            parent = e.path.rpartition("/")[0]
-            if parent and parent not in folders:
-                folders[parent] = number
-    moved: dict[str, dict[str, str]] = {}
-    blocked = {f for f in _ancestors(folders) if f in owner}
-    if blocked:
-        for number, package in enumerate(packages):
-            for e in indexes[package.key].entries:
-                new = _through(e.path, e.kind, blocked, kinds, links, packages, link_target, package)
-                if new != e.path:
-                    moved.setdefault(package.key, {})[e.path] = new
-                    if e.kind != "dir":
-                        if new in owner and owner[new] != number:
-                            several.setdefault(new, [owner[new]]).append(number)
-                        owner[new] = max(number, owner.get(new, number))
+            path = elsewhere.get(e.path, e.path) if elsewhere else e.path
+            if path in owner:
+                several.setdefault(path, [owner[path]]).append((number, e.path))
+            owner[path] = (number, e.path)
     leave_out: dict[str, set[str]] = {}
     conflicts = []
-    for path, numbers in sorted(several.items()):
-        winner = max(numbers)
-        losers = sorted(set(numbers) - {winner})
-        if not losers:
-            continue
-        conflicts.append(Conflict(path, packages[winner].name, tuple(packages[n].name for n in losers)))
-        for n in losers:
-            key = packages[n].key
-            back = {v: k for k, v in moved.get(key, {}).items()}
-            leave_out.setdefault(key, set()).add(back.get(path, path))
-    notes = _case_notes(owner, packages)
+    for path, claims in sorted(several.items()):
+        winner = claims[-1]
+        for number, name in claims[:-1]:
+            if (number, name) != winner:
+                leave_out.setdefault(packages[number].key, set()).add(name)
+        losers = sorted({number for number, _ in claims} - {winner[0]})
+        if losers:
+            conflicts.append(Conflict(path, packages[winner[0]].name, tuple(packages[n].name for n in losers)))
+    notes = _case_notes({path: number for path, (number, _) in owner.items()}, packages)
     return Resolution(tuple(conflicts), {k: frozenset(v) for k, v in leave_out.items()}, moved, notes)
 
 
-def _ancestors(folders: Mapping[str, int]) -> set[str]:
+def _moved(
+    packages: Sequence[LockedPackage],
+    indexes: Mapping[str, PackageIndex],
+    link_target: Callable[[LockedPackage, str], str],
+) -> dict[str, dict[str, str]]:
+    """Old path to new, by package key, of everything that lies below a symlink."""
+    files: dict[str, int] = {}
+    links: dict[str, int] = {}
+    folders: set[str] = set()
+    for number, package in enumerate(packages):
+        for e in indexes[package.key].entries:
+            if e.kind == "dir":
+                folders.add(e.path)
+                continue
+            files[e.path] = number
+            if e.kind == "symlink":
+                links[e.path] = number
+            else:
+                links.pop(e.path, None)
+            folders.add(e.path.rpartition("/")[0])
+    folders = _with_ancestors(folders)
+    blocked = folders & files.keys()
+    if not blocked:
+        return {}
+    targets: dict[str, str] = {}
+
+    def target(link: str) -> str:
+        if link not in targets:
+            targets[link] = link_target(packages[links[link]], link)
+        return targets[link]
+
+    moved: dict[str, dict[str, str]] = {}
+    for package in packages:
+        known: dict[str, str] = {}
+        for e in indexes[package.key].entries:
+            folder, _, name = (e.path, "", "") if e.kind == "dir" else e.path.rpartition("/")
+            if folder not in known:
+                known[folder] = _through(folder, blocked, links, target, package, packages)
+            if known[folder] == folder:
+                continue
+            new = f"{known[folder]}/{name}".rstrip("/")
+            if e.kind != "dir" and new in folders and new not in links:
+                raise LayerError(f"{package.name} has a file at /{new}, where another package has a folder", _INCOMPATIBLE)
+            moved.setdefault(package.key, {})[e.path] = new
+    return moved
+
+
+def _with_ancestors(folders: Set[str]) -> set[str]:
     out: set[str] = set()
     for folder in folders:
         while folder and folder not in out:
@@ -203,36 +259,34 @@ def _ancestors(folders: Mapping[str, int]) -> set[str]:
 
 
 def _through(
-    path: str,
-    kind: str,
-    blocked: set[str],
-    kinds: Mapping[str, str],
+    folder: str,
+    blocked: Set[str],
     links: Mapping[str, int],
-    packages: Sequence[LockedPackage],
-    link_target: Callable[[LockedPackage, str], str],
+    target: Callable[[str], str],
     package: LockedPackage,
+    packages: Sequence[LockedPackage],
 ) -> str:
-    """``path`` with the symlinks of other packages on its way followed."""
+    """A folder's path with the symlinks on its way followed."""
+    path = folder
     for _ in range(16):
         parts = path.split("/")
-        hit = next((p for i in range(1, len(parts) + (kind == "dir")) if (p := "/".join(parts[:i])) in blocked), None)
+        hit = next((p for i in range(1, len(parts) + 1) if (p := "/".join(parts[:i])) in blocked), None)
         if hit is None:
             return path
         if hit not in links:
-            raise LayerError(
-                f"{package.name} needs a folder at /{hit}, where another package has a file", "these packages cannot live in one environment"
-            )
-        target = link_target(packages[links[hit]], hit)
-        base = [] if target.startswith("/") else hit.split("/")[:-1]
-        for part in target.split("/"):
+            raise LayerError(f"{package.name} needs a folder at /{hit}, where another package has a file", _INCOMPATIBLE)
+        text = target(hit)
+        base = [] if text.startswith("/") else hit.split("/")[:-1]
+        for part in text.split("/"):
             if part == "..":
                 if not base:
-                    raise LayerError(f"the link /{hit} of {packages[links[hit]].name} leads out of the image", "do not use this package")
+                    name = packages[links[hit]].name
+                    raise LayerError(f"the link /{hit} of {name} leads out of the image", "do not use this package")
                 base.pop()
             elif part not in ("", "."):
                 base.append(part)
         path = "/".join([*base, *parts[hit.count("/") + 1 :]])
-    raise LayerError(f"{package.name}: /{path} goes round in symlinks", "these packages cannot live in one environment")
+    raise LayerError(f"{package.name}: /{folder} goes round in symlinks", _INCOMPATIBLE)
 
 
 def _case_notes(owner: Mapping[str, int], packages: Sequence[LockedPackage]) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ counts at 30,000 files; the tests read every form back with ``tarfile``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 from builder.errors import LayerError
 from builder.layers.entry import Entry
@@ -16,6 +17,12 @@ BLOCK = 512
 END = bytes(2 * BLOCK)
 _TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
 _MAX_OCTAL = 8**11
+#: NUL, and what is not UTF-8 (Python holds such bytes as lone surrogates): neither can stand in a pax record.
+_TEXT = re.compile("[\0\ud800-\udfff]")
+#: An empty part (so a leading or trailing slash too), ``.`` or ``..``.
+_UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|" + _TEXT.pattern)
+_HOSTILE = "the package is damaged or hostile; do not use it"
+_REPORT = "this is a fault of builder: report it"
 
 
 def padding(size: int) -> int:
@@ -85,32 +92,48 @@ def _record(key: str, value: str) -> bytes:
     return str(length).encode() + body
 
 
-def with_parents(entries: Iterator[Entry]) -> Iterator[Entry]:
+def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
     """The entries, each parent directory put before its first child once; a directory listed twice is written once.
 
     Raises:
-        LayerError: an unsafe path (absolute, ``..``, empty parts).
+        LayerError: an unsafe path, a path that stands twice, a file where a folder is needed, or a hard link to something that
+            is not before it in this layer.
     """
-    seen: set[str] = set()
+    folders: set[str] = set()
+    others: set[str] = set()
     for entry in entries:
         path = entry.path
+        check_path(path)
         parent = path.rpartition("/")[0]
-        if parent not in seen:
-            check_path(path)
-            parts = path.split("/")
-            for i in range(1, len(parts)):
+        if parent and parent not in folders:
+            parts = parent.split("/")
+            for i in range(1, len(parts) + 1):
                 folder = "/".join(parts[:i])
-                if folder not in seen:
-                    seen.add(folder)
+                if folder in others:
+                    raise _clash(folder)
+                if folder not in folders:
+                    folders.add(folder)
                     yield Entry(folder, "dir", 0o755)
+        if path in others or (path in folders and entry.kind != "dir"):
+            raise _clash(path)
         if entry.kind == "dir":
-            if path in seen:
+            if path in folders:
                 continue
-            seen.add(path)
+            folders.add(path)
+        else:
+            if entry.kind == "hardlink" and entry.target not in others:
+                raise LayerError(f"the hard link /{path} repeats /{entry.target}, which is not before it in the layer", _REPORT)
+            if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
+                raise LayerError(f"the symlink /{path} has an impossible target {entry.target!r}", _HOSTILE)
+            others.add(path)
         yield entry
 
 
+def _clash(path: str) -> LayerError:
+    return LayerError(f"/{path} stands twice in one layer", "see which packages, or files of the recipe, bring it")
+
+
 def check_path(path: str) -> None:
-    """Raises LayerError unless ``path`` is relative, normal and stays inside."""
-    if not path or path.startswith("/") or "\0" in path or any(p in ("", ".", "..") for p in path.split("/")):
-        raise LayerError(f"unsafe path in a layer: {path!r}", "the package is damaged or hostile; do not use it")
+    """Raises LayerError unless ``path`` is relative, normal, UTF-8 and stays inside."""
+    if _UNSAFE.search(path):
+        raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
