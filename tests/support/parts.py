@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import http.client
 import json
 import os
@@ -63,16 +64,24 @@ def need_root() -> None:
 
 @contextlib.contextmanager
 def part_folder(name: str) -> Iterator[Path]:
-    """A temporary folder with a short path (unix sockets), that others may enter; removed with what is mounted below it."""
-    folder = Path(tempfile.mkdtemp(prefix=f"bt-{name}-", dir="/var/tmp"))
+    """A temporary folder with a short path (unix sockets), that others may enter; removed with what is mounted below it.
+
+    It is locked while its owner lives: what a killed run left is removed by the next one.
+    """
+    parent = Path("/var/tmp")
+    for old in parent.glob("bt-*"):
+        with contextlib.suppress(OSError):
+            if old.stat().st_uid == os.getuid() and (lock := _try_lock(old)) is not None:
+                remove_tree(old)
+                os.close(lock)
+    folder = Path(tempfile.mkdtemp(prefix=f"bt-{name}-", dir=parent))
+    lock = _try_lock(folder)
     folder.chmod(0o755)
     owner = os.getpid()
 
     def remove() -> None:
-        if os.getpid() == owner and folder.exists():
-            unmount_below(folder)
-            make_removable(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+        if os.getpid() == owner:
+            remove_tree(folder)
 
     atexit.register(remove)
     try:
@@ -80,6 +89,30 @@ def part_folder(name: str) -> Iterator[Path]:
     finally:
         remove()
         atexit.unregister(remove)
+        if lock is not None:
+            os.close(lock)
+
+
+def _try_lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder's lock, or None where another process has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def remove_tree(folder: Path) -> None:
+    """Removes a folder with what is mounted below it and what its modes protect."""
+    unmount_below(folder)
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                if not (sub := Path(path, name)).is_symlink():
+                    sub.chmod(sub.stat().st_mode | 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def unmount_below(folder: Path) -> None:
@@ -89,15 +122,6 @@ def unmount_below(folder: Path) -> None:
     points = [line.split()[4].replace("\\040", " ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in reversed([p for p in points if p.startswith(f"{folder}/")]):
         subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
-
-
-def make_removable(folder: Path) -> None:
-    """Gives back the rights to enter and empty folders (unpacked images have read-only ones)."""
-    for path, names, _ in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                if not (sub := Path(path, name)).is_symlink():
-                    sub.chmod(sub.stat().st_mode | 0o700)
 
 
 def start(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -405,7 +429,9 @@ class Podman:
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
     """Environment of podman, buildah and skopeo with everything in ``folder`` (made by whoever will use it)."""
-    (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
+    # an ordinary user's is in XDG_RUNTIME_DIR; naming it makes his podman 4.3 wait for an exit code that does not come
+    tmp_dir = f'tmp_dir = "{folder}/run/libpod"\n' if os.geteuid() == 0 and home == folder else ""
+    (folder / "containers.conf").write_text(CONTAINERS_CONF + tmp_dir)
     storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
     (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
     (folder / "run").mkdir(mode=0o700, exist_ok=True)
@@ -585,7 +611,8 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
             return
         need("setpriv", "unshare", "newuidmap")
         taken = {p.pw_uid for p in pwd.getpwall()}
-        name, uid = "builder-tester", next(u for u in range(20001, 60000) if u not in taken)
+        first = 20000 + os.getpid() % 20000  # not that of another run of these tests
+        name, uid = "builder-tester", next(u for u in range(first, 60000) if u not in taken)
         for path in (home, tmp, run):
             os.chown(path, uid, uid)
         etc = folder / "etc"
@@ -597,4 +624,15 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
         for file in ("subuid", "subgid"):
             if Path("/etc", file).exists():
                 (etc / file).write_text(f"{name}:200000:65536\n")
-        yield OrdinaryUser(name, uid, home, tmp, {**env, "USER": name, "LOGNAME": name}, etc)
+        try:
+            yield OrdinaryUser(name, uid, home, tmp, {**env, "USER": name, "LOGNAME": name}, etc)
+        finally:
+            _end_processes_of(uid)
+
+
+def _end_processes_of(uid: int) -> None:
+    """Ends what a made-up user left running (podman's pause process, say)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == uid:
+                os.kill(int(process.name), signal.SIGKILL)
