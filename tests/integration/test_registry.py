@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from builder.registry.push import push_image
 from builder.settings import Settings
 from builder.store import Store
 from tests.support.images import make_layer, make_test_image
+from tests.support.parts import Registry, RegistryFactory
 
 pytestmark = pytest.mark.registry
 
@@ -64,7 +66,7 @@ def settings(folder: Path) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2)
 
 
-def test_push_and_pull(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+def test_push_and_pull(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     with RegistryClient(registry.host) as client:
         first = push_image(image, client, repo, ["latest", "26.11"])
         assert (first.blobs_sent, first.blobs_present, first.blobs_mounted) == (5, 0, 0)
@@ -81,7 +83,7 @@ def test_push_and_pull(registry: Any, image: Image, repo: str, tmp_path: Path) -
 
 
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
-def test_skopeo_reads_what_was_pushed(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+def test_skopeo_reads_what_was_pushed(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     with RegistryClient(registry.host) as client:
         push_image(image, client, repo, ["latest"])
     reference = f"docker://{registry.host}/{repo}:latest"
@@ -93,7 +95,7 @@ def test_skopeo_reads_what_was_pushed(registry: Any, image: Image, repo: str, tm
     assert (tmp_path / "copy" / image.layers[0].descriptor.digest[7:]).exists()
 
 
-def test_an_image_skopeo_pushed_is_pulled(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+def test_an_image_skopeo_pushed_is_pulled(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("needs skopeo")
     there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
@@ -118,7 +120,7 @@ def test_an_image_skopeo_pushed_is_pulled(registry: Any, image: Image, repo: str
         assert back.manifest_descriptor.media_type == "application/vnd.docker.distribution.manifest.v2+json"
 
 
-def test_a_changed_layer_is_all_that_goes_out(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+def test_a_changed_layer_is_all_that_goes_out(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     bumped = make_test_image([*image.layers[:3], make_layer(tmp_path / "layers", f"{repo}-bumped", 5000)])
     with RegistryClient(registry.host) as client:
         push_image(image, client, repo, ["latest"])
@@ -128,7 +130,7 @@ def test_a_changed_layer_is_all_that_goes_out(registry: Any, image: Image, repo:
         assert client.head_manifest(repo, "latest").digest == bumped.digest  # type: ignore[union-attr]
 
 
-def test_mounted_from_another_repository_nothing_is_sent(registry: Any, image: Image, repo: str) -> None:
+def test_mounted_from_another_repository_nothing_is_sent(registry: Registry, image: Image, repo: str) -> None:
     with RegistryClient(registry.host) as client:
         push_image(image, client, f"{repo}/base", ["1"])
         report = push_image(image, client, f"{repo}/child", ["1"], mount_from=["unknown/repo", f"{repo}/base"])
@@ -136,7 +138,7 @@ def test_mounted_from_another_repository_nothing_is_sent(registry: Any, image: I
 
 
 def test_base_layers_that_were_never_downloaded(
-    registry: Any, make_registry: Any, image: Image, repo: str, tmp_path: Path
+    registry: Registry, make_registry: RegistryFactory, image: Image, repo: str, tmp_path: Path
 ) -> None:
     """On the base's registry they are mounted; to another one they stream through; for a layout they are fetched."""
     own = make_layer(tmp_path / "layers", f"{repo}-own", 1000)
@@ -158,7 +160,7 @@ def test_base_layers_that_were_never_downloaded(
     assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[0].descriptor.size
 
 
-def test_a_tag_that_must_not_move(registry: Any, image: Image, repo: str, tmp_path: Path) -> None:
+def test_a_tag_that_must_not_move(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
     other = make_test_image([make_layer(tmp_path / "layers", "other")])
     with RegistryClient(registry.host) as client:
         push_image(image, client, repo, ["26.11"])
@@ -171,7 +173,9 @@ def test_a_tag_that_must_not_move(registry: Any, image: Image, repo: str, tmp_pa
         assert client.head_manifest(repo, "26.11").digest == other.digest  # type: ignore[union-attr]
 
 
-def test_basic_authentication(make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_basic_authentication(
+    make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     monkeypatch.setenv("REGISTRY_USER", ROBOT)
     monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
@@ -192,7 +196,7 @@ def test_basic_authentication(make_registry: Any, image: Image, tmp_path: Path, 
 
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
 def test_a_login_of_podmans_family_is_used(
-    make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     file = tmp_path / "auth.json"
@@ -219,7 +223,7 @@ def test_a_login_of_podmans_family_is_used(
 
 
 def test_tls_with_an_authority_of_its_own(
-    make_registry: Any, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = make_registry(tls=True)
     with (
@@ -232,6 +236,7 @@ def test_tls_with_an_authority_of_its_own(
         client.ping()
     folder = tmp_path / "home/.config/containers/certs.d" / registry.host
     folder.mkdir(parents=True)
+    assert registry.ca is not None
     shutil.copy(registry.ca, folder / "ca.crt")
     with RegistryClient(registry.host, ANONYMOUS) as client:
         client.ping()
@@ -242,13 +247,13 @@ def test_tls_with_an_authority_of_its_own(
         assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == image.digest
 
 
-def test_a_read_only_registry(make_registry: Any, image: Image) -> None:
+def test_a_read_only_registry(make_registry: RegistryFactory, image: Image) -> None:
     with RegistryClient(make_registry(readonly=True).host) as client, pytest.raises(RegistryError, match="405") as caught:
         push_image(image, client, "a/b", ["latest"])
     assert "read-only" in caught.value.cure
 
 
-def test_what_is_not_there(registry: Any, repo: str, tmp_path: Path) -> None:
+def test_what_is_not_there(registry: Registry, repo: str, tmp_path: Path) -> None:
     with RegistryClient(registry.host) as client:
         with pytest.raises(RegistryError, match="MANIFEST_UNKNOWN"):
             pull_image(client, repo, "latest", "amd64", Store(tmp_path))
@@ -256,7 +261,7 @@ def test_what_is_not_there(registry: Any, repo: str, tmp_path: Path) -> None:
             client.list_tags(repo)
 
 
-def test_delete(make_registry: Any, image: Image) -> None:
+def test_delete(make_registry: RegistryFactory, image: Image) -> None:
     with RegistryClient(make_registry().host) as client:
         push_image(image, client, "a/b", ["latest"])
         try:
@@ -271,56 +276,34 @@ def test_delete(make_registry: Any, image: Image) -> None:
 
 
 class Mortal:
-    """A registry of our own that can be killed and started again in the same place."""
+    """A registry of the test's own that can be killed and started again in the same place."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.host = f"127.0.0.1:{self.port}"
-        self.config = folder / "mortal.yml"
-        self.config.write_text(
-            f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder / 'mortal'}}}}}\n"
-            f"http: {{addr: {self.host}}}\n"
-        )
-        self.start()
-
-    def start(self) -> None:
-        self.process = subprocess.Popen(
-            ["docker-registry", "serve", str(self.config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            with socket.socket() as s:
-                if s.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
-        raise AssertionError("docker-registry did not start")
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.host = registry.host
+        self.start = registry.start
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        os.kill(self.registry.pid, signal.SIGKILL)
+        self.registry.stop()
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[Mortal]:
-    if shutil.which("docker-registry") is None:
-        if os.environ.get("CI"):
-            pytest.fail("needs docker-registry")
-        pytest.skip("needs docker-registry")
-    registry = Mortal(tmp_path)
-    yield registry
-    registry.kill()
+def mortal(make_registry: RegistryFactory) -> Iterator[Mortal]:
+    registry = make_registry()
+    yield Mortal(registry)
+    registry.stop()
 
 
 class After(Quiet):
     """Calls something once, when ``amount`` bytes have gone out."""
 
     def __init__(self, amount: int, call: Any) -> None:
-        self.left, self.call = amount, call
+        self.left, self.call, self.lock = amount, call, threading.Lock()
 
     def advance(self, task: str, amount: int) -> None:
-        before, self.left = self.left, self.left - amount
+        with self.lock:
+            before, self.left = self.left, self.left - amount
         if before > 0 >= self.left:
             self.call()
 
@@ -345,12 +328,19 @@ def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(mort
 
 
 def test_a_registry_that_comes_back_in_time_is_not_noticed(mortal: Mortal, large: Image, tmp_path: Path) -> None:
-    def restart() -> None:
-        mortal.kill()
-        mortal.start()
+    reached, killed = threading.Event(), threading.Event()
 
-    with RegistryClient(mortal.host) as client:
-        push_image(large, client, "a/b", ["latest"], reporter=After(20 * MIB, restart))
+    def halfway() -> None:
+        reached.set()
+        assert killed.wait(30)
+
+    with RegistryClient(mortal.host) as client, ThreadPoolExecutor(1) as pool:
+        push = pool.submit(push_image, large, client, "a/b", ["latest"], reporter=After(20 * MIB, halfway))
+        assert reached.wait(30)
+        mortal.kill()
+        killed.set()
+        mortal.start()  # by this thread: a part ends with the thread that started it
+        push.result()
         assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == large.digest
 
 
