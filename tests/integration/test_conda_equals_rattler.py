@@ -1,0 +1,284 @@
+"""What builder makes of conda packages is what ``rattler.install`` makes of them: the same files, modes and links.
+
+The differences are few, meant, and each is checked here: fields of conda-meta that name the machine, and what happens to
+files that lose against another package's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecord, Version, install, solve
+
+from builder.channel.debian import make_debian_channel
+from builder.errors import FetchError
+from builder.layers.conda import CondaReader, link_order, python_context
+from builder.layers.entry import LinkContext
+from builder.layers.plan import resolve_conflicts
+from builder.model import Fetched, LockedPackage
+from builder.settings import Settings
+from tests.support.channel import PLACEHOLDER, index_channel
+from tests.support.condapackage import Extension, Member, hardlink, pack, symlink, write_tree
+
+PREFIX = "/opt/conda"
+
+
+@dataclass(frozen=True)
+class Both:
+    """One environment, installed twice: ``theirs`` by rattler, ``ours`` by builder. Both are prefixes' folders."""
+
+    theirs: Path
+    ours: Path
+    packages: list[LockedPackage]
+    context: LinkContext
+    conflicts: dict[str, str]
+
+    def records(self, folder: Path) -> dict[str, dict[str, Any]]:
+        return {p.stem: json.loads(p.read_text()) for p in sorted((folder / "conda-meta").glob("*.json"))}
+
+
+def both(
+    tmp_path: Path, channels: Iterable[Path], specs: list[str], prefix: str = PREFIX, requested: frozenset[str] = frozenset()
+) -> Both:
+    """Solves the specs and installs what comes out both ways."""
+    theirs = tmp_path / "theirs"
+    records = asyncio.run(_install(list(channels), specs, theirs, prefix, tmp_path / "cache"))
+    fetched = []
+    for r in records:
+        path = Path(str(r.url).removeprefix("file://"))
+        package = LockedPackage(
+            r.name.normalized, str(r.version), "conda", "linux-64", str(r.url), r.sha256.hex(), r.md5.hex() if r.md5 else None,
+            dependencies={d.split()[0]: " ".join(d.split()[1:]) for d in r.depends},
+        )  # fmt: skip
+        fetched.append(Fetched(package, path, path.stat().st_size))
+    order = link_order([f.package for f in fetched])
+    context = python_context(order, fetched, prefix, "linux-64", requested)
+    by_key = {f.package.key: f for f in fetched}
+    reader = CondaReader(tmp_path / "spool")
+    indexes = {k: reader.index(f, context) for k, f in by_key.items()}
+    resolution = resolve_conflicts(order, indexes, lambda package, path: "")
+    root = tmp_path / "ours"
+    for package in order:
+        entries = reader.entries(by_key[package.key], context, resolution.leave_out.get(package.key, frozenset()))
+        write_tree(entries, root)
+    assert list((tmp_path / "spool").iterdir()) == []
+    return Both(theirs, root / prefix.strip("/"), order, context, {c.path: c.winner for c in resolution.conflicts})
+
+
+async def _install(channels: list[Path], specs: list[str], target: Path, prefix: str, cache: Path) -> list[Any]:
+    virtual = [GenericVirtualPackage(PackageName("__glibc"), Version("2.36"), BuildString("0"))]
+    records = await solve([f"file://{c}" for c in channels], specs, platforms=["linux-64", "noarch"], virtual_packages=virtual)
+    await install(records, target, cache_dir=cache, alternative_target_prefix=prefix, show_progress=False)
+    return records
+
+
+def tree(folder: Path) -> dict[str, tuple[str, int, str]]:
+    """Everything in a folder: kind, mode, and content (a hash) or link text.
+
+    Without conda-meta, the losers of clobbering, and the tag by which rattler tells backup programs not to save the prefix.
+    """
+    out = {}
+    for where, folders, files in os.walk(folder):
+        for name in folders + files:
+            path = Path(where) / name
+            relative = str(path.relative_to(folder))
+            if relative.split("/")[0] in ("conda-meta", "__clobbers__", "CACHEDIR.TAG"):
+                continue
+            info = path.lstat()
+            if stat.S_ISLNK(info.st_mode):
+                out[relative] = ("symlink", 0, os.readlink(path))
+            elif stat.S_ISDIR(info.st_mode):
+                out[relative] = ("dir", stat.S_IMODE(info.st_mode), "")
+            else:
+                out[relative] = ("file", stat.S_IMODE(info.st_mode), sha256(path.read_bytes()).hexdigest())
+    return out
+
+
+#: Fields of a record that name the machine, or that rattler writes and builder knows to leave out.
+VOLATILE = {"extracted_package_dir", "link", "package_tarball_full_path", "size"}
+
+
+def check_records(b: Both) -> None:
+    """The conda-meta records say the same, but for what docs/conda.md lists."""
+    theirs, ours = b.records(b.theirs), b.records(b.ours)
+    assert ours.keys() == theirs.keys()
+    for name, mine in ours.items():
+        other = theirs[name]
+        assert mine["link"] == {"source": "", "type": 3}
+        assert str(b.theirs.parent) not in json.dumps({k: v for k, v in mine.items() if k not in ("url", "channel")})
+        skip = VOLATILE | {"paths_data", "files", "requested_specs", "requested_spec", "channel"}
+        assert {k: v for k, v in mine.items() if k not in skip} == {
+            k: v for k, v in other.items() if k not in skip and v not in (None, [])
+        } | ({k: v for k, v in mine.items() if k not in skip and v == []}), name
+        assert mine["channel"].rstrip("/") == other["channel"].rstrip("/")
+        paths = {p["_path"]: p for p in mine["paths_data"]["paths"]}
+        assert list(paths) == mine["files"]
+        losers = {p["original_path"]: p for p in other["paths_data"]["paths"] if "original_path" in p}
+        assert {p.get("original_path", p["_path"]) for p in other["paths_data"]["paths"]} == paths.keys(), name
+        for p in other["paths_data"]["paths"]:
+            path = p.get("original_path", p["_path"])
+            mine_path = paths[path]
+            for key in ("path_type", "sha256", "file_mode", "prefix_placeholder", "no_link"):
+                assert mine_path.get(key) == p.get(key), (name, path, key)
+            # A loser's file is not there. Of a symlink rattler hashes the text, conda what it points to.
+            if path in losers or p["path_type"] == "softlink":
+                assert "sha256_in_prefix" not in mine_path
+            elif p["path_type"] != "directory":
+                assert mine_path["sha256_in_prefix"] == p.get("sha256_in_prefix", p.get("sha256"))
+                assert mine_path["size_in_bytes"] == p["size_in_bytes"]
+                assert sha256((b.ours / path).read_bytes()).hexdigest() == mine_path["sha256_in_prefix"]
+        record = PrefixRecord.from_path(next((b.ours / "conda-meta").glob(f"{name}.json")))
+        assert record.name.normalized == mine["name"]
+        assert [str(f) for f in record.files] == mine["files"]
+        assert record.sha256.hex() == mine["sha256"]
+
+
+TEXT = f"#!{PLACEHOLDER}/bin/python\nprefix = '{PLACEHOLDER}'; path = '{PLACEHOLDER}/a:{PLACEHOLDER}/b'\n".encode()
+BINARY = (
+    b"\x7fELF\0\1\2" + f"{PLACEHOLDER}/lib:{PLACEHOLDER}/lib64".encode() + b"\0" + b"\xff" * 100 + PLACEHOLDER.encode()
+    + b"\0tail\0" + b"x" + PLACEHOLDER.encode() + b"/end"
+)  # fmt: skip
+
+
+def members() -> list[Member]:
+    return [
+        Member("bin/tool", TEXT, 0o755, prefix="text"),
+        Member("bin/perl-tool", f"#!{PLACEHOLDER}/bin/perl -w\n".encode() + b"print 1\n", 0o775, prefix="text"),
+        Member("lib/libx.so.1.0", BINARY, 0o755, prefix="binary"),
+        symlink("lib/libx.so.1", "libx.so.1.0"),
+        symlink("lib/libx.so", "libx.so.1"),
+        symlink("lib/loop", "loop"),
+        symlink("share/up", "../lib"),
+        symlink("share/dangling", "nothing/here"),
+        Member("lib/libbig.so", os.urandom(8) * 200_000 + BINARY * 3, 0o755, prefix="binary"),
+        Member("share/big.txt", (b"0123456789" * 9 + PLACEHOLDER.encode() + b"\n") * 10_000, 0o664, prefix="text"),
+        Member("share/plain", os.urandom(3_000_000), 0o600),
+        Member("share/empty", b"", 0o444),
+        Member("share/setuid", b"s", 0o4755),
+        Member("share/all", b"a", 0o777),
+        Member("share/blank name.txt", b"b"),
+        Member("share/\u00fcml\u00e4ut-" + "long" * 30, b"c"),
+        hardlink("share/zz-again", "share/plain"),
+        hardlink("share/00-before", "share/plain"),
+        hardlink("bin/tool-again", "bin/tool", mode=0o755, prefix="text"),
+        Member("share/unlisted", b"not in paths.json", listed=False),
+        Member("bin/.everything-pre-unlink.sh", b"exit 1\n", 0o755),
+        Member("Menu/everything.json", b"{}"),
+    ]
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["paths.json", "has_prefix"])
+@pytest.mark.parametrize("extension", [".conda", ".tar.bz2"])
+def test_everything_a_package_may_hold(tmp_path: Path, extension: Extension, old: bool) -> None:
+    channel = tmp_path / "channel"
+    pack(channel, "everything", members(), extension=extension, old=old)
+    pack(channel, "empty", extension=extension, old=old)
+    b = both(tmp_path, [index_channel(channel)], ["everything", "empty"])
+    assert tree(b.ours) == tree(b.theirs)
+    assert len(tree(b.ours)) > 20
+    check_records(b)
+    assert PLACEHOLDER.encode() not in (b.ours / "lib/libbig.so").read_bytes()
+    assert (b.ours / "share/plain").stat().st_nlink == 3
+    assert not (b.ours / "share/unlisted").exists()
+
+
+@pytest.mark.parametrize("prefix", ["/opt/conda", "/opt/" + "a-long-folder/" * 10 + "conda", "/opt/with blank/conda"])
+def test_shebangs_at_any_prefix(tmp_path: Path, prefix: str) -> None:
+    channel = tmp_path / "channel"
+    python = Member("bin/python3.11", b"\x7fELF", 0o755)
+    pack(channel, "python", [python, symlink("bin/python", "python3.11")], version="3.11.4")
+    lines = ["{P}/bin/python", " {P}/bin/python3.11 -E", "{P}/bin/perl -w", "/usr/bin/env python", "{P}/bin/sh -e -u"]
+    scripts = [
+        Member(f"python-scripts/s{i}", f"#!{line.format(P=PLACEHOLDER)}\necho {PLACEHOLDER}\n".encode(), 0o755, prefix="text")
+        for i, line in enumerate(lines)
+    ]
+    pack(
+        channel, "tool", [*scripts, Member("site-packages/tool.py", b"def main(): pass\n")],
+        noarch="python", entry_points=["tool = tool:main", "sub = tool.cli:App.run"], depends=["python"],
+    )  # fmt: skip
+    b = both(tmp_path, [index_channel(channel)], ["tool"], prefix)
+    assert tree(b.ours) == tree(b.theirs)
+    assert (b.ours / "bin/sub").read_text().startswith("#!")
+    check_records(b)
+
+
+def test_who_wins_when_two_packages_bring_the_same_file(tmp_path: Path) -> None:
+    """conda's rule, the one linked later wins, in rattler's order: after its dependencies, else against the alphabet."""
+    channel = tmp_path / "channel"
+    for name, depends in {"base": (), "above": ("base",), "zeta": (), "mid": ("above", "gone")}.items():
+        pack(
+            channel, name, [Member("share/shared", name.encode()), Member(f"share/{name}/own", b""), Member(f"etc/{name}", b"")],
+            depends=[d for d in depends if d != "gone"],
+        )  # fmt: skip
+    for name, other in (("left", "right"), ("right", "left")):  # a cycle
+        pack(channel, name, [Member("share/cycle", name.encode())], depends=[other], noarch="generic" if name == "left" else "")
+    b = both(tmp_path, [index_channel(channel)], ["mid", "zeta", "left"])
+    assert tree(b.ours) == tree(b.theirs)
+    assert b.conflicts == {"opt/conda/share/shared": "mid", "opt/conda/share/cycle": "left"}
+    assert (b.ours / "share/shared").read_text() == "mid"
+    check_records(b)
+    # what loses lies in __clobbers__ in rattler's prefix; in an image it is left out, as conda overwrites it
+    assert (b.theirs / "__clobbers__").is_dir()
+    assert not (b.ours / "__clobbers__").exists()
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("x1", "x2"), ("bb", "a-z", "m")])
+def test_ties_go_to_whom_rattler_gives_them(tmp_path: Path, names: tuple[str, ...]) -> None:
+    channel = tmp_path / "channel"
+    for name in names:
+        pack(channel, name, [Member("share/shared", name.encode())])
+    b = both(tmp_path, [index_channel(channel)], list(names))
+    assert (b.ours / "share/shared").read_text() == (b.theirs / "share/shared").read_text() == min(names)
+
+
+def test_site_packages_that_python_states(tmp_path: Path) -> None:
+    """CEP 17: a free-threaded Python says where its site-packages are."""
+    channel = tmp_path / "channel"
+    pack(
+        channel, "python", [Member("bin/python3.13", b"", 0o755)], version="3.13.1", build="0_cp313t",
+        index={"python_site_packages_path": "lib/python3.13t/site-packages"},
+    )  # fmt: skip
+    pack(
+        channel, "pure", [Member("site-packages/pure.py", b"")], noarch="python", depends=["python"], entry_points=["p = pure:x"]
+    )
+    b = both(tmp_path, [index_channel(channel)], ["pure"])
+    assert (b.ours / "lib/python3.13t/site-packages/pure.py").exists()
+    assert tree(b.ours) == tree(b.theirs)
+
+
+def test_requested_packages_are_marked(tmp_path: Path) -> None:
+    channel = tmp_path / "channel"
+    pack(channel, "dep", [Member("a", b"")])
+    pack(channel, "wanted", [Member("b", b"")], depends=["dep"])
+    b = both(tmp_path, [index_channel(channel)], ["wanted"], requested=frozenset({"wanted"}))
+    specs = {name: r["requested_specs"] for name, r in b.records(b.ours).items()}
+    assert specs == {"dep-1.0-0": [], "wanted-1.0-0": ["wanted"]}
+    record = PrefixRecord.from_path(b.ours / "conda-meta/wanted-1.0-0.json")
+    assert record.requested_specs == ["wanted"]
+
+
+@pytest.mark.network
+def test_a_real_python_environment(tmp_path: Path, part_missing: Any) -> None:
+    """Python itself with pip, setuptools and wheel: the embedded channel's packages, and it runs."""
+    try:
+        channel = make_debian_channel(tmp_path / "debian", Settings.from_environment({"HOME": str(tmp_path)}))
+    except FetchError as e:
+        part_missing(f"no Debian mirror: {e}")
+    b = both(tmp_path, [channel], ["python", "pip"], requested=frozenset({"python"}))
+    ours = tree(b.ours)
+    assert ours == tree(b.theirs)
+    assert len(ours) > 1000
+    check_records(b)
+    assert (b.ours / "bin/pip").read_text().startswith(f"#!{PREFIX}/bin/python3.11\n")
+    out = subprocess.run([b.ours / "bin/python", "-m", "pip", "--version"], capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("pip ")

@@ -1,0 +1,183 @@
+"""Conda packages written member by member, so that tests can say everything a real (or hostile) archive can say."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import zstandard
+
+from builder.layers.entry import Deflated, Entry, Inline, Range
+from builder.model import Fetched, LockedPackage
+from tests.support.channel import PLACEHOLDER
+
+Extension = Literal[".conda", ".tar.bz2"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of the package's tar. ``prefix``: how its placeholder is replaced; ``listed``: whether paths.json names it."""
+
+    path: str
+    data: bytes = b""
+    mode: int = 0o644
+    kind: Literal["file", "symlink", "hardlink", "dir", "device"] = "file"
+    target: str = ""
+    prefix: Literal["", "text", "binary"] = ""
+    listed: bool = True
+
+
+def symlink(path: str, target: str) -> Member:
+    return Member(path, kind="symlink", target=target, mode=0o777)
+
+
+def hardlink(path: str, target: str, **more: Any) -> Member:
+    return Member(path, kind="hardlink", target=target, **more)
+
+
+def pack(
+    channel: Path,
+    name: str,
+    members: Sequence[Member] = (),
+    *,
+    version: str = "1.0",
+    build: str = "0",
+    depends: Sequence[str] = (),
+    noarch: Literal["", "python", "generic"] = "",
+    entry_points: Sequence[str] = (),
+    extension: Extension = ".conda",
+    old: bool = False,
+    index: Mapping[str, Any] | None = None,
+    info: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Writes a package into its subdir of a channel. ``old``: with info/files and info/has_prefix instead of paths.json."""
+    subdir = "noarch" if noarch else "linux-64"
+    record: dict[str, Any] = {
+        "name": name, "version": version, "build": build, "build_number": 0, "depends": list(depends), "subdir": subdir,
+        "timestamp": 1714521600000, "license": "BSD-3-Clause",
+    }  # fmt: skip
+    if noarch:
+        record["noarch"] = noarch
+    else:
+        record |= {"arch": "x86_64", "platform": "linux"}
+    by_path = {m.path: m for m in members}
+    listed = [m for m in members if m.listed]
+    files: dict[str, bytes] = {"index.json": _json(record | dict(index or {})), "about.json": b"{}"}
+    files["files"] = "".join(f"{m.path}\n" for m in listed).encode()
+    if old:
+        files["has_prefix"] = "".join(f'"{PLACEHOLDER}" {m.prefix} "{m.path}"\n' for m in listed if m.prefix).encode()
+    else:
+        files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
+    if noarch == "python":
+        files["link.json"] = _json(
+            {"noarch": {"type": "python", "entry_points": list(entry_points)}, "package_metadata_version": 1}
+        )
+    files |= info or {}
+    inner = [Member(f"info/{n}", data) for n, data in files.items()]
+    target = channel / subdir / f"{name}-{version}-{build}{extension}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if extension == ".tar.bz2":
+        target.write_bytes(tar_of([*inner, *members], "bz2"))
+        return target
+    write_conda(target, tar_of(inner), tar_of(members))
+    return target
+
+
+def write_conda(target: Path, info: bytes, pkg: bytes) -> None:
+    """A ``.conda`` out of its two tars."""
+    stem = target.name.removesuffix(".conda")
+    compress = zstandard.ZstdCompressor(level=3).compress
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as out:
+        out.writestr("metadata.json", b'{"conda_pkg_format_version": 2}')
+        out.writestr(f"pkg-{stem}.tar.zst", compress(pkg))
+        out.writestr(f"info-{stem}.tar.zst", compress(info))
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2, sort_keys=True).encode()
+
+
+def _path(m: Member, by_path: Mapping[str, Member]) -> dict[str, Any]:
+    if m.kind == "dir":
+        return {"_path": m.path, "path_type": "directory"}
+    first = m
+    while first.kind == "hardlink" and first.target in by_path:
+        first = by_path[first.target]
+    out: dict[str, Any] = {
+        "_path": m.path,
+        "path_type": "softlink" if first.kind == "symlink" else "hardlink",
+        "sha256": hashlib.sha256(first.data).hexdigest(),
+        "size_in_bytes": len(first.data),
+    }
+    if m.prefix:
+        out |= {"file_mode": m.prefix, "prefix_placeholder": PLACEHOLDER}
+    return out
+
+
+def tar_of(members: Iterable[Member], compression: str = "") -> bytes:
+    """The members as a tar, in their order."""
+    types = {"symlink": tarfile.SYMTYPE, "hardlink": tarfile.LNKTYPE, "dir": tarfile.DIRTYPE, "device": tarfile.CHRTYPE}
+    out = io.BytesIO()
+    mode: Any = f"w:{compression}" if compression else "w"
+    with tarfile.open(fileobj=out, mode=mode, format=tarfile.GNU_FORMAT) as tar:
+        for m in members:
+            member = tarfile.TarInfo(m.path)
+            member.mode, member.linkname, member.mtime = m.mode, m.target, 1714521600
+            if m.kind == "file":
+                member.size = len(m.data)
+                tar.addfile(member, io.BytesIO(m.data))
+            else:
+                member.type = types[m.kind]
+                tar.addfile(member)
+    return out.getvalue()
+
+
+def fetched(path: Path, name: str | None = None, **more: Any) -> Fetched:
+    """A package file as the fetch stage gives it; the name is the file's unless given."""
+    stem = path.name.removesuffix(".conda").removesuffix(".tar.bz2")
+    own, version, _ = stem.rsplit("-", 2)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    values: dict[str, Any] = {
+        "name": name or own, "version": version, "manager": "conda", "platform": "linux-64",
+        "url": f"https://conda.example/channel/{path.parent.name}/{path.name}", "sha256": digest,
+    }  # fmt: skip
+    return Fetched(LockedPackage(**(values | more)), path, path.stat().st_size)
+
+
+def data_of(entry: Entry) -> bytes:
+    """A regular file's content. A Range is valid only while its reader has not gone on."""
+    content = entry.content
+    if isinstance(content, Inline):
+        return content.data
+    assert isinstance(content, Range) and not isinstance(content, Deflated)
+    with content.source.open("rb") as f:
+        f.seek(content.offset)
+        data = f.read(entry.size)
+    assert len(data) == entry.size
+    return data
+
+
+def write_tree(entries: Iterable[Entry], root: Path) -> None:
+    """Puts entries into a folder as unpacking their layer would; a later one takes an earlier one's place."""
+    for e in entries:
+        path = root / e.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if e.kind == "dir":
+            path.mkdir(exist_ok=True)
+            path.chmod(e.mode)
+            continue
+        path.unlink(missing_ok=True)
+        if e.kind == "symlink":
+            path.symlink_to(e.target)
+        elif e.kind == "hardlink":
+            path.hardlink_to(root / e.target)
+        else:
+            path.write_bytes(data_of(e))
+            path.chmod(e.mode)
