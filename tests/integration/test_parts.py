@@ -135,14 +135,9 @@ def test_apptainer_runs_a_sif(apptainer: parts.Apptainer, ordinary_user: parts.O
 
 
 @pytest.mark.podman
-def test_podman_as_an_ordinary_user(podman: parts.Podman, ordinary_user: parts.OrdinaryUser, tiny_archive: Path) -> None:
-    folder = ordinary_user.home / "podman"
-    folder.mkdir()
-    env = parts.podman_environment(folder, ordinary_user.home)
-    for path in (folder, *folder.iterdir()):
-        os.chown(path, ordinary_user.uid, -1)
+def test_podman_as_an_ordinary_user(ordinary_user: parts.OrdinaryUser, tiny_archive: Path) -> None:
     run = ["podman", "run", "--rm", f"oci-archive:{tiny_archive}", *SHOW]
-    assert ordinary_user.run(run, env, readable=[tiny_archive]).stdout.split() == ["tiny", "0"]
+    assert ordinary_user.run(run, ordinary_user.podman_environment(), readable=[tiny_archive]).stdout.split() == ["tiny", "0"]
 
 
 def test_ordinary_user(ordinary_user: parts.OrdinaryUser, tmp_path: Path) -> None:

@@ -429,9 +429,7 @@ class Podman:
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
     """Environment of podman, buildah and skopeo with everything in ``folder`` (made by whoever will use it)."""
-    # an ordinary user's is in XDG_RUNTIME_DIR; naming it makes his podman 4.3 wait for an exit code that does not come
-    tmp_dir = f'tmp_dir = "{folder}/run/libpod"\n' if os.geteuid() == 0 and home == folder else ""
-    (folder / "containers.conf").write_text(CONTAINERS_CONF + tmp_dir)
+    (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
     storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
     (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
     (folder / "run").mkdir(mode=0o700, exist_ok=True)
@@ -521,6 +519,16 @@ class OrdinaryUser:
     tmp: Path
     env: dict[str, str]
     _etc: Path | None = None
+
+    def podman_environment(self) -> dict[str, str]:
+        """What podman, buildah and skopeo need to work for this user (give it to ``run`` as ``env``)."""
+        folder = self.home / "containers"  # not named podman: where podman 4.3 finds such a folder, it waits 20 s for nothing
+        folder.mkdir(exist_ok=True)
+        env = podman_environment(folder, self.home)
+        if os.geteuid() == 0:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, self.uid, self.uid)
+        return env
 
     def command(self, command: Sequence[str | Path], readable: Sequence[Path] = ()) -> list[str]:
         """What root has to run so that this user runs ``command``; it replaces itself, so signals arrive."""
