@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
-from builder.lock.environment import Environment, Spec
+from builder.lock.environment import Environment
 from builder.lock.inputs import channels, virtual_packages
 from builder.lock.urls import EMBEDDED, public
 from builder.model import LockedPackage
@@ -64,6 +64,8 @@ def solve_conda(
     if not named:
         raise ConfigError(f"{environment.path}: no channels", "add 'channels: [conda-forge, nodefaults]'")
     answering = _answering(named, recipe, environment, settings, reporter)
+    if answering[0].locked == EMBEDDED:
+        newest = None  # made here and now, out of what the Debian mirror has
     try:
         records = asyncio.run(_solve(answering, specs, recipe, settings, newest, keep, update))
     except BuilderError:
@@ -74,23 +76,25 @@ def solve_conda(
 
 
 def _specs(environment: Environment) -> list[str]:
+    """The specs as rattler writes them itself.
+
+    Each constrained package stands there without its constraint too: rattler fetches only what matches a spec, so a channel whose
+    versions all fall outside would be passed over as if it did not have the package, against strict channel priority.
+    """
     from rattler import MatchSpec
 
+    out = []
     for spec in environment.conda:
         try:
-            MatchSpec(spec.text)
+            parsed = MatchSpec(spec.text)
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
                 f"{spec.where}: {spec.text!r} is not a conda spec: {e}", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
             ) from None
-    return [_strict(s) for s in environment.conda]
-
-
-def _strict(spec: Spec) -> str:
-    """The spec in rattler's own writing, which it reads back the same in every mode."""
-    from rattler import MatchSpec
-
-    return str(MatchSpec(spec.text))
+        out.append(str(parsed))
+        if parsed.channel is None:
+            out.append(spec.name)
+    return list(dict.fromkeys(out))
 
 
 # channels -------------------------------------------------------------------------------------------------------------

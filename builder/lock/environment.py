@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.errors import ConfigError
+from builder.lock.urls import public
 
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
@@ -173,7 +174,7 @@ class _Reader:
         match = _CONDA_NAME.match(text)
         if match is None:
             raise ConfigError(
-                f"{self.where(node)}: {text!r} is not a conda spec", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+                f"{self.where(node)}: {public(text)!r} is not a conda spec", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
             )
         return Spec(" ".join(text.split()), match[1].lower(), self.where(node))
 
@@ -183,16 +184,22 @@ class _Reader:
             requirement = Requirement(text)
         except InvalidRequirement as e:
             raise ConfigError(
-                f"{self.where(node)}: {text!r} is not a pip requirement: {str(e).splitlines()[0]}",
+                f"{self.where(node)}: {public(text)!r} is not a pip requirement: {public(str(e).splitlines()[0])}",
                 "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; local folders have no place in a lock",
             ) from None
+        url = requirement.url
+        if url and not (url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")):
+            raise ConfigError(
+                f"{self.where(node)}: {public(text)!r} is no wheel on the web, and nothing else can be locked by its hash",
+                "build the wheel, put it into a folder, and name that by --find-links",
+            )
         return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self.where(node))
 
     def option(self, text: str, node: yaml.Node) -> None:
         try:
             words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
         except ValueError as e:
-            raise ConfigError(f"{self.where(node)}: {text!r}: {e}", "check the quotes") from None
+            raise ConfigError(f"{self.where(node)}: {public(text)!r}: {e}", "check the quotes") from None
         kind = _OPTIONS.get(words[0])
         if kind is None or len(words) != 2:
             what = (

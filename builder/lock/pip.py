@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -63,6 +64,12 @@ def solve_pip(
     with tempfile.TemporaryDirectory(prefix="lock-", dir=settings.tmpdir) as name:
         work = Path(name)
         provided = _provided(conda, settings)
+        for spec in environment.pip:
+            if spec.name in provided and (extras := Requirement(spec.text).extras):
+                reporter.warn(
+                    f"{spec.where}: conda brings {spec.name}; "
+                    f"what its extra {', '.join(sorted(extras))} needs has to be asked for by name"
+                )
         (work / "stubs").mkdir()
         (work / "constraints.txt").write_text(
             "".join(f"{n} @ {_stub(work / 'stubs', n, v).as_uri()}\n" for n, v in provided.items())
@@ -152,9 +159,9 @@ class _Sources:
             out = [f"--index-url {default}"] if default else []
         out += [f"--extra-index-url {u}" for u in dict.fromkeys(indexes)]
         links = [
-            *(_place(f, environment.path.parent) for f in environment.find_links),
-            *(_place(f, self._recipe.root) for f in recipe.find_links),
-            *(_place(f, Path.cwd()) for f in self._pip.find_links),
+            *(_place(f, environment.path.parent, str(environment.path)) for f in environment.find_links),
+            *(_place(f, self._recipe.root, str(self._recipe.source)) for f in recipe.find_links),
+            *(_place(f, Path.cwd(), "pip's configuration") for f in self._pip.find_links),
         ]
         return out + [f"--find-links {link}" for link in dict.fromkeys(links)]
 
@@ -176,10 +183,6 @@ class _Sources:
                 f"package index {public(url)} does not answer ({why}): what pip's own configuration offers takes over"
             )
         return set(found)
-
-    @property
-    def cert(self) -> str | None:
-        return self._pip.cert
 
 
 def _no_answer(url: str) -> str:
@@ -203,8 +206,16 @@ def _default_index() -> str:
     return str(PyPI.simple_url)
 
 
-def _place(link: str, folder: Path) -> str:
-    return link if "://" in link or "$" in link else str((folder / Path(link).expanduser()).absolute())
+def _place(link: str, folder: Path, named_by: str) -> str:
+    """A find-links page or folder as a URL."""
+    if "://" in link or "$" in link:
+        return link
+    path = (folder / Path(link).expanduser()).absolute()
+    if not path.exists():
+        raise ConfigError(
+            f"{named_by}: --find-links {link}: {path} does not exist", "correct it; a relative path starts at the file's folder"
+        )
+    return path.as_uri()
 
 
 # uv -------------------------------------------------------------------------------------------------------------------
@@ -290,6 +301,8 @@ def _explained(stderr: str, work: Path, environment: Environment, provided: Mapp
             "only wheels can be locked, since nothing is built or run: take a version that has one, "
             "or build the wheel and name its folder by --find-links"
         )
+    if "exclude-newer" in text:
+        cures.append("exclude-newer hides what is newer, and what an index gives no upload date for: take a later date")
     return SolveError(
         f"{environment.path}: nothing satisfies the pip section:\n{text}",
         "; ".join(cures) or "loosen a requirement of the pip section",

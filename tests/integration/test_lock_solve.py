@@ -1,0 +1,534 @@
+"""Real solves: py-rattler against channels served on loopback, uv against an index and folders made here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builder.config.recipe import Recipe, load_recipe
+from builder.errors import ConfigError, FetchError, SolveError, UsageError
+from builder.fetch import findlinks
+from builder.lock import lock_target, read_lock, stale_reasons, write_lock
+from builder.lock.conda import solve_conda
+from builder.lock.environment import read_environment
+from builder.model import LockedBase
+from builder.progress import Quiet
+from builder.settings import Settings
+from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
+from tests.support.parts import part_missing
+
+ROOT = Path(__file__).parents[2]
+SYNAPSE = ROOT.parent / "shared/data/synapse-ml"
+BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
+DAY_MS = 24 * 3600 * 1000  # TIMESTAMP is 2024-05-01
+
+
+class Listener(Quiet):
+    def __init__(self):
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings.from_environment({"HOME": str(tmp_path), "BUILDER_CACHE": str(tmp_path / "cache")})
+
+
+@pytest.fixture(autouse=True)
+def no_pip_configuration(request, monkeypatch):
+    """The wheels of these tests come from their own folders; pip's configuration here must not decide."""
+    if not request.node.get_closest_marker("network"):
+        pip(monkeypatch, no_index=True)
+
+
+def pip(monkeypatch, **values) -> None:
+    configuration = findlinks.PipConfiguration(**values)
+    monkeypatch.setattr(findlinks, "pip_configuration", lambda: configuration)
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("channel")
+    make_package(folder, "python", "3.11.9", "0_cpython", depends=["libz >=1", "__glibc >=2.17"])
+    make_package(folder, "python", "3.12.4", "0_cpython", depends=["libz >=1", "__glibc >=2.39"])
+    make_package(folder, "pip", "24.0", "py_0", noarch="python", depends=["python >=3.8"])
+    make_package(folder, "libz", "1.0")
+    make_package(folder, "libz", "1.1", timestamp=TIMESTAMP + 10 * DAY_MS)
+    make_package(folder, "app", "1.0", depends=["libz >=1,<2"])
+    make_package(folder, "app", "2.0", depends=["libz >=1.1", "helper >=2"], timestamp=TIMESTAMP + 10 * DAY_MS)
+    make_package(folder, "helper", "1.0")
+    make_package(folder, "helper", "2.0", timestamp=TIMESTAMP + 10 * DAY_MS)
+    make_package(folder, "bystander", "1.0")
+    make_package(folder, "bystander", "2.0", timestamp=TIMESTAMP + 10 * DAY_MS)
+    make_package(folder, "gpu", "1.0", "cuda_0", depends=["__cuda >=12"])
+    make_package(folder, "newgpu", "1.0", depends=["__cuda >=13"])
+    make_package(folder, "numpy", "1.26.4", "py311_0", depends=["python >=3.11,<3.12", "python_abi 3.11.* *_cp311"])
+    make_package(folder, "python_abi", "3.11", "5_cp311", depends=["python 3.11.*"])
+    make_package(folder, "pytorch", "2.5.1", "cpu_0", depends=["python"])
+    make_package(folder, "clash", "1.0", depends=["libz <1.1"])
+    make_package(folder, "clash2", "1.0", depends=["libz >=1.1"])
+    with serve(index_channel(folder)) as server:
+        yield server
+
+
+@pytest.fixture
+def target(tmp_path, channel):
+    def make(dependencies: str, *, channels: tuple[str, ...] | None = None, **values) -> Recipe:
+        text = yaml.safe_dump({"channels": list(channels or (channel.url,))}) + "dependencies:\n" + dependencies
+        (tmp_path / "environment.yml").write_text(text)
+        base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml"}
+        place = {"root": tmp_path, "source": tmp_path / "t.yaml"}
+        return Recipe.model_validate({**base, **place, "virtual_packages": {"__glibc": "2.31", "__linux": "5.14"}, **values})
+
+    return make
+
+
+def lock(recipe: Recipe, settings: Settings, **more):
+    return lock_target(recipe, settings, base=BASE, **more)
+
+
+def versions(lock_) -> dict[str, str]:
+    return {p.name: p.version for p in lock_.packages}
+
+
+# conda ----------------------------------------------------------------------------------------------------------------
+
+
+def test_locks_for_the_target_not_for_this_machine(target, settings, channel, tmp_path):
+    """python 3.12 needs a glibc that the target does not have, whatever this machine's is."""
+    recipe = target("- python\n- numpy\n")
+    made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
+    assert versions(made) == {"python": "3.11.9", "libz": "1.1", "numpy": "1.26.4", "python_abi": "3.11"}
+    numpy = next(p for p in made.packages if p.name == "numpy")
+    assert numpy.url == f"{channel.url}/linux-64/numpy-1.26.4-py311_0.conda" and numpy.build == "py311_0"
+    raw = urllib.request.urlopen(numpy.url).read()
+    assert hashlib.sha256(raw).hexdigest() == numpy.sha256 and hashlib.md5(raw).hexdigest() == numpy.md5
+    assert numpy.dependencies == {"python": ">=3.11,<3.12", "python_abi": "3.11.* *_cp311"}
+    assert made.channels == (channel.url,) and made.base == BASE and made.platforms == ("linux-64",)
+    assert stale_reasons(recipe, made, settings) == []
+
+
+def test_newer_glibc_on_the_target_takes_newer_python(target, settings):
+    assert versions(lock(target("- python\n", virtual_packages={"__glibc": "2.39"}), settings))["python"] == "3.12.4"
+
+
+def test_same_sources_same_bytes(target, settings, tmp_path):
+    recipe = target("- python\n- app\n")
+    one = write_lock(lock(recipe, settings), tmp_path / "a.t.lock.yml")
+    other = replace(settings, cache=tmp_path / "other")
+    assert write_lock(lock(recipe, other), tmp_path / "b.t.lock.yml").digest == one.digest
+
+
+def test_conda_lock_reads_and_renders_a_solved_lock(target, settings, tmp_path, channel):
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    path = tmp_path / "environment.t.lock.yml"
+    made = write_lock(lock(target("- numpy\n- app\n"), settings), path)
+    parsed = parse_conda_lock_file(path)
+    assert {(p.name, p.version, p.url) for p in parsed.package} == {(p.name, p.version, p.url) for p in made.packages}
+    names = [p.name for p in parsed.package]
+    assert names.index("libz") < names.index("python") < names.index("numpy")
+    render = [sys.executable, "-m", "conda_lock", "render", "-k", "explicit", "-p", "linux-64", str(path)]
+    subprocess.run(render, cwd=tmp_path, check=True, capture_output=True)
+    lines = (tmp_path / "conda-linux-64.lock").read_text().splitlines()
+    assert {line for line in lines if line.startswith("http")} == {f"{p.url}#{p.md5}" for p in made.packages}
+
+
+def test_exclude_newer(target, settings, tmp_path):
+    recipe = target("- app\n- bystander\n")
+    assert versions(lock(recipe, settings)) == {"app": "2.0", "libz": "1.1", "helper": "2.0", "bystander": "2.0"}
+    old = {"app": "1.0", "libz": "1.0", "bystander": "1.0"}
+    assert versions(lock(recipe, settings, exclude_newer="2024-05-02")) == old
+    dated = target("- app\n- bystander\n", conda={"exclude_newer": "2024-05-02"})
+    assert versions(lock(dated, settings)) == old
+    assert versions(lock(dated, settings, exclude_newer="2024-06-01"))["app"] == "2.0"  # the command line wins
+    with pytest.raises(ConfigError, match="--exclude-newer: exclude-newer 'soon' is not a date"):
+        lock(recipe, settings, exclude_newer="soon")
+
+
+def test_update_moves_one_package_and_what_it_must(target, settings):
+    recipe = target("- app\n- bystander\n- libz\n- helper\n")
+    before = lock(recipe, settings, exclude_newer="2024-05-02")
+    assert versions(before) == {"app": "1.0", "libz": "1.0", "bystander": "1.0", "helper": "1.0"}
+    after = lock(recipe, settings, previous=before, update=["app"])
+    assert versions(after) == {"app": "2.0", "libz": "1.1", "helper": "2.0", "bystander": "1.0"}
+    after = lock(recipe, settings, previous=before, update=["Helper"])
+    assert versions(after) == {"app": "1.0", "libz": "1.0", "helper": "2.0", "bystander": "1.0"}
+    with pytest.raises(UsageError, match="did you mean bystander"):
+        lock(recipe, settings, previous=before, update=["bystandr"])
+
+
+def test_strict_channel_priority(target, settings, channel, tmp_path):
+    """The first channel that has a package is the only one for it, even where the second has a newer version."""
+    first = tmp_path / "first"
+    make_package(first, "libz", "0.5")
+    index_channel(first)
+    with serve(first) as server:
+        recipe = target("- libz\n- bystander\n", channels=(server.url, channel.url))
+        assert versions(lock(recipe, settings)) == {"libz": "0.5", "bystander": "2.0"}
+        with pytest.raises(SolveError, match="libz"):
+            lock(target("- libz>=1\n", channels=(server.url, channel.url)), settings)
+
+
+def test_file_channels(target, settings, tmp_path):
+    make_package(tmp_path / "local", "only-here", "1.0")
+    index_channel(tmp_path / "local")
+    made = lock(target("- only-here\n", channels=((tmp_path / "local").as_uri(),)), settings)
+    assert made.packages[0].url == (tmp_path / "local/linux-64/only-here-1.0-0.conda").as_uri()
+
+
+def test_mirror_serves_and_the_lock_names_the_original(target, settings, channel):
+    mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", channel.url),))
+    made = lock(target("- libz\n", channels=("conda-forge",)), mirrored)
+    assert made.packages[0].url == "https://conda.anaconda.org/conda-forge/linux-64/libz-1.1-0.conda"
+    assert made.channels == ("conda-forge",)
+
+
+def test_unsatisfiable_gives_the_solvers_reason(target, settings):
+    with pytest.raises(SolveError) as caught:
+        lock(target("- clash\n- clash2\n"), settings)
+    text = str(caught.value)
+    assert "clash" in text and "libz" in text and "environment.yml" in text and caught.value.cure
+    with pytest.raises(SolveError, match="no-such-package"):
+        lock(target("- no-such-package\n"), settings)
+
+
+def test_missing_cuda_names_the_recipe_key(target, settings):
+    with pytest.raises(SolveError) as caught:
+        lock(target("- gpu\n"), settings)
+    assert "__cuda is not declared" in caught.value.cure and "t.yaml" in caught.value.cure
+    assert 'virtual_packages: {__cuda: "12.4"}' in caught.value.cure
+    declared = {"virtual_packages": {"__cuda": "12.4"}}
+    assert versions(lock(target("- gpu\n", **declared), settings)) == {"gpu": "1.0"}
+    with pytest.raises(SolveError, match=r"the target has __cuda 12\.4"):
+        lock(target("- newgpu\n", **declared), settings)
+
+
+def test_wrong_specs_and_versions(target, settings):
+    with pytest.raises(ConfigError, match=r"environment\.yml:4: 'python=>3=' is not a conda spec"):
+        lock(target("- python=>3=\n"), settings)
+    with pytest.raises(ConfigError, match=r"t\.yaml: virtual_packages\.__cuda: 'twelve!'"):
+        lock(target("- libz\n", virtual_packages={"__cuda": "twelve!"}), settings)
+    with pytest.raises(ConfigError, match="no channels"):
+        lock(target("- libz\n", channels=("nodefaults",)), settings)
+
+
+def test_silent_channel_without_fallback(target, settings, channel, tmp_path):
+    dead = "http://user:secret@127.0.0.1:9/gone"
+    with pytest.raises(FetchError) as caught:
+        lock(target("- libz\n", channels=(dead,)), settings)
+    assert "channel http://127.0.0.1:9/gone does not answer" in str(caught.value) and "secret" not in str(caught.value)
+    assert "fallback: debian" in caught.value.cure
+    with pytest.raises(FetchError, match="HTTP 404"):
+        lock(target("- libz\n", channels=(channel.url + "/nothing-here",)), settings)
+    with pytest.raises(FetchError, match=r"no repodata\.json"):
+        lock(target("- libz\n", channels=((tmp_path / "nowhere").as_uri(),)), settings)
+
+
+def test_one_channel_of_two_silent_is_no_reason_to_fall_back(target, settings, channel):
+    recipe = target("- libz\n", channels=(channel.url, "http://127.0.0.1:9/gone"), conda={"fallback": "debian"})
+    with pytest.raises(FetchError, match="127.0.0.1:9/gone does not answer"):
+        lock(recipe, settings)
+
+
+def test_fallback_to_the_embedded_channel(target, settings, tmp_path, monkeypatch):
+    """The lock names builder://debian/, and nothing of this machine."""
+    folder = settings.cache / "channels" / "debian"
+    make_package(folder, "python", "3.11.2", "0_cpython")
+    index_channel(folder)
+    from builder.channel import debian
+
+    monkeypatch.setattr(debian, "debian_channel", lambda settings, reporter: folder)
+    listener = Listener()
+    recipe = target("- python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"})
+    made = write_lock(lock(recipe, settings, reporter=listener), tmp_path / "l.yml")
+    assert made.packages[0].url == "builder://debian/linux-64/python-3.11.2-0_cpython.conda"
+    assert made.channels == ("builder://debian",) and str(tmp_path) not in (tmp_path / "l.yml").read_text()
+    assert len(listener.warnings) == 1 and "the embedded channel" in listener.warnings[0]
+    assert stale_reasons(recipe, made, settings) == []
+    with pytest.raises(FetchError) as caught:
+        lock(recipe.model_copy(update={"platform": "linux-aarch64"}), settings)
+    assert "the embedded channel is for linux-64" in caught.value.cure
+    # what was made here and now is not hidden by a date
+    assert lock(recipe, settings, exclude_newer="2001-01-01").packages == made.packages
+
+
+def test_offline_takes_what_an_earlier_run_fetched(target, settings, channel):
+    recipe = target("- libz\n")
+    offline = replace(settings, offline=True)
+    with pytest.raises(FetchError, match="offline, and nothing of it is cached"):
+        lock(recipe, offline)
+    online = lock(recipe, settings)
+    asked = len(channel.requests)
+    assert lock(recipe, offline) == online
+    assert len(channel.requests) == asked
+
+
+# pip ------------------------------------------------------------------------------------------------------------------
+
+
+def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name.replace('-', '_')}-{version}"
+    path = folder / f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as out:
+        needs = "".join(f"Requires-Dist: {r}\n" for r in requires)
+        for member, text in (
+            (f"{name.replace('-', '_')}.py", f"version = {version!r}\n"),
+            (f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"),
+            (f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"),
+            (f"{stem}.dist-info/RECORD", ""),
+        ):
+            out.writestr(zipfile.ZipInfo(member, (2020, 1, 1, 0, 0, 0)), text)
+    return path
+
+
+def simple_index(folder: Path, *wheels: Path) -> Path:
+    """A static PEP 503 index of these wheels."""
+    for path in wheels:
+        page = folder / re.sub(r"[-_.]+", "-", path.name.split("-")[0]).lower() / "index.html"
+        page.parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        (folder / path.name).write_bytes(path.read_bytes())
+        old = page.read_text() if page.exists() else ""
+        page.write_text(f'{old}<a href="../{path.name}#sha256={digest}">{path.name}</a>\n')
+    return folder
+
+
+def test_pip_on_top_of_conda_never_brings_a_package_twice(target, settings, tmp_path):
+    """conda's numpy and pytorch (PyPI's torch) are there already; what they need is conda's business."""
+    wheels = tmp_path / "wheels"
+    wheel(wheels, "model", "1.0", ("numpy>=1.20", "torch", "small; python_version >= '3.8'", "winonly; sys_platform == 'win32'"))
+    wheel(wheels, "numpy", "1.26.4", tag="cp311-cp311-manylinux_2_17_x86_64")
+    wheel(wheels, "numpy", "2.9", tag="cp311-cp311-manylinux_2_17_x86_64")
+    wheel(wheels, "torch", "2.5.1", ("nvidia-everything",), tag="cp311-cp311-manylinux_2_17_x86_64")
+    wheel(wheels, "small", "0.3")
+    made = lock(target("- numpy\n- pytorch\n- pip:\n  - --find-links wheels\n  - model\n"), settings)
+    pip_part = {p.name: p for p in made.packages if p.manager == "pip"}
+    assert {n: p.version for n, p in pip_part.items()} == {"model": "1.0", "small": "0.3"}
+    assert pip_part["model"].url == "builder://find-links/model-1.0-py3-none-any.whl"
+    assert pip_part["model"].sha256 == hashlib.sha256((wheels / "model-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    assert {p.name: p.version for p in made.packages if p.manager == "conda"}["numpy"] == "1.26.4"
+
+
+def test_pip_conflict_with_conda_is_explained(target, settings, tmp_path):
+    wheel(tmp_path / "wheels", "model", "1.0", ("numpy>=2",))
+    wheel(tmp_path / "wheels", "numpy", "2.9")
+    with pytest.raises(SolveError) as caught:
+        lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - model\n"), settings)
+    assert "numpy>=2" in caught.value.message and "conda brings numpy 1.26.4" in caught.value.cure
+    assert str(settings.cache) not in str(caught.value)
+
+
+def test_best_wheel_for_the_targets_glibc_and_python(target, settings, tmp_path):
+    for tag in ("cp311-cp311-manylinux_2_17_x86_64", "cp311-cp311-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_35_x86_64",
+                "cp312-cp312-manylinux_2_17_x86_64", "cp311-cp311-macosx_11_0_arm64", "py3-none-any"):  # fmt: skip
+        wheel(tmp_path / "wheels", "native", "1.0", tag=tag)
+    wheel(tmp_path / "wheels", "native", "2.0", tag="cp311-cp311-manylinux_2_35_x86_64")
+    made = lock(target("- python\n- pip:\n  - --find-links wheels\n  - native\n"), settings)
+    assert made.packages[-1].filename == "native-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+    recipe = target("- python=3.11\n- pip:\n  - --find-links wheels\n  - native\n", virtual_packages={"__glibc": "2.36"})
+    newer = lock(recipe, settings)
+    assert newer.packages[-1].version == "2.0"
+
+
+def test_only_a_source_distribution(target, settings, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/old-1.0.tar.gz").write_bytes(b"no matter")
+    with pytest.raises(SolveError) as caught:
+        lock(target("- python\n- pip:\n  - --find-links wheels\n  - old\n"), settings)
+    assert "old" in caught.value.message and "only wheels can be locked" in caught.value.cure
+
+
+def test_pip_without_python(target, settings, tmp_path):
+    (tmp_path / "empty").mkdir()
+    make_package(tmp_path / "bare", "pip", "24.0")
+    index_channel(tmp_path / "bare")
+    with pytest.raises(SolveError, match="no python among the conda packages"):
+        lock(target("- pip:\n  - six\n", channels=((tmp_path / "bare").as_uri(),)), settings)
+
+
+def test_indexes_of_environment_recipe_and_pip_all_count(target, settings, tmp_path, monkeypatch):
+    """Hosts and files of the index are locked; of two versions the newer wins wherever it lies, as pip has it."""
+    pages = tmp_path / "pages"
+    one = simple_index(pages / "one", wheel(tmp_path / "w", "alpha", "1.0"), wheel(tmp_path / "w", "beta", "1.0"))
+    simple_index(pages / "two", wheel(tmp_path / "w", "alpha", "2.0", ("gamma",)))
+    simple_index(pages / "three", wheel(tmp_path / "w", "gamma", "1.0"))
+    assert one.exists()
+    with serve(pages) as server:
+        pip(monkeypatch, index_url=f"{server.url}/one", extra_index_urls=(f"{server.url}/three",))
+        recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}/two\n  - alpha\n  - beta\n")
+        made = lock(recipe, settings)
+        assert {p.name: p.url for p in made.packages if p.manager == "pip"} == {
+            "alpha": f"{server.url}/two/alpha-2.0-py3-none-any.whl",
+            "beta": f"{server.url}/one/beta-1.0-py3-none-any.whl",
+            "gamma": f"{server.url}/three/gamma-1.0-py3-none-any.whl",
+        }
+        assert all(p.sha256 for p in made.packages)
+        own = target("- python\n- pip:\n  - beta\n", pip={"index_url": f"{server.url}/one"})
+        pip(monkeypatch, no_index=True)
+        assert versions(lock(own, settings))["beta"] == "1.0"
+
+
+def test_main_index_is_locked_rather_than_a_mirror_on_disk(target, settings, tmp_path, monkeypatch):
+    pages = tmp_path / "pages"
+    simple_index(pages, wheel(tmp_path / "w", "alpha", "1.0"))
+    with serve(pages) as server:
+        pip(monkeypatch, index_url=server.url, extra_index_urls=(pages.as_uri(),))
+        made = lock(target("- python\n- pip:\n  - alpha\n"), settings)
+        assert made.packages[-1].url == f"{server.url}/alpha-1.0-py3-none-any.whl"
+    pip(monkeypatch, no_index=False, index_url=pages.as_uri())
+    made = lock(target("- python\n- pip:\n  - alpha\n"), replace(settings, cache=tmp_path / "c2"))
+    assert made.packages[-1].url == "builder://find-links/alpha-1.0-py3-none-any.whl"
+
+
+def test_silent_index(target, settings, tmp_path, monkeypatch):
+    """Without fallback an error that names it; with fallback a notice, and pip's configuration takes over."""
+    wheel(tmp_path / "wheels", "alpha", "1.0")
+    pip(monkeypatch, find_links=(str(tmp_path / "wheels"),), no_index=True)
+    dependencies = "- python\n- pip:\n  - --extra-index-url http://user:secret@127.0.0.1:9/simple\n  - alpha\n"
+    with pytest.raises(FetchError) as caught:
+        lock(target(dependencies), settings)
+    assert "package index http://127.0.0.1:9/simple does not answer" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "fallback: pip" in caught.value.cure
+    listener = Listener()
+    made = lock(target(dependencies, pip={"fallback": "pip"}), settings, reporter=listener)
+    assert versions(made)["alpha"] == "1.0"
+    assert len(listener.warnings) == 1 and "secret" not in listener.warnings[0]
+
+
+def test_passwords_reach_the_index_but_neither_arguments_nor_lock(target, settings, tmp_path, monkeypatch):
+    simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))
+    seen: list[list[str]] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **more: (seen.append(command), run(command, **more))[1])
+    with serve(tmp_path / "pages") as server:
+        url = server.url.replace("://", "://user:hunter2@")
+        recipe = target(f"- python\n- pip:\n  - --extra-index-url {url}\n  - alpha\n")
+        made = write_lock(lock(recipe, settings), tmp_path / "l.yml")
+    assert made.packages[-1].url == f"{server.url}/alpha-1.0-py3-none-any.whl"
+    assert seen and not any("hunter2" in word for command in seen for word in command)
+    assert "hunter2" not in (tmp_path / "l.yml").read_text()
+
+
+def test_pip_update_moves_one_package(target, settings, tmp_path):
+    wheels = tmp_path / "wheels"
+    for name in ("alpha", "beta"):
+        wheel(wheels, name, "1.0")
+    recipe = target("- python\n- app\n- pip:\n  - --find-links wheels\n  - alpha\n  - beta\n")
+    before = lock(recipe, settings, exclude_newer="2024-05-02")
+    wheel(wheels, "alpha", "2.0", ("delta",))
+    wheel(wheels, "beta", "2.0")
+    wheel(wheels, "delta", "1.0")
+    after = lock(recipe, settings, previous=before, update=["alpha"], exclude_newer="2024-05-02")
+    assert versions(after) == {**versions(before), "alpha": "2.0", "delta": "1.0"}
+    assert versions(after)["app"] == "1.0"  # conda's part was not touched
+    fresh = lock(recipe, settings)
+    assert versions(fresh)["beta"] == "2.0" and versions(fresh)["app"] == "2.0"
+
+
+def test_exclude_newer_and_an_index_without_dates(target, settings, tmp_path):
+    simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))
+    with serve(tmp_path / "pages") as server:
+        recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}\n  - alpha\n")
+        with pytest.raises(SolveError) as caught:
+            lock(recipe, settings, exclude_newer="2024-06-01")
+        assert "take a later date" in caught.value.cure
+        listener = Listener()
+        lock(recipe, settings, reporter=listener)
+        assert listener.warnings == []
+
+
+def test_extras_of_what_conda_brings_are_told(target, settings, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    listener = Listener()
+    lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - numpy[fast]\n"), settings, reporter=listener)
+    (warning,) = listener.warnings
+    assert "environment.yml:7: conda brings numpy; what its extra fast needs" in warning
+
+
+def test_find_links_folder_that_is_not_there(target, settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"environment\.yml: --find-links nowhere: .* does not exist"):
+        lock(target("- python\n- pip:\n  - --find-links nowhere\n  - a\n"), settings)
+
+
+def test_unknown_pip_package(target, settings, tmp_path):
+    (tmp_path / "wheels").mkdir()
+    with pytest.raises(SolveError, match="nothing-like-this"):
+        lock(target("- python\n- pip:\n  - --find-links wheels\n  - nothing-like-this\n"), settings)
+
+
+@pytest.mark.network
+def test_the_cpu_target_locks_anywhere(settings, tmp_path):
+    """Target cpu for real: conda-forge or the embedded channel, the PyTorch index or pip's configuration; no path of this machine."""
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    recipe = load_recipe("cpu", ROOT)
+    listener = Listener()
+    path = tmp_path / "cpu.cpu.lock.yml"
+    try:
+        made = write_lock(lock_target(recipe, settings, base=BASE, reporter=listener), path)
+    except FetchError as e:
+        part_missing(str(e))
+    have = versions(made)
+    assert have["python"].startswith("3.11.") and have["torch"] == "2.13.0+cpu"
+    assert {"numpy", "pandas", "scikit-learn"} <= have.keys()
+    assert not any(p.name.startswith(("nvidia", "cuda")) for p in made.packages)
+    assert all(p.sha256 for p in made.packages)
+    text = path.read_text()
+    assert "file:" not in text and str(settings.cache) not in text and str(ROOT) not in text
+    assert len(parse_conda_lock_file(path).package) == len(made.packages)
+    assert stale_reasons(recipe, made, settings) == []
+    again = lock_target(recipe, settings, base=BASE, previous=made)  # nothing changed, so nothing moves
+    assert write_lock(again, tmp_path / "again.cpu.lock.yml").packages == made.packages
+
+
+# the Synapse environment ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine")
+def test_synapse_solves_again_to_the_same_packages(settings, tmp_path):
+    """An index written from the Synapse lock's own records, and our environment and recipe against it: the same 302 packages."""
+    theirs = read_lock(SYNAPSE / "environment-lock.yml").for_platform("linux-64")
+    index: dict[str, dict] = {"linux-64": {}, "noarch": {}}
+    for p in theirs:
+        index[p.subdir][p.filename] = {
+            "name": p.name, "version": p.version, "build": p.build,
+            "build_number": int(m[1]) if (m := re.search(r"_(\d+)$", p.build)) else 0,
+            "depends": [f"{name} {spec}".strip() for name, spec in p.dependencies.items()],
+            "md5": p.md5, "sha256": p.sha256, "size": 1, "subdir": p.subdir,
+            **({"noarch": "python" if "python" in p.dependencies else "generic"} if p.subdir == "noarch" else {}),
+        }  # fmt: skip
+    pages = tmp_path / "conda-forge"
+    for subdir, records in index.items():
+        (pages / subdir).mkdir(parents=True)
+        data = {
+            "info": {"subdir": subdir},
+            "packages": {f: r for f, r in records.items() if f.endswith(".tar.bz2")},
+            "packages.conda": {f: r for f, r in records.items() if f.endswith(".conda")},
+        }
+        (pages / subdir / "repodata.json").write_text(json.dumps(data))
+    recipe = load_recipe("perlmutter", ROOT)
+    environment = read_environment(recipe.environment_path, recipe.platform)
+    mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", str(pages)),))
+    ours, _ = solve_conda(recipe, environment, mirrored)
+    assert len(ours) == 302
+    assert {(p.name, p.version, p.build, p.url, p.sha256, p.md5) for p in ours} == {
+        (p.name, p.version, p.build, p.url, p.sha256, p.md5) for p in theirs
+    }
+    without_gpu = recipe.model_copy(update={"virtual_packages": {"__glibc": "2.31"}})
+    with pytest.raises(SolveError, match="__cuda"):
+        solve_conda(without_gpu, environment, mirrored)
