@@ -429,6 +429,8 @@ class Podman:
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
     """Environment of podman, buildah and skopeo with everything in ``folder`` (made by whoever will use it)."""
+    # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's exit code
+    assert len(f"{folder}/run/containers") <= 50, f"too long for podman: {folder}"
     (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
     storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
     (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
@@ -522,7 +524,7 @@ class OrdinaryUser:
 
     def podman_environment(self) -> dict[str, str]:
         """What podman, buildah and skopeo need to work for this user (give it to ``run`` as ``env``)."""
-        folder = self.home / "containers"  # not named podman: where podman 4.3 finds such a folder, it waits 20 s for nothing
+        folder = self.home.parent / "pm"
         folder.mkdir(exist_ok=True)
         env = podman_environment(folder, self.home)
         if os.geteuid() == 0:
