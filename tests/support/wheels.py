@@ -1,0 +1,175 @@
+"""Wheels written by hand, and what their layers hold once unpacked.
+
+wheel = make_wheel(folder, "demo", files={"demo/__init__.py": "x = 1\\n"}, executable=["demo/tool"])
+fetched(wheel)  # as the fetch stage gives it
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import hashlib
+import io
+import posixpath
+import stat
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import zstandard
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.sources import WheelFile
+from installer.utils import parse_wheel_filename
+from packaging.utils import canonicalize_name
+
+from builder.layers.build import make_layer
+from builder.layers.entry import LinkContext
+from builder.layers.wheel import WheelReader
+from builder.model import Fetched, Layer, LockedPackage
+from builder.settings import Settings
+from builder.store import Store, sha256_file
+
+CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
+
+
+def make_wheel(
+    folder: Path,
+    name: str = "demo",
+    version: str = "1.0",
+    files: Mapping[str, str | bytes] | None = None,
+    *,
+    tag: str = "py3-none-any",
+    purelib: bool = True,
+    entry_points: str = "",
+    executable: Sequence[str] = (),
+    stored: Sequence[str] = (),
+    extra: Sequence[tuple[zipfile.ZipInfo, bytes]] = (),
+    wheel_version: str = "1.0",
+    record: bool = True,
+) -> Path:
+    """Writes a wheel; the same arguments give the same bytes. ``extra`` members are put in as they are and not in RECORD."""
+    folder.mkdir(parents=True, exist_ok=True)
+    info = f"{name}-{version}.dist-info"
+    members: dict[str, bytes] = {k: v.encode() if isinstance(v, str) else v for k, v in (files or {}).items()}
+    members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+    members[f"{info}/WHEEL"] = (
+        f"Wheel-Version: {wheel_version}\nGenerator: test\nRoot-Is-Purelib: {str(purelib).lower()}\nTag: {tag}\n".encode()
+    )
+    if entry_points:
+        members[f"{info}/entry_points.txt"] = entry_points.encode()
+    path = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        for member, data in members.items():
+            kind = zipfile.ZIP_STORED if member in stored else zipfile.ZIP_DEFLATED
+            archive.writestr(zip_info(member, 0o755 if member in executable else 0o644), data, kind)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            rows.writerow((member, f"sha256={digest}", len(data)))
+        for special, data in extra:
+            archive.writestr(special, data)
+        if record:
+            rows.writerow((f"{info}/RECORD", "", ""))
+            archive.writestr(zip_info(f"{info}/RECORD"), text.getvalue(), zipfile.ZIP_DEFLATED)
+    return path
+
+
+def zip_info(name: str, mode: int = 0o644, kind: int = stat.S_IFREG) -> zipfile.ZipInfo:
+    """A zip member's header with Unix mode bits."""
+    info = zipfile.ZipInfo(name, (2024, 1, 1, 0, 0, 0))
+    info.external_attr = (kind | mode) << 16
+    info.create_system = 3
+    return info
+
+
+def fetched(path: Path, name: str = "") -> Fetched:
+    """A wheel on disk as the fetch stage gives it."""
+    names = parse_wheel_filename(path.name)
+    package = LockedPackage(
+        name or canonicalize_name(names.distribution),
+        names.version,
+        "pip",
+        "linux-64",
+        f"https://example.org/packages/{path.name}",
+        sha256_file(path).removeprefix("sha256:"),
+    )
+    return Fetched(package, path, path.stat().st_size)
+
+
+def tar_bytes(layer: Layer) -> bytes:
+    """A layer's tar, decompressed by Python's own gzip (or zstandard)."""
+    assert layer.path is not None
+    data = layer.path.read_bytes()
+    if layer.descriptor.media_type.endswith("gzip"):
+        return gzip.decompress(data)
+    return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read()
+
+
+def tree(layers: Iterable[Layer]) -> dict[str, tuple[str, int, bytes | str]]:
+    """What unpacking the layers one over the other gives: path to (kind, mode, content or target). Directories are left out."""
+    out: dict[str, tuple[str, int, bytes | str]] = {}
+    for layer in layers:
+        with tarfile.open(fileobj=io.BytesIO(tar_bytes(layer))) as archive:
+            for member in archive:
+                if member.isdir():
+                    continue
+                assert member.name not in out, f"{member.name} is in two layers"
+                if member.issym():
+                    out[member.name] = ("symlink", member.mode, member.linkname)
+                else:
+                    stream = archive.extractfile(member)
+                    assert stream is not None
+                    out[member.name] = ("file", member.mode, stream.read())
+    return out
+
+
+def installed(wheel: Path, root: Path, context: LinkContext = CONTEXT) -> dict[str, tuple[str, int, bytes]]:
+    """What PyPA installer makes of a wheel for the same prefix: path to (kind, mode, content)."""
+    prefix = root / context.prefix.strip("/")
+    site = context.site_packages
+    names = WheelFile(zipfile.ZipFile(wheel))
+    schemes = {
+        "purelib": f"{context.prefix}/{site}",
+        "platlib": f"{context.prefix}/{site}",
+        "scripts": f"{context.prefix}/bin",
+        "data": context.prefix,
+        "headers": f"{context.prefix}/include/python{context.python}/{names.distribution}",
+    }
+    destination = SchemeDictionaryDestination(schemes, context.interpreter, "posix", destdir=str(root))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        install(names, destination, {"INSTALLER": b"builder\n"})
+    return {
+        str(p.relative_to(root)): ("file", stat.S_IMODE(p.stat().st_mode), p.read_bytes())
+        for p in prefix.rglob("*")
+        if p.is_file()
+    }
+
+
+def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CONTEXT) -> None:
+    """Asserts that a wheel's layer unpacks to what installer installs."""
+    root = tmp_path / "root"
+    root.mkdir()
+    expected = installed(wheel, root, context)
+    store = Store(tmp_path / "store")
+    layer = make_layer(WheelReader().entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store)
+    got = tree([layer])
+    assert sorted(got) == sorted(expected)
+    for path, (kind, mode, data) in expected.items():
+        if path.endswith(".dist-info/RECORD"):
+            assert _rows(got[path][2]) == _rows(data), path
+            continue
+        assert got[path][2] == data, path
+        # installer goes by the zip's mode and the process's umask; an image has 0755 or 0644, and scripts that run, as pip's do
+        runs = mode & 0o100 or path.startswith(f"{context.prefix.strip('/')}/bin/")
+        assert (got[path][0], got[path][1]) == (kind, 0o755 if runs else 0o644), path
+
+
+def _rows(record: bytes | str) -> list[list[str]]:
+    """RECORD's lines; installer writes ``./x`` where a file comes from another scheme that is the same folder."""
+    assert isinstance(record, bytes)
+    return sorted([posixpath.normpath(row[0]), *row[1:]] for row in csv.reader(io.StringIO(record.decode())))
