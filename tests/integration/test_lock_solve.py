@@ -473,7 +473,7 @@ def test_unknown_pip_package(target, settings, tmp_path):
 
 @pytest.mark.network
 def test_the_cpu_target_locks_anywhere(settings, tmp_path):
-    """Target cpu for real: conda-forge or the embedded channel, the PyTorch index or pip's configuration; no path of this machine."""
+    """Target cpu for real, with whatever channel and index answer; no path of this machine gets into the lock."""
     from conda_lock.lockfile import parse_conda_lock_file
 
     recipe = load_recipe("cpu", ROOT)

@@ -115,7 +115,7 @@ def test_pip_repositories_are_extra_indexes(tmp_path):
     [
         ("dependencies:\n  - numpy\n - torch\n", "environment.yml:3: not valid YAML"),
         ("channels: [c]\ndependencies:\n  - '>=1'\n", "environment.yml:3: '>=1' is not a conda spec"),
-        ("channels: [c]\ndependencies:\n  - a\n  - pip:\n    - 'foo bar'\n", "environment.yml:5: 'foo bar' is not a pip requirement"),
+        ("channels: [c]\ndependencies:\n  - a\n  - pip:\n    - 'foo bar'\n", "environment.yml:5: 'foo bar' is not a pip"),
         ("channels: [c]\ndependencies:\n  - pip:\n    - a @ git+https://host.example/a\n", "environment.yml:4: 'a @ git+https"),
         ("channels: [c]\ndependencies:\n  - pip:\n    - a @ file:///w/a-1-py3-none-any.whl\n", "environment.yml:4: 'a @ file:"),
         ("channels: [c]\ndependencies:\n  - pip:\n    - ./folder\n", "environment.yml:4: './folder' is not a pip requirement"),
