@@ -25,7 +25,9 @@ from builder.settings import Settings
 from builder.store import Store, require_space, write_atomic
 
 #: Changes whenever the same packages would give other bytes; part of every cache key.
-FORMAT = 1
+FORMAT = 2
+#: The annotation of a layer's descriptor that says what is inside.
+PACKAGES = "org.builder.packages"
 _TASK = "layers"
 
 
@@ -146,7 +148,14 @@ class _Job:
             resolution = resolve_conflicts(self._packages, indexes, self._link_target)
             splits = {k: s for k, i in indexes.items() if len(s := split_index(i)) > 1}
             sizes: dict[str, int | None] = {k: f.size for k, f in self._fetched.items()}
-            plans = plan_lock(self._packages, sizes, options, budget=budget, parts={k: len(s) for k, s in splits.items()})
+            plans = plan_lock(
+                self._packages,
+                sizes,
+                options,
+                budget=budget,
+                parts={k: len(s) for k, s in splits.items()},
+                unpacked={k: i.unpacked for k, i in indexes.items()},
+            )
             keys = [self._key(plan, resolution) for plan in plans]
             layers = [_load_layer(self._record_path(k), self._store) for k in keys]
             todo = [i for i, layer in enumerate(layers) if layer is None]
@@ -161,7 +170,7 @@ class _Job:
                 layers[i] = layer
             if total:
                 self._reporter.finish(_TASK)
-            activation = activation_environment(self._activating(indexes), self._context, self._settings.tmpdir)
+            activation = activation_environment(self._activating(indexes), self._context)
         made = tuple(x for x in layers if x)
         return LayersResult(made, resolution.conflicts, (*notes, *resolution.notes), activation, len(todo))
 
@@ -189,7 +198,8 @@ class _Job:
             raise
 
     def _index(self, package: LockedPackage) -> PackageIndex:
-        path = self._store.root / "index" / f"{_digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])}.json"
+        name = _digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])
+        path = self._store.root / "index" / f"{name}.json"
         try:
             data = json.loads(path.read_bytes())
             return PackageIndex(tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"]))
@@ -210,7 +220,8 @@ class _Job:
             if self._post_link.get(p.name) != "skip":
                 raise LayerError(
                     f"{p.filename} has a link script ({', '.join('/' + s for s in scripts)}), and a layered build runs nothing",
-                    f"see what it does; if the image works without it, say so in the recipe: conda: {{post_link: {{{p.name}: skip}}}}",
+                    "see what it does; if the image works without it, say so in the recipe: "
+                    f"conda: {{post_link: {{{p.name}: skip}}}}",
                 )
             notes.append(f"{p.name}: its link script was left out, as the recipe says")
         return notes
@@ -250,15 +261,21 @@ class _Job:
         with self._store.lock(f"layer {keys[i]}"):
             if (layer := _load_layer(record, self._store)) is not None:  # another build made it meanwhile
                 return layer
-            layer = write_layer(
-                self._store,
-                self._entries(plan, resolution, splits),
-                compression=self._compression,
-                mtime=self._settings.epoch,
-                title=plan.title,
-                packages=tuple(p.name for p in plan.packages),
-                advance=self._advance,
-            )
+            now: list[LockedPackage] = []
+            try:
+                layer = write_layer(
+                    self._store,
+                    self._entries(plan, resolution, splits, now),
+                    compression=self._compression,
+                    mtime=self._settings.epoch,
+                    title=plan.title,
+                    packages=tuple(p.name for p in plan.packages),
+                    annotations={PACKAGES: _contents(plan.packages)},
+                    advance=self._advance,
+                )
+            except LayerError as e:
+                name = now[-1].filename if now else ""
+                raise e if name in e.message else LayerError(f"{name}: {e.message}", e.cure) from e
             write_atomic(record, canonical_json(_record(layer)))
             return layer
 
@@ -267,19 +284,33 @@ class _Job:
             raise _Stopped
         self._reporter.advance(_TASK, n)
 
-    def _entries(self, plan: LayerPlan, resolution: Resolution, splits: Mapping[str, list[frozenset[str]]]) -> Iterator[Entry]:
+    def _entries(
+        self, plan: LayerPlan, resolution: Resolution, splits: Mapping[str, list[frozenset[str]]], now: list[LockedPackage]
+    ) -> Iterator[Entry]:
+        """A layer's entries; ``now`` is told the package that they come from."""
         for p in plan.packages:
+            now.append(p)
             moved = resolution.moved.get(p.key, {})
-            mine = splits[p.key][plan.part] if plan.parts > 1 else None
-            for entry in self._reader(p).entries(self._fetched[p.key], self._context, resolution.leave_out.get(p.key, frozenset())):
+            leave_out = resolution.leave_out.get(p.key, frozenset())
+            if plan.parts > 1:  # what is in the other parts; the reader makes a file of a hard link to one of those
+                leave_out = leave_out.union(*(paths for i, paths in enumerate(splits[p.key]) if i != plan.part))
+            for entry in self._reader(p).entries(self._fetched[p.key], self._context, leave_out):
                 if self._stop.is_set():
                     raise _Stopped
-                if mine is not None and entry.path not in mine:
-                    continue
+                if entry.path in leave_out:
+                    continue  # a directory, or a record that readers give whatever they are asked to leave out
+                if "/.wh." in entry.path:
+                    raise LayerError(f"{p.filename}: /{entry.path} would delete a file of the image", "do not use this package")
                 if moved:
                     target = moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
                     entry = replace(entry, path=moved.get(entry.path, entry.path), target=target)
                 yield entry
+
+
+def _contents(packages: Sequence[LockedPackage]) -> str:
+    """``name=version`` of a layer's packages, for its descriptor; the first 20 of a large group."""
+    names = sorted(f"{p.name}={p.version}" for p in packages)
+    return " ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def _digest(value: Any) -> str:
@@ -303,6 +334,7 @@ def _record(layer: Layer) -> dict[str, Any]:
         "media_type": layer.descriptor.media_type,
         "digest": layer.descriptor.digest,
         "size": layer.descriptor.size,
+        "annotations": dict(layer.descriptor.annotations),
         "diff_id": layer.diff_id,
         "title": layer.title,
         "packages": layer.packages,
@@ -315,7 +347,7 @@ def _from_record(data: Mapping[str, Any], store: Store) -> Layer | None:
     if path is None:
         return None
     return Layer(
-        Descriptor(data["media_type"], data["digest"], data["size"]),
+        Descriptor(data["media_type"], data["digest"], data["size"], data["annotations"]),
         data["diff_id"],
         path,
         title=data["title"],
