@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import ImageError, RunnerError
 from builder.image.layout import OCI_LAYOUT, index_with, require_layers
+from builder.image.rootfs import inflate
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
-from builder.model import OCI_INDEX, Descriptor, Image, canonical_json
+from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Descriptor, Image, canonical_json
 from builder.store import CHUNK, space_errors
 
 if TYPE_CHECKING:
     import docker
 
-Member = tuple[str, bytes | Path, int]
+
+@dataclass(frozen=True, slots=True)
+class _Inflated:
+    """A zstd layer that is to be written uncompressed."""
+
+    blob: Path
+
+
+Member = tuple[str, bytes | Path | _Inflated, int]
 
 
 def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
@@ -43,7 +53,9 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
-    """Writes what ``docker load`` and ``docker-archive:`` read. Layers stay compressed, as they are.
+    """Writes what ``docker load`` and ``docker-archive:`` read.
+
+    gzip layers stay as they are; zstd layers are written uncompressed, because Docker 20.10 cannot load them.
 
     Args:
         image: the image.
@@ -105,7 +117,11 @@ def _docker_members(image: Image, repo_tag: str) -> list[Member]:
     listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
     layers: dict[str, Member] = {}
     for name, layer in zip(names, image.layers, strict=True):
-        layers[name] = (name, _layer_file(layer.path, layer.descriptor), layer.descriptor.size)
+        blob, size = _layer_file(layer.path, layer.descriptor), layer.descriptor.size
+        if layer.descriptor.media_type == OCI_LAYER_ZSTD:
+            layers[name] = (name, _Inflated(blob), layer.unpacked or sum(map(len, inflate(blob))))
+        else:
+            layers[name] = (name, blob, size)
     return [_inline("manifest.json", canonical_json(listing)), _inline(config, image.config), *layers.values()]
 
 
@@ -130,15 +146,20 @@ def _stream(members: list[Member]) -> Iterator[bytes]:
             yield content
         else:
             left = size
-            with content.open("rb") as f:
-                while left and (data := f.read(min(left, CHUNK))):
-                    left -= len(data)
-                    yield data
+            for data in inflate(content.blob) if isinstance(content, _Inflated) else _chunks(content):
+                left -= len(data)
+                yield data
             if left:
-                raise ImageError(f"{content} became shorter while it was read", "build again")
+                raise ImageError(f"{content} is not what it was when the image was made", "build again")
         if pad := padding(size):
             yield bytes(pad)
     yield END
+
+
+def _chunks(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as f:
+        while data := f.read(CHUNK):
+            yield data
 
 
 def _write(members: list[Member], file: Path) -> None:

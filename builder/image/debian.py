@@ -385,11 +385,11 @@ def _mode(reference: str) -> str:
 
 
 def _tree_folder(settings: Settings, mode: str) -> str:
-    """Where mmdebstrap's tree may lie: the temporary folder, if the mapped user can get there."""
-    folder = settings.tmpdir
-    if mode == "unshare" and not all(p.stat().st_mode & 0o001 for p in (folder, *folder.parents)):
-        return tempfile.gettempdir()
-    return str(folder)
+    """Where mmdebstrap's tree may lie: the temporary folder, or the next that the mapped users can get to."""
+    if mode == "root":
+        return str(settings.tmpdir)
+    candidates = (settings.tmpdir, Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp"))  # noqa: S108
+    return str(next((c for c in candidates if all(p.stat().st_mode & 0o001 for p in (c, *c.parents))), candidates[0]))
 
 
 def _failure(reference: str, code: int, log: str, suite: str, include: list[str]) -> ImageError:

@@ -24,7 +24,9 @@ def settings(folder: Path, **more: Any) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache" / "tmp", jobs=2, **more)
 
 
-def member(name: str, data: bytes | None = None, *, kind: bytes | None = None, mode: int = 0o644, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+def member(
+    name: str, data: bytes | None = None, *, kind: bytes | None = None, mode: int = 0o644, target: str = ""
+) -> tuple[tarfile.TarInfo, bytes]:
     """A tar member; a directory when the name ends with a slash, a symlink when it has a target."""
     info = tarfile.TarInfo(name.rstrip("/") if name != "/" else name)
     info.type = kind or (tarfile.DIRTYPE if name.endswith("/") else tarfile.SYMTYPE if target else tarfile.REGTYPE)
@@ -50,17 +52,29 @@ def layer(store: Store, *members: tuple[tarfile.TarInfo, bytes], title: str = "t
 def base(*layers: Layer, env: Iterable[str] = (), reference: str = "debian:bookworm", **config: Any) -> BaseImage:
     """A base out of layers."""
     inner = {"Env": list(env), **config}
-    data = {"architecture": "amd64", "os": "linux", "config": inner, "rootfs": {"type": "layers", "diff_ids": [x.diff_id for x in layers]}}
+    data = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": inner,
+        "rootfs": {"type": "layers", "diff_ids": [x.diff_id for x in layers]},
+    }
     return BaseImage(reference, "sha256:" + "b" * 64, data, layers)
 
 
 def recipe(folder: Path = Path(), **more: Any) -> Recipe:
     """A recipe with nothing special."""
-    values = {"name": "tiny", "base": "debian:bookworm", "environment": "environments/tiny.yml", "source": folder / "recipes/tiny.yaml"}
+    values = {
+        "name": "tiny",
+        "base": "debian:bookworm",
+        "environment": "environments/tiny.yml",
+        "source": folder / "recipes/tiny.yaml",
+    }
     return Recipe.model_validate({**values, "root": folder, **more})
 
 
 def image(store: Store, *layers: Layer, **more: Any) -> Image:
     """An image of one base layer and these layers; ``more`` goes into the recipe."""
     bottom = layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom")
-    return make_image(base(bottom), layers, recipe=recipe(**more), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH)
+    return make_image(
+        base(bottom), layers, recipe=recipe(**more), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH
+    )

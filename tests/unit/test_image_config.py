@@ -29,12 +29,20 @@ def lock(*packages: LockedPackage) -> Lock:
 
 def fake_layer(number: int, media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip") -> Layer:
     digest = f"sha256:{number:064x}"
-    return Layer(Descriptor(media_type, digest, 10 + number), f"sha256:{number + 10**6:064x}", Path("/nowhere"), title=f"layer {number}")
+    return Layer(
+        Descriptor(media_type, digest, 10 + number), f"sha256:{number + 10**6:064x}", Path("/nowhere"), title=f"layer {number}"
+    )
 
 
 def make(below=None, layers=(), *, epoch=EPOCH, env=None, annotations=None, the_lock=None, **more):
     return make_image(
-        below or base(fake_layer(1)), layers, recipe=recipe(**more), lock=the_lock or lock(), env=env or {}, annotations=annotations or {}, epoch=epoch
+        below or base(fake_layer(1)),
+        layers,
+        recipe=recipe(**more),
+        lock=the_lock or lock(),
+        env=env or {},
+        annotations=annotations or {},
+        epoch=epoch,
     )
 
 
@@ -58,7 +66,13 @@ def test_the_same_values_give_the_same_digest_and_any_other_another(tmp_path: Pa
     first = make(layers=[fake_layer(2)], env={"A": "1", "B": "2"})
     assert make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}) == first
     elsewhere = make_image(
-        base(fake_layer(1)), [replace(fake_layer(2), path=tmp_path)], recipe=recipe(tmp_path), lock=lock(), env={"A": "1", "B": "2"}, annotations={}, epoch=EPOCH
+        base(fake_layer(1)),
+        [replace(fake_layer(2), path=tmp_path)],
+        recipe=recipe(tmp_path),
+        lock=lock(),
+        env={"A": "1", "B": "2"},
+        annotations={},
+        epoch=EPOCH,
     )
     assert elsewhere.digest == first.digest
     others = [
@@ -73,8 +87,21 @@ def test_the_same_values_give_the_same_digest_and_any_other_another(tmp_path: Pa
 
 
 def test_environment_in_its_order() -> None:
-    below = base(fake_layer(1), env=["PATH=/opt/conda/bin:/opt/other/bin:/usr/bin", "LANG=de_DE.UTF-8", "KEEP=a=b", "CONDA_EXE=/opt/x/bin/conda", "CONDA_PREFIX_1=/x", "CONDA_DIR=/opt/x", "MINE=base"])
-    found = environment(below, recipe(env={"MINE": "recipe", "ACT": "recipe"}), lock(), {"ACT": "activation", "ACT2": "activation"})
+    below = base(
+        fake_layer(1),
+        env=[
+            "PATH=/opt/conda/bin:/opt/other/bin:/usr/bin",
+            "LANG=de_DE.UTF-8",
+            "KEEP=a=b",
+            "CONDA_EXE=/opt/x/bin/conda",
+            "CONDA_PREFIX_1=/x",
+            "CONDA_DIR=/opt/x",
+            "MINE=base",
+        ],
+    )
+    found = environment(
+        below, recipe(env={"MINE": "recipe", "ACT": "recipe"}), lock(), {"ACT": "activation", "ACT2": "activation"}
+    )
     assert found == {
         "PATH": "/opt/conda/bin:/opt/other/bin:/usr/bin", "LANG": "de_DE.UTF-8", "KEEP": "a=b", "CONDA_DIR": "/opt/x", "MINE": "recipe",
         "CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base", "CONDA_SHLVL": "1", "PYTHONNOUSERSITE": "1",
@@ -94,7 +121,12 @@ def test_a_base_without_path_gets_one() -> None:
         ("docker://x/y", [], [], {}),
         ("docker://x/y", [], ["SSL_CERT_FILE=/base.pem"], {"SSL_CERT_FILE": "/base.pem"}),
         ("debian:bookworm", [], [], {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"}),
-        ("debian:bookworm", [package("ca-certificates", "1")], ["SSL_CERT_DIR=/old"], {"SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}),
+        (
+            "debian:bookworm",
+            [package("ca-certificates", "1")],
+            ["SSL_CERT_DIR=/old"],
+            {"SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"},
+        ),
         ("docker://x/y", [package("ca-certificates", "1", "pip")], [], {}),
     ],
 )
@@ -105,13 +137,26 @@ def test_certificates(reference: str, packages: list[LockedPackage], env: list[s
 
 def test_what_the_image_runs() -> None:
     runtime = parts(make(workdir="/app", cmd=["python", "-u", "x.py"]))[0]["config"]
-    assert (runtime["Entrypoint"], runtime["Cmd"], runtime["WorkingDir"]) == (["/opt/builder/entrypoint"], ["python", "-u", "x.py"], "/app")
+    assert (runtime["Entrypoint"], runtime["Cmd"], runtime["WorkingDir"]) == (
+        ["/opt/builder/entrypoint"],
+        ["python", "-u", "x.py"],
+        "/app",
+    )
     assert parts(make(entrypoint=["/bin/tini", "--"]))[0]["config"]["Entrypoint"] == ["/bin/tini", "--"]
     assert "Entrypoint" not in parts(make(entrypoint=[]))[0]["config"]
 
 
 def test_what_is_taken_from_the_base_s_config() -> None:
-    below = base(fake_layer(1), User="mamba", Entrypoint=["/old"], Cmd=["old"], Healthcheck={"Test": ["CMD", "old"]}, OnBuild=["RUN x"], ExposedPorts={"80/tcp": {}}, Labels={"a": "base", "b": "base"})
+    below = base(
+        fake_layer(1),
+        User="mamba",
+        Entrypoint=["/old"],
+        Cmd=["old"],
+        Healthcheck={"Test": ["CMD", "old"]},
+        OnBuild=["RUN x"],
+        ExposedPorts={"80/tcp": {}},
+        Labels={"a": "base", "b": "base"},
+    )
     runtime = parts(make(below, labels={"b": "recipe"}))[0]["config"]
     assert runtime["User"] == "mamba" and runtime["ExposedPorts"] == {"80/tcp": {}}
     assert runtime["Labels"]["a"] == "base" and runtime["Labels"]["b"] == "recipe"
@@ -121,7 +166,14 @@ def test_what_is_taken_from_the_base_s_config() -> None:
 def test_annotations_and_labels() -> None:
     packages = [package("python", "3.11.9"), package("torch", "2.6.0+cu124", "pip")]
     notes = {"org.opencontainers.image.source": "https://h/repo", "org.opencontainers.image.revision": "abc"}
-    config, manifest = parts(make(annotations=notes, the_lock=lock(*packages), description="Tiny", labels={"org.opencontainers.image.title": "A tiny one"}))
+    config, manifest = parts(
+        make(
+            annotations=notes,
+            the_lock=lock(*packages),
+            description="Tiny",
+            labels={"org.opencontainers.image.title": "A tiny one"},
+        )
+    )
     assert manifest["annotations"] == {
         **notes,
         "org.builder.cuda": "12.4", "org.builder.lock": LOCK, "org.builder.python": "3.11.9", "org.builder.target": "tiny", "org.builder.torch": "2.6.0+cu124",
@@ -136,8 +188,14 @@ def test_annotations_and_labels() -> None:
     [
         ([], {}),
         ([package("pytorch", "2.5.1"), package("cuda-version", "12.6")], {"torch": "2.5.1", "cuda": "12.6"}),
-        ([package("torch", "2.13.0", "pip"), package("nvidia-cuda-runtime-cu12", "12.8.90", "pip")], {"torch": "2.13.0", "cuda": "12.8"}),
-        ([package("torch", "2.13.0", "pip"), package("nvidia-cuda-runtime", "13.0.48", "pip")], {"torch": "2.13.0", "cuda": "13.0"}),
+        (
+            [package("torch", "2.13.0", "pip"), package("nvidia-cuda-runtime-cu12", "12.8.90", "pip")],
+            {"torch": "2.13.0", "cuda": "12.8"},
+        ),
+        (
+            [package("torch", "2.13.0", "pip"), package("nvidia-cuda-runtime", "13.0.48", "pip")],
+            {"torch": "2.13.0", "cuda": "13.0"},
+        ),
         ([package("torch", "2.13.0+cpu", "pip")], {"torch": "2.13.0+cpu"}),
         ([package("torch", "2.6.0+rocm6.2", "pip")], {"torch": "2.6.0+rocm6.2"}),
     ],

@@ -69,7 +69,13 @@ def test_sets_the_environment_up_and_execs_its_arguments(tmp_path: Path, prefix:
 
 def test_the_host_s_conda_does_not_win(tmp_path: Path, prefix: Path) -> None:
     file = script(tmp_path, prefix)
-    out = run([DASH], file, "printenv", "CONDA_PREFIX", env={"CONDA_PREFIX": "/home/me/miniforge", "PATH": "/home/me/miniforge/bin:/usr/bin:/bin"})
+    out = run(
+        [DASH],
+        file,
+        "printenv",
+        "CONDA_PREFIX",
+        env={"CONDA_PREFIX": "/home/me/miniforge", "PATH": "/home/me/miniforge/bin:/usr/bin:/bin"},
+    )
     assert out == f"{prefix}\n"
 
 
@@ -94,7 +100,11 @@ def test_bash_scripts_are_run_by_bash_where_there_is_one(tmp_path: Path, prefix:
 
 
 def test_plain_sh_leaves_out_what_it_cannot_parse(tmp_path: Path, prefix: Path, no_bash: str) -> None:
-    scripts = {"a.sh": "arr=(one two)\nexport SECOND=${arr[1]}\n", "b.sh": "export PLAIN=1\n", "c.sh": "[[ -n x ]] && export NEVER=1\n"}
+    scripts = {
+        "a.sh": "arr=(one two)\nexport SECOND=${arr[1]}\n",
+        "b.sh": "export PLAIN=1\n",
+        "c.sh": "[[ -n x ]] && export NEVER=1\n",
+    }
     file = script(tmp_path, prefix, scripts)
     out = run([DASH], file, "sh", "-c", 'echo "<$SECOND> $PLAIN"', env={"PATH": no_bash})
     assert out == "<> 1\n"
@@ -110,14 +120,18 @@ def test_a_script_that_is_gone_does_not_stop_the_command(tmp_path: Path, prefix:
 def test_the_recipe_s_variables_win_over_activation(tmp_path: Path, prefix: Path, no_bash: str) -> None:
     file = script(tmp_path, prefix, {"a.sh": "export MINE=script OTHER=script\n"}, env={"MINE": "recipe"})
     for path in ("/usr/bin:/bin", no_bash):
-        assert run([DASH], file, "sh", "-c", 'echo "$MINE $OTHER"', env={"MINE": "docker -e", "PATH": path}) == "docker -e script\n"
+        assert (
+            run([DASH], file, "sh", "-c", 'echo "$MINE $OTHER"', env={"MINE": "docker -e", "PATH": path}) == "docker -e script\n"
+        )
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
 @pytest.mark.parametrize("scripts", [(), ("/opt/conda/etc/conda/activate.d/a b.sh", "/opt/conda/etc/conda/activate.d/it's.sh")])
 def test_shellcheck_finds_nothing(tmp_path: Path, scripts: tuple[str, ...]) -> None:
     text = entrypoint(recipe(env={"A_B": "1", "not-a-name": "2"}), context(), scripts)
-    done = subprocess.run(["shellcheck", "-s", "sh", "-e", "SC1090", "-"], input=text, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["shellcheck", "-s", "sh", "-e", "SC1090", "-"], input=text, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -168,7 +182,12 @@ def test_secrets_are_taken_out_of_urls(before: bytes, after: bytes) -> None:
 
 
 def test_folders_and_files_with_fixed_modes(project: Path) -> None:
-    found = entries(project, {"source": "app", "target": "/app"}, {"source": "train.py", "target": "/app/"}, {"source": "train.py", "target": "/x", "mode": "0700"})
+    found = entries(
+        project,
+        {"source": "app", "target": "/app"},
+        {"source": "train.py", "target": "/app/"},
+        {"source": "train.py", "target": "/x", "mode": "0700"},
+    )
     modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
     assert modes == {
         "app": "0o755", "app/link": "0o777", "app/run.sh": "0o755", "app/sub": "0o755", "app/sub/data.txt": "0o644", "app/train.py": "0o644", "x": "0o700",
@@ -177,7 +196,12 @@ def test_folders_and_files_with_fixed_modes(project: Path) -> None:
 
 
 def test_the_modes_of_special_folders_stay(project: Path) -> None:
-    found = entries(project, {"source": "train.py", "target": "/tmp/a.py"}, {"source": "train.py", "target": "/tmp/b.py"}, {"source": "train.py", "target": "/root/a.py"})
+    found = entries(
+        project,
+        {"source": "train.py", "target": "/tmp/a.py"},
+        {"source": "train.py", "target": "/tmp/b.py"},
+        {"source": "train.py", "target": "/root/a.py"},
+    )
     assert (found["tmp"].mode, found["root"].mode) == (0o1777, 0o700)
     assert list(found).index("tmp") < list(found).index("tmp/a.py")
 
@@ -222,11 +246,18 @@ def test_whiteout_hides_the_conda_of_the_base(tmp_path: Path) -> None:
     bottom = write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)
     above = layer(store, member("opt/conda/bin/python", b"new"))
     unpack(image(store, below, bottom, above), tmp_path / "r", store)
-    assert {str(p.relative_to(tmp_path / "r/opt")) for p in (tmp_path / "r/opt").rglob("*")} == {"conda", "conda/bin", "conda/bin/python", "tool"}
+    assert {str(p.relative_to(tmp_path / "r/opt")) for p in (tmp_path / "r/opt").rglob("*")} == {
+        "conda",
+        "conda/bin",
+        "conda/bin/python",
+        "tool",
+    }
     assert (tmp_path / "r/opt/conda/bin/python").read_bytes() == b"new"
 
 
 def test_whiteout_over_nothing_is_harmless(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
-    unpack(image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)), tmp_path / "r", store)
+    unpack(
+        image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)), tmp_path / "r", store
+    )
     assert [p.name for p in (tmp_path / "r/opt").iterdir()] == ["conda"] and not list((tmp_path / "r/opt/conda").iterdir())

@@ -48,7 +48,9 @@ def test_written_and_read_back(store: Store, tmp_path: Path) -> None:
     assert blobs(tmp_path / "dist") == expected(made)
 
 
-def test_blobs_are_links_where_they_can_be_and_copies_elsewhere(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blobs_are_links_where_they_can_be_and_copies_elsewhere(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = image(store)
     write_layout(made, tmp_path / "linked", "x", store)
     path = made.layers[0].path
@@ -122,7 +124,9 @@ def test_a_damaged_blob_is_replaced(store: Store, tmp_path: Path, monkeypatch: p
 
 def test_many_writers_lose_nothing(store: Store, tmp_path: Path) -> None:
     images = [image(store, layer(store, member(f"f{n}", b"1"))) for n in range(8)]
-    threads = [threading.Thread(target=write_layout, args=(made, tmp_path / "dist", f"t{n}", store)) for n, made in enumerate(images)]
+    threads = [
+        threading.Thread(target=write_layout, args=(made, tmp_path / "dist", f"t{n}", store)) for n, made in enumerate(images)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -206,7 +210,10 @@ def test_an_index_for_several_architectures(store: Store, tmp_path: Path) -> Non
     data = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()
     digest = store.add(data)
     (dist / "blobs/sha256" / store.path(digest).name).write_bytes(data)
-    index = {"schemaVersion": 2, "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest, "size": len(data)}]}
+    index = {
+        "schemaVersion": 2,
+        "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest, "size": len(data)}],
+    }
     (dist / "index.json").write_text(json.dumps(index))
     assert read_layout(dist, None, "arm64").digest == made.digest
     with pytest.raises(ImageError, match="no image for linux/riscv64") as caught:

@@ -49,7 +49,13 @@ def test_content_modes_times_and_links(store: Store, tmp_path: Path) -> None:
 
 
 def test_setuid_is_dropped_and_everything_stays_readable(store: Store, tmp_path: Path) -> None:
-    unpack(image(store, layer(store, member("su", b"x", mode=0o4755), member("secret/", mode=0o000), member("secret/f", b"", mode=0))), tmp_path / "r", store)
+    unpack(
+        image(
+            store, layer(store, member("su", b"x", mode=0o4755), member("secret/", mode=0o000), member("secret/f", b"", mode=0))
+        ),
+        tmp_path / "r",
+        store,
+    )
     assert stat.S_IMODE((tmp_path / "r/su").stat().st_mode) == 0o755
     assert stat.S_IMODE((tmp_path / "r/secret").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / "r/secret/f").stat().st_mode) == 0o400
@@ -66,15 +72,25 @@ def test_root_keeps_owners_and_modes(store: Store, tmp_path: Path) -> None:
 
 
 def test_whiteouts_remove_what_lies_below_only(store: Store, tmp_path: Path) -> None:
-    lower = layer(store, member("a/"), member("a/gone", b"1"), member("a/kept", b"1"), member("d/x/deep", b"1"), member("file", b"1"))
-    upper = layer(store, member("a/.wh.gone"), member(".wh.d"), member(".wh.file"), member(".wh.never-there"), member("new/.wh.nothing"))
+    lower = layer(
+        store, member("a/"), member("a/gone", b"1"), member("a/kept", b"1"), member("d/x/deep", b"1"), member("file", b"1")
+    )
+    upper = layer(
+        store, member("a/.wh.gone"), member(".wh.d"), member(".wh.file"), member(".wh.never-there"), member("new/.wh.nothing")
+    )
     unpack(image(store, lower, upper), tmp_path / "r", store)
     assert files(tmp_path / "r") == {"a", "a/kept", "etc", "etc/base"}
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["opaque first", "opaque last"])
 def test_opaque_whiteout_keeps_its_own_layer(store: Store, tmp_path: Path, first: bool) -> None:
-    lower = layer(store, member("opt/conda/"), member("opt/conda/old", b"1"), member("opt/conda/lib/old.so", b"1"), member("opt/other", b"1"))
+    lower = layer(
+        store,
+        member("opt/conda/"),
+        member("opt/conda/old", b"1"),
+        member("opt/conda/lib/old.so", b"1"),
+        member("opt/other", b"1"),
+    )
     opaque = member("opt/conda/.wh..wh..opq")
     own = [member("opt/conda/lib/"), member("opt/conda/lib/new.so", b"2"), member("opt/conda/old2", b"2")]
     upper = layer(store, *([opaque, *own] if first else [*own, opaque]))
@@ -89,8 +105,18 @@ def test_a_whiteout_does_not_touch_what_its_own_layer_put_there(store: Store, tm
 
 
 def test_a_later_layer_changes_kinds(store: Store, tmp_path: Path) -> None:
-    lower = layer(store, member("a/b/c", b"1"), member("f", b"1"), member("l", target="a"), member("keep/"), member("keep/x", b"1"))
-    upper = layer(store, member("a", b"file now"), member("f/"), member("f/inner", b"2"), member("l/"), member("l/own", b"3"), member("keep/"))
+    lower = layer(
+        store, member("a/b/c", b"1"), member("f", b"1"), member("l", target="a"), member("keep/"), member("keep/x", b"1")
+    )
+    upper = layer(
+        store,
+        member("a", b"file now"),
+        member("f/"),
+        member("f/inner", b"2"),
+        member("l/"),
+        member("l/own", b"3"),
+        member("keep/"),
+    )
     unpack(image(store, lower, upper), tmp_path / "r", store)
     root = tmp_path / "r"
     assert (root / "a").read_bytes() == b"file now"
@@ -100,7 +126,13 @@ def test_a_later_layer_changes_kinds(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_parent_that_is_a_symlink_is_followed_inside_the_root(store: Store, tmp_path: Path) -> None:
-    lower = layer(store, member("usr/lib/"), member("lib", target="usr/lib"), member("abs", target="/usr/lib"), member("up", target="../../../usr"))
+    lower = layer(
+        store,
+        member("usr/lib/"),
+        member("lib", target="usr/lib"),
+        member("abs", target="/usr/lib"),
+        member("up", target="../../../usr"),
+    )
     upper = layer(store, member("lib/a.so", b"1"), member("abs/b.so", b"2"), member("up/lib/c.so", b"3"))
     unpack(image(store, lower, upper), tmp_path / "r", store)
     assert {p.name for p in (tmp_path / "r/usr/lib").iterdir()} == {"a.so", "b.so", "c.so"}
@@ -138,7 +170,11 @@ def test_unsafe_members_are_refused(store: Store, tmp_path: Path, attack: list[t
         lambda out: [member("l", target=out), member("l/.wh..wh..opq")],
         lambda out: [member("l", target=out), member("l/sub/", mode=0o777)],
         lambda out: [member("l", target=f"{out}/precious"), member("l", b"overwritten")],
-        lambda out: [member("l", target=f"{out}/precious"), member("h", kind=tarfile.LNKTYPE, target="l"), member("h", b"overwritten")],
+        lambda out: [
+            member("l", target=f"{out}/precious"),
+            member("h", kind=tarfile.LNKTYPE, target="l"),
+            member("h", b"overwritten"),
+        ],
         lambda out: [member("d/"), member("d", target=out), member("d/evil", b"x")],
         lambda out: [member("d/"), member("d/x", b"1"), member("d", target=out), member("d/x", b"2")],
         lambda out: [member("l", target="../" * 30 + out.lstrip("/")), member("l/evil", b"x")],
@@ -160,7 +196,9 @@ def test_symlinks_do_not_lead_out(store: Store, tmp_path: Path, members, split: 
 
 def test_device_nodes_are_left_out(store: Store, tmp_path: Path) -> None:
     null, console = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
-    unpack(image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))), tmp_path / "r", store)
+    unpack(
+        image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))), tmp_path / "r", store
+    )
     assert list((tmp_path / "r/dev").iterdir()) == []
     assert stat.S_ISFIFO((tmp_path / "r/pipe").stat().st_mode)
 
@@ -171,7 +209,10 @@ def test_long_names_in_every_tar_format(store: Store, tmp_path: Path, format: in
     longer = "x" * 200 if format != tarfile.USTAR_FORMAT else "x" * 90
     name = "ü" * 20 if format != tarfile.USTAR_FORMAT else "u"
     made = Store(tmp_path / "cache")
-    data = tar_bytes([member(long, b"1"), member(longer, b"2"), member(name, b"3"), member("s", target="t" * (180 if longer[100:] else 90))], format)
+    data = tar_bytes(
+        [member(long, b"1"), member(longer, b"2"), member(name, b"3"), member("s", target="t" * (180 if longer[100:] else 90))],
+        format,
+    )
     from builder.image.pack import pack_tar
 
     unpack(image(made, pack_tar([data], made, 1)), tmp_path / "r", made)

@@ -1,0 +1,410 @@
+"""Images and real tools: Debian bases, registries, skopeo, podman, a Docker engine, unpacked root file systems."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Compression, Recipe
+from builder.errors import ImageError, RegistryError
+from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
+from builder.image.base import BaseImage, open_base, resolve_base
+from builder.image.config import make_image
+from builder.image.files import system_entries, whiteout_entries
+from builder.image.layout import read_layout, write_layout
+from builder.image.rootfs import unpack
+from builder.layers.compress import write_layer
+from builder.layers.entry import Entry, Inline, LinkContext
+from builder.model import Image, Lock, LockedBase
+from builder.settings import Settings
+from builder.store import Store
+from tests.support import parts
+from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
+
+CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
+REPORT = 'echo "$CONDA_PREFIX $FROM $ACTIVATED $(cat /opt/conda/marker) $(id -u)"; command -v tool; ls -a /opt/conda'
+
+
+@dataclass
+class Debian:
+    """A ``debian:bookworm`` base in a store, made once for all tests."""
+
+    settings: Settings
+    store: Store
+    locked: LockedBase
+    base: BaseImage
+
+
+@pytest.fixture(scope="session")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
+    parts.need_root()
+    parts.need("mmdebstrap")
+    given = settings(tmp_path_factory.mktemp("debian"))
+    store = Store(given.cache)
+    locked = resolve_base("debian:bookworm", "amd64", given, store)
+    return Debian(given, store, locked, open_base(locked, "amd64", given, store))
+
+
+def whole_image(debian: Debian, target: Recipe, top_compression: Compression = "zstd") -> Image:
+    """Base, a conda that the base already had, the layer that hides it, an "environment" and builder's own files."""
+    store = debian.store
+    below = layer(
+        store, member("opt/conda/bin/conda", b"old", mode=0o755), member("opt/conda/old", b"old"), title="a conda of the base"
+    )
+    base = BaseImage(debian.base.reference, debian.base.digest, debian.base.config, (*debian.base.layers, below))
+    script = "opt/conda/etc/conda/activate.d/a.sh"
+
+    def file(path: str, data: bytes, mode: int = 0o644) -> Entry:
+        return Entry(path, "file", mode, len(data), content=Inline(data))
+
+    bottom = write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH, title="prefix")
+    entries = [
+        file("opt/conda/marker", b"new"),
+        file("opt/conda/bin/tool", b"#!/bin/sh\necho tool\n", 0o755),
+        file(script, b"x=(activated)\nexport ACTIVATED=${x[0]}\n"),
+    ]
+    environment = write_layer(store, entries, compression="gzip", mtime=EPOCH, title="environment")
+    top = write_layer(
+        store, system_entries(target, b"lock", CONTEXT, [f"/{script}"]), compression=top_compression, mtime=EPOCH, title="builder"
+    )
+    lock = Lock((), ("linux-64",), digest="sha256:" + "1" * 64)
+    return make_image(base, [bottom, environment, top], recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH)
+
+
+@pytest.fixture(scope="session")
+def whole(debian: Debian) -> Image:
+    return whole_image(debian, recipe(env={"FROM": "recipe"}, cmd=["sh", "-c", REPORT]))
+
+
+def right(text: str, uid: int = 0) -> bool:
+    return text.split() == [
+        "/opt/conda",
+        "recipe",
+        "activated",
+        "new",
+        str(uid),
+        "/opt/conda/bin/tool",
+        ".",
+        "..",
+        "bin",
+        "etc",
+        "marker",
+    ]
+
+
+# Debian bases ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.network
+@pytest.mark.root
+def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian, tmp_path: Path) -> None:
+    (only,) = debian.base.layers
+    assert only.path is not None
+    with tarfile.open(only.path) as tar:
+        members = {m.name: m for m in tar}
+        texts = {n: tar.extractfile(n).read() for n in ("etc/hosts", "etc/hostname", "etc/resolv.conf")}  # type: ignore[union-attr]
+    assert {
+        "usr/bin/bash",
+        "bin",
+        "usr/bin/apt-get",
+        "etc/ssl/certs/ca-certificates.crt",
+        "usr/share/doc/bash/copyright",
+        "tmp",
+        "dev",
+    } <= set(members)
+    assert members["tmp"].mode == 0o1777 and members["bin"].linkname == "usr/bin"
+    assert all(m.isreg() or m.isdir() or m.issym() or m.islnk() for m in members.values())
+    assert all(m.mtime <= debian.settings.epoch for m in members.values())
+    assert texts == {"etc/hosts": b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", "etc/hostname": b"", "etc/resolv.conf": b""}
+    files = {n for n, m in members.items() if not m.isdir()}
+    for folder in (
+        "dev/",
+        "var/log/",
+        "var/cache/apt/",
+        "var/cache/ldconfig/",
+        "var/lib/apt/lists/",
+        "etc/apt/sources.list",
+        "usr/share/man/",
+        "tmp/",
+        "run/",
+    ):
+        assert not [n for n in files if n.startswith(folder)], folder
+    assert not [n for n in files if n.endswith(("-old", ".old")) or (n.startswith("etc/") and n.endswith("-"))]
+    assert only.descriptor.size < 60e6
+    assert debian.base.config["config"] == {
+        "Cmd": ["bash"],
+        "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+    }
+
+
+@pytest.mark.network
+@pytest.mark.root
+def test_a_debian_base_is_the_same_for_an_ordinary_user(debian: Debian, ordinary_user: parts.OrdinaryUser) -> None:
+    code = (
+        "from pathlib import Path; from builder.image.base import resolve_base, open_base; from builder.settings import Settings; from builder.store import Store\n"
+        "import os; os.umask(0o077)\n"
+        "s = Settings.from_environment(); st = Store(s.cache); print(resolve_base('debian:bookworm', 'amd64', s, st).digest)\n"
+    )
+    done = ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, timeout=300)
+    assert done.stdout.strip() == debian.locked.digest
+
+
+@pytest.mark.network
+@pytest.mark.root
+def test_a_debian_base_comes_out_again_and_is_found_again(debian: Debian, tmp_path: Path) -> None:
+    offline = settings(debian.settings.cache.parent, offline=True)
+    assert resolve_base("debian:bookworm", "amd64", offline, debian.store) == debian.locked
+    fresh = settings(tmp_path)
+    found = open_base(debian.locked, "amd64", fresh, Store(fresh.cache))  # made from nothing, in another cache
+    assert found.digest == debian.locked.digest and [x.descriptor for x in found.layers] == [
+        x.descriptor for x in debian.base.layers
+    ]
+    assert not list((fresh.tmpdir).glob("mmdebstrap*"))
+    wrong = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
+    with pytest.raises(ImageError, match="pins debian:bookworm as sha256:000.* moved on"):
+        open_base(wrong, "amd64", fresh, Store(fresh.cache))
+
+
+@pytest.mark.network
+@pytest.mark.root
+def test_a_package_that_debian_does_not_have(debian: Debian, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="Debian bookworm has no package no-such-package-here") as caught:
+        resolve_base("debian:bookworm", "amd64", settings(tmp_path), Store(tmp_path / "cache"), packages=["no-such-package-here"])
+    assert "base_packages" in caught.value.cure
+
+
+# registries -----------------------------------------------------------------------------------------------------------
+
+
+def skopeo(*args: str | Path, env: dict[str, str] | None = None) -> str:
+    (path,) = parts.need("skopeo")
+    command = [path, "--insecure-policy", *map(str, args)]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout
+
+
+@pytest.mark.registry
+def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(registry: parts.Registry, tmp_path: Path) -> None:
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    made = image(store, layer(store, member("a", b"1" * 10000)))
+    write_layout(made, tmp_path / "dist", "tiny", store)
+    assert json.loads(skopeo("inspect", f"oci:{tmp_path}/dist:tiny"))["Digest"] == made.digest
+    skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:tiny", f"docker://{registry.host}/image-test/tiny:1")
+
+    reference = f"docker://{registry.host}/image-test/tiny:1"
+    fresh = Store(tmp_path / "fresh")
+    locked = resolve_base(reference, "amd64", given, fresh)
+    assert locked == LockedBase(reference, made.digest)
+    lean = open_base(locked, "amd64", given, fresh, download=False)
+    assert [x.path for x in lean.layers] == [None, None] and {x.origin for x in lean.layers} == {
+        f"{registry.host}/image-test/tiny"
+    }
+    assert [x.descriptor for x in lean.layers] == [x.descriptor for x in made.layers] and lean.config == json.loads(made.config)
+    full = open_base(locked, "amd64", given, fresh)
+    assert [x.path.read_bytes() for x in full.layers if x.path] == [x.path.read_bytes() for x in made.layers if x.path]
+
+    skopeo("copy", "--src-tls-verify=false", reference, f"oci:{tmp_path}/back:1")
+    assert read_layout(tmp_path / "back").digest == made.digest
+
+
+@pytest.mark.registry
+def test_a_tag_that_moved_gives_what_the_lock_pins_and_needs_no_registry_twice(
+    make_registry: parts.RegistryFactory, tmp_path: Path
+) -> None:
+    own = make_registry()
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    images = [image(store, layer(store, member("a", data))) for data in (b"1", b"2")]
+    reference = f"docker://{own.host}/moving:latest"
+    locks = []
+    for made in images:
+        write_layout(made, tmp_path / "dist", "x", store)
+        skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
+        locks.append(resolve_base(reference, "amd64", given, Store(tmp_path / "fresh")))
+    assert [x.digest for x in locks] == [x.digest for x in images]
+    fresh = Store(tmp_path / "another")
+    assert open_base(locks[0], "amd64", given, fresh).digest == images[0].digest
+    own.stop()
+    assert open_base(locks[0], "amd64", given, fresh).digest == images[0].digest
+    with pytest.raises(RegistryError):
+        resolve_base(reference, "amd64", given, fresh)
+
+
+@pytest.mark.registry
+def test_an_image_index_in_a_registry(registry: parts.Registry, tmp_path: Path) -> None:
+    from builder.registry.client import RegistryClient
+
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    made = image(store)
+    write_layout(made, tmp_path / "dist", "x", store)
+    skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", f"docker://{registry.host}/image-test/index:amd64")
+    entry = {**made.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}}
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
+    with RegistryClient(registry.host) as client:
+        client.put_manifest("image-test/index", "multi", json.dumps(index).encode(), str(index["mediaType"]))
+    reference = f"docker://{registry.host}/image-test/index:multi"
+    assert resolve_base(reference, "amd64", given, store).digest == made.digest
+    with pytest.raises(ImageError, match="no image for linux/arm64") as caught:
+        resolve_base(reference, "arm64", given, store)
+    assert "it has: amd64" in caught.value.cure
+
+
+@pytest.mark.registry
+def test_docker_media_types_pass_through(registry: parts.Registry, tmp_path: Path) -> None:
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    made = image(store, layer(store, member("a", b"1")))
+    write_layout(made, tmp_path / "dist", "x", store)
+    reference = f"docker://{registry.host}/image-test/v2s2:x"
+    skopeo("copy", "--format", "v2s2", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
+    base = open_base(resolve_base(reference, "amd64", given, store), "amd64", given, store)
+    assert {x.descriptor.media_type for x in base.layers} == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
+    built = make_image(base, [], recipe=recipe(), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH)
+    assert [d["digest"] for d in json.loads(built.manifest)["layers"]] == [x.descriptor.digest for x in made.layers]
+    write_layout(built, tmp_path / "built", "x", store)
+    assert json.loads(skopeo("inspect", f"oci:{tmp_path}/built:x"))["Digest"] == built.digest
+
+
+# running ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.docker
+@pytest.mark.network
+def test_docker_loads_and_runs_it(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+    client = docker_engine.client
+    identity = docker_load(whole, "image-test/streamed:1", client)
+    assert identity == whole.config_descriptor.digest  # the engine stored the config as it is
+    for user, uid in (("0", 0), ("1234:1234", 1234)):
+        out = client.containers.run("image-test/streamed:1", network_mode="none", remove=True, user=user).decode()
+        assert right(out, uid), out
+    out = client.containers.run(
+        "image-test/streamed:1",
+        ["sh", "-c", "echo $FROM $0", "arg"],
+        network_mode="none",
+        remove=True,
+        environment={"FROM": "-e"},
+    )
+    assert out == b"-e arg\n"
+    write_docker_archive(whole, tmp_path / "a.tar", "image-test/archived:1")
+    docker_engine.docker("load", "--input", tmp_path / "a.tar")
+    assert client.images.get("image-test/archived:1").id == identity
+    labels = client.images.get("image-test/archived:1").labels
+    assert labels["org.builder.lock"] == "sha256:" + "1" * 64
+
+
+@pytest.mark.docker
+@pytest.mark.network
+def test_what_docker_saves_is_a_base(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+    docker_load(whole, "image-test/saved:1", docker_engine.host)
+    docker_engine.docker("save", "--output", tmp_path / "saved.tar", "image-test/saved:1")
+    given, store = settings(tmp_path), Store(tmp_path / "cache")
+    reference = f"docker-archive:{tmp_path}/saved.tar"
+    base = open_base(resolve_base(reference, "amd64", given, store), "amd64", given, store)
+    assert [x.diff_id for x in base.layers] == [x.diff_id for x in whole.layers]
+
+
+@pytest.mark.docker
+def test_docker_says_no(docker_engine: parts.DockerEngine, tmp_path: Path) -> None:
+    store = Store(tmp_path / "cache")
+    with pytest.raises(ImageError, match="Docker engine"):
+        docker_load(image(store), "NOT A NAME", docker_engine.client)
+
+
+@pytest.mark.podman
+@pytest.mark.network
+def test_podman_runs_it_from_layout_and_archives(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path) -> None:
+    write_layout(whole, tmp_path / "dist", "whole", debian.store)
+    write_oci_archive(whole, tmp_path / "oci.tar", "whole")
+    write_docker_archive(whole, tmp_path / "docker.tar", "localhost/whole:1")
+    for source in (f"oci:{tmp_path}/dist:whole", f"oci-archive:{tmp_path}/oci.tar", f"docker-archive:{tmp_path}/docker.tar"):
+        identity = podman.run("pull", source).stdout.split()[-1]
+        assert identity == whole.config_descriptor.digest.removeprefix("sha256:")
+        assert right(podman.run("run", "--rm", "--network=none", identity).stdout)
+        podman.run("rmi", "--force", identity)
+
+
+@pytest.mark.network
+def test_umoci_unpacks_the_same_files(debian: Debian, tmp_path: Path) -> None:
+    (umoci,) = parts.need("umoci")
+    whole = whole_image(debian, recipe(), "gzip")  # umoci knows no zstd
+    write_layout(whole, tmp_path / "dist", "whole", debian.store)
+    subprocess.run(
+        [umoci, "unpack", "--rootless", "--image", f"{tmp_path}/dist:whole", str(tmp_path / "bundle")],
+        check=True,
+        capture_output=True,
+    )
+    unpack(whole, tmp_path / "ours", debian.store)
+
+    def tree(root: Path) -> dict[str, tuple[object, ...]]:
+        found: dict[str, tuple[object, ...]] = {}
+        for path in root.rglob("*"):
+            info, name = path.lstat(), str(path.relative_to(root))
+            if path.is_symlink():
+                found[name] = ("link", os.readlink(path))
+            elif path.is_dir():
+                found[name] = ("dir",)
+            else:
+                found[name] = (info.st_size, info.st_mode & 0o111, int(info.st_mtime), hash(path.read_bytes()))
+        return found
+
+    theirs = tree(tmp_path / "bundle/rootfs")
+    ours = tree(tmp_path / "ours")
+    assert len(ours) > 2000
+    assert {k: v for k, v in ours.items() if theirs.get(k) != v} == {} and set(ours) == set(theirs)
+
+
+@pytest.mark.network
+@pytest.mark.root
+def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
+    whole: Image, debian: Debian, ordinary_user: parts.OrdinaryUser, tmp_path: Path
+) -> None:
+    dist = ordinary_user.home.parent / "image-test"
+    write_layout(whole, dist, "whole", debian.store)
+    root = ordinary_user.home / "rootfs"
+    try:
+        code = (
+            "import sys; from pathlib import Path; from builder.image.layout import read_layout; from builder.image.rootfs import unpack, remove_tree\n"
+            "from builder.store import Store\n"
+            f"unpack(read_layout(Path({str(dist)!r}), 'whole'), Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
+        )
+        ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, readable=[dist])
+        command = [
+            "unshare",
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--pid",
+            "--fork",
+            f"--root={root}",
+            "/opt/builder/entrypoint",
+        ]
+        done = ordinary_user.run(command, {"FROM": "recipe", "PATH": "/usr/bin:/bin"})
+        assert right(done.stdout), done.stdout
+        ordinary_user.run(
+            [
+                sys.executable,
+                "-c",
+                f"from pathlib import Path; from builder.image.rootfs import remove_tree; remove_tree(Path({str(root)!r}))",
+            ],
+            {"PYTHONPATH": str(parts.CLONE)},
+        )
+        assert not root.exists()
+    finally:
+        shutil.rmtree(dist, ignore_errors=True)
+
+
+@pytest.mark.apptainer
+@pytest.mark.network
+def test_apptainer_runs_it(apptainer: parts.Apptainer, whole: Image, debian: Debian, tmp_path: Path) -> None:
+    write_layout(whole, tmp_path / "dist", "whole", debian.store)
+    apptainer.run("build", "--sandbox", tmp_path / "sandbox", f"oci:{tmp_path}/dist")
+    assert right(apptainer.run("run", "--cleanenv", tmp_path / "sandbox").stdout)
+    out = apptainer.run(
+        "exec", "--cleanenv", tmp_path / "sandbox", "sh", "-c", "command -v tool; echo $CONDA_PREFIX $PYTHONNOUSERSITE"
+    ).stdout
+    assert out == "/opt/conda/bin/tool\n/opt/conda 1\n"
