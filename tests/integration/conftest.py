@@ -53,10 +53,37 @@ def new_project(folder: Path, *targets: str) -> Path:
     return folder
 
 
+def keep_base(source: Path, target: Path) -> Path:
+    """Gives a new cache the base image of another: bootstrapping Debian has tests of its own."""
+    shutil.copytree(source / "bases", target / "bases")
+    (target / "blobs" / "sha256").mkdir(parents=True)
+    records = [json.loads(p.read_text()) for p in (source / "bases").glob("*.json")]
+    for record in records:
+        manifest = source / "blobs" / "sha256" / record["digest"].partition(":")[2]
+        data = json.loads(manifest.read_text())
+        names = [*(d["digest"] for d in data["layers"]), data["config"]["digest"], record["digest"]]
+        for name in names:
+            shutil.copy(source / "blobs" / "sha256" / name.partition(":")[2], target / "blobs" / "sha256")
+    return target
+
+
 @pytest.fixture(scope="session")
-def cpu(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that holds the base ``debian:bookworm`` and nothing else."""
+    from builder.image.base import resolve_base
+    from builder.settings import Settings
+    from builder.store import Store
+
+    cache = tmp_path_factory.mktemp("base")
+    settings = Settings.from_environment(cache=cache)
+    resolve_base("debian:bookworm", "amd64", settings, Store(cache))
+    return cache
+
+
+@pytest.fixture(scope="session")
+def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
     """Target ``cpu``, locked and built."""
     folder = tmp_path_factory.mktemp("cpu")
-    builder = Builder(new_project(folder / "project", "cpu"), folder / "cache")
+    builder = Builder(new_project(folder / "project", "cpu"), keep_base(base_cache, folder / "cache"))
     builder.run("build", "cpu")
     return builder

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.integration.conftest import CLONE, Builder
+from tests.integration.conftest import CLONE, Builder, keep_base
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
 SAID = "3.0 /opt/conda"
@@ -91,8 +91,7 @@ def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordin
     shutil.copytree(cpu.root / "environments", project / "environments")
     # an ordinary user without subordinate ids cannot bootstrap Debian: he is given what the first build left, verified by digest
     cache = ordinary_user.tmp / "cache"
-    for name in ("blobs", "bases"):
-        shutil.copytree(cpu.cache / name, cache / name, ignore=shutil.ignore_patterns("*.seen"))
+    keep_base(cpu.cache, cache)
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid)
     mine = Builder(project, cache)
@@ -107,22 +106,9 @@ def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordin
 def test_a_cold_cache_gives_the_same_digest(cpu: Builder, tmp_path: Path) -> None:
     """Everything but the base is fetched and made anew, on one core and on four."""
     for jobs in ("1", "4"):
-        cold = Builder(cpu.root, tmp_path / f"cache{jobs}")
-        keep_base(cpu.cache, cold.cache)
+        cold = Builder(cpu.root, keep_base(cpu.cache, tmp_path / f"cache{jobs}"))
         said = cold.json("--jobs", jobs, "build", "cpu", "--layout", tmp_path / "dist")
         assert said["digest"] == digest(cpu)
-
-
-def keep_base(source: Path, target: Path) -> None:
-    """Gives a new cache the base image of another: bootstrapping Debian has a test of its own."""
-    shutil.copytree(source / "bases", target / "bases")
-    (target / "blobs" / "sha256").mkdir(parents=True)
-    records = [json.loads(p.read_text()) for p in (source / "bases").glob("*.json")]
-    for record in records:
-        manifest = source / "blobs" / "sha256" / record["digest"].partition(":")[2]
-        names = [d["digest"] for d in (data := json.loads(manifest.read_text()))["layers"]] + [data["config"]["digest"], record["digest"]]
-        for name in names:
-            shutil.copy(source / "blobs" / "sha256" / name.partition(":")[2], target / "blobs" / "sha256")
 
 
 def test_the_entry_point_starts_programs_and_shells(cpu: Builder, docker_engine: Any, published: str) -> None:
