@@ -11,7 +11,7 @@ from typing import Any
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.image.base import BaseImage
-from builder.image.files import ENTRYPOINT
+from builder.image.files import ENTRYPOINT, without_secrets
 from builder.model import (
     DOCKER_LAYER_GZIP,
     OCI_CONFIG,
@@ -60,7 +60,7 @@ def make_image(
         recipe: environment variables, labels, command, working folder.
         lock: gives the annotations ``org.builder.lock`` (the lock file's digest) and the versions.
         env: what activation of the environment sets; the recipe's own variables win over it.
-        annotations: of the manifest, beside those made here; these win.
+        annotations: of the manifest, beside those made here; these win. Passwords in URLs are taken out.
         epoch: the image's time of creation, seconds since 1970.
 
     Raises:
@@ -82,7 +82,7 @@ def make_image(
         **({"org.opencontainers.image.base.name": name} if (name := base_name(base.reference)) else {}),
         **({"org.builder.lock": lock.digest} if lock.digest else {}),
         **versions(lock, recipe.platform),
-        **annotations,
+        **{key: without_secrets(value.encode()).decode() for key, value in annotations.items()},
     }
     old = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: old[key] for key in _INHERITED if old.get(key)}

@@ -149,7 +149,7 @@ def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian
 @pytest.mark.root
 def test_a_debian_base_is_the_same_for_an_ordinary_user(debian: Debian, ordinary_user: parts.OrdinaryUser) -> None:
     code = (
-        "from pathlib import Path; from builder.image.base import resolve_base, open_base; from builder.settings import Settings; from builder.store import Store\n"
+        "from builder.image.base import resolve_base\nfrom builder.settings import Settings\nfrom builder.store import Store\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment(); st = Store(s.cache); print(resolve_base('debian:bookworm', 'amd64', s, st).digest)\n"
     )
@@ -368,9 +368,10 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
     root = ordinary_user.home / "rootfs"
     try:
         code = (
-            "import sys; from pathlib import Path; from builder.image.layout import read_layout; from builder.image.rootfs import unpack, remove_tree\n"
+            "from pathlib import Path\nfrom builder.image.layout import read_layout\nfrom builder.image.rootfs import unpack\n"
             "from builder.store import Store\n"
-            f"unpack(read_layout(Path({str(dist)!r}), 'whole'), Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
+            f"image = read_layout(Path({str(dist)!r}), 'whole')\n"
+            f"unpack(image, Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
         )
         ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, readable=[dist])
         command = [

@@ -229,9 +229,12 @@ def sources(apt: Path, suite: str = "bookworm") -> str:
 
 def test_deb822_sources(apt: Path) -> None:
     (apt / "sources.list.d/debian.sources").write_text(
-        "# a comment\nTypes: deb deb-src\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates bookworm-backports\n"
-        "Components: main contrib\nArchitectures: amd64 i386\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n -----END PGP PUBLIC KEY BLOCK-----\n"
-        "\n\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n"
+        "# a comment\nTypes: deb deb-src\nURIs: http://mirror.example/debian\n"
+        "Suites: bookworm bookworm-updates bookworm-backports\n"
+        "Components: main contrib\nArchitectures: amd64 i386\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n"
+        " abc\n -----END PGP PUBLIC KEY BLOCK-----\n"
+        "\n\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/k.gpg\n"
         "\nTypes: deb\nURIs: http://tool.example\nSuites: stable\nComponents: main\n"
         "\nTypes: deb\nEnabled: no\nURIs: http://off.example\nSuites: bookworm\nComponents: main\n"
         "\nTypes: deb-src\nURIs: http://source.example\nSuites: bookworm\nComponents: main\n"
@@ -239,17 +242,20 @@ def test_deb822_sources(apt: Path) -> None:
     assert sources(apt) == (
         "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\nComponents: main\n"
         "Signed-By: \n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n -----END PGP PUBLIC KEY BLOCK-----\n"
-        "\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\nSigned-By: /usr/share/keyrings/k.gpg\n"
+        "\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/k.gpg\n"
     )
 
 
 def test_one_line_sources(apt: Path) -> None:
     (apt / "sources.list").write_text(
         "deb [arch=amd64,arm64 signed-by=/k.gpg check-valid-until=no] http://mirror.example/debian bookworm main contrib # ours\n"
-        "deb-src http://mirror.example/debian bookworm main\n#deb http://old.example bookworm main\ndeb http://x.example bookworm stable\n"
+        "deb-src http://mirror.example/debian bookworm main\n#deb http://old.example bookworm main\n"
+        "deb http://x.example bookworm stable\n"
     )
     assert sources(apt) == (
-        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\nSigned-By: /k.gpg\nCheck-Valid-Until: no\n"
+        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\nSigned-By: /k.gpg\n"
+        "Check-Valid-Until: no\n"
     )
 
 

@@ -103,9 +103,11 @@ def test_environment_in_its_order() -> None:
         below, recipe(env={"MINE": "recipe", "ACT": "recipe"}), lock(), {"ACT": "activation", "ACT2": "activation"}
     )
     assert found == {
-        "PATH": "/opt/conda/bin:/opt/other/bin:/usr/bin", "LANG": "de_DE.UTF-8", "KEEP": "a=b", "CONDA_DIR": "/opt/x", "MINE": "recipe",
+        "PATH": "/opt/conda/bin:/opt/other/bin:/usr/bin", "LANG": "de_DE.UTF-8", "KEEP": "a=b",
+        "CONDA_DIR": "/opt/x", "MINE": "recipe",
         "CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base", "CONDA_SHLVL": "1", "PYTHONNOUSERSITE": "1",
-        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs", "ACT": "recipe", "ACT2": "activation",
+        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs", "ACT": "recipe",
+        "ACT2": "activation",
     }  # fmt: skip
 
 
@@ -176,11 +178,19 @@ def test_annotations_and_labels() -> None:
     )
     assert manifest["annotations"] == {
         **notes,
-        "org.builder.cuda": "12.4", "org.builder.lock": LOCK, "org.builder.python": "3.11.9", "org.builder.target": "tiny", "org.builder.torch": "2.6.0+cu124",
+        "org.builder.cuda": "12.4", "org.builder.lock": LOCK, "org.builder.python": "3.11.9",
+        "org.builder.target": "tiny", "org.builder.torch": "2.6.0+cu124",
         "org.opencontainers.image.base.digest": "sha256:" + "b" * 64, "org.opencontainers.image.base.name": "debian:bookworm",
-        "org.opencontainers.image.created": "1980-01-01T00:00:00Z", "org.opencontainers.image.description": "Tiny", "org.opencontainers.image.title": "A tiny one",
+        "org.opencontainers.image.created": "1980-01-01T00:00:00Z", "org.opencontainers.image.description": "Tiny",
+        "org.opencontainers.image.title": "A tiny one",
     }  # fmt: skip
     assert config["config"]["Labels"] == manifest["annotations"]
+
+
+def test_no_password_of_a_remote_gets_in() -> None:
+    image = make(annotations={"org.opencontainers.image.source": "https://me:secret@h/repo.git"})
+    assert parts(image)[1]["annotations"]["org.opencontainers.image.source"] == "https://h/repo.git"
+    assert b"secret" not in image.config + image.manifest
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,8 @@ def test_folders_and_files_with_fixed_modes(project: Path) -> None:
     )
     modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
     assert modes == {
-        "app": "0o755", "app/link": "0o777", "app/run.sh": "0o755", "app/sub": "0o755", "app/sub/data.txt": "0o644", "app/train.py": "0o644", "x": "0o700",
+        "app": "0o755", "app/link": "0o777", "app/run.sh": "0o755", "app/sub": "0o755", "app/sub/data.txt": "0o644",
+        "app/train.py": "0o644", "x": "0o700",
     }  # fmt: skip
     assert found["app/link"].target == "sub/data.txt"
 

@@ -143,7 +143,8 @@ def test_killed_before_the_index_the_old_image_stays(store: Store, tmp_path: Pat
         "import builder.image.layout as l\n"
         "real = l.write_atomic\n"
         "l.write_atomic = lambda p, d: os._exit(9) if p.name == 'index.json' else real(p, d)\n"
-        f"s = Store(Path({str(store.root)!r})); l.write_layout(image(s, layer(s, member('a', b'2'))), Path({str(dist)!r}), 'x', s)\n"
+        f"s = Store(Path({str(store.root)!r})); l.write_layout(image(s, layer(s, member('a', b'2'))), "
+        f"Path({str(dist)!r}), 'x', s)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 9
     assert read_layout(dist, "x").digest == old.digest
