@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from builder.errors import RunnerError
+from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
 from builder.run.base import Completed, Mount, Runner
 from builder.settings import Settings
 from builder.store import Store
 
-__all__ = ["Completed", "Mount", "Runner", "find_runner", "runners"]
+__all__ = ["NAMES", "Completed", "Mount", "Runner", "find_runner", "runners"]
+
+#: In the order in which they are tried.
+NAMES = ("docker", "podman", "apptainer", "embedded")
 
 
-def runners(settings: Settings, store: Store) -> list[Runner]:
-    """All there are, in the order in which they are tried."""
+def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> list[Runner]:
+    """All there are, in the order in which they are tried; nothing is started yet."""
     from builder.run.apptainer import ApptainerRunner
     from builder.run.docker import DockerRunner
     from builder.run.embedded import EmbeddedRunner
     from builder.run.podman import PodmanRunner
 
-    return [DockerRunner(), PodmanRunner(settings, store), ApptainerRunner(settings, store), EmbeddedRunner(settings, store)]
+    return [kind(settings, store, reporter) for kind in (DockerRunner, PodmanRunner, ApptainerRunner, EmbeddedRunner)]
 
 
 def find_runner(settings: Settings, store: Store, prefer: str | None = None, reporter: Reporter = QUIET) -> Runner:
@@ -26,15 +29,19 @@ def find_runner(settings: Settings, store: Store, prefer: str | None = None, rep
 
     Raises:
         RunnerError: none works, or the one named does not; each one's reason is in the message.
+        UsageError: no runner has that name.
     """
+    if prefer is not None and prefer not in NAMES:
+        raise UsageError(f"no runner named {prefer!r}", f"there are {', '.join(NAMES)}")
     reasons = []
-    for runner in runners(settings, store):
-        if prefer not in (None, runner.name):
-            continue
-        reason = runner.available()
-        if reason is None:
-            return runner
-        reasons.append(f"{runner.name}: {reason}")
-    if not reasons:
-        raise RunnerError(f"no runner named {prefer!r}", f"there are {', '.join(r.name for r in runners(settings, store))}")
-    raise RunnerError("no way of running an image was found here: " + "; ".join(reasons), "install or start one of them (builder doctor)")
+    for runner in runners(settings, store, reporter):
+        if prefer in (None, runner.name):
+            reason = runner.available()
+            if reason is None:
+                return runner
+            reasons.append(f"{runner.name}: {reason}")
+    if prefer:
+        raise RunnerError(f"the runner {reasons[0]}", "correct that, or leave --runner out: the first that works is taken")
+    raise RunnerError(
+        "no way of running an image was found here:\n  " + "\n  ".join(reasons), "one of them is enough; see builder doctor"
+    )

@@ -1,15 +1,18 @@
-"""Apptainer and SingularityCE, through their command line, on the image unpacked as a sandbox."""
+"""Apptainer and SingularityCE, through their command line, on the image unpacked as a sandbox: nothing is compressed first."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image
-from builder.run.base import Completed, ImageCommand, Mount, execute, first_line
+from builder.progress import QUIET, Reporter
+from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices, reason
 from builder.run.rootfs import cached_rootfs
 from builder.settings import Settings
 from builder.store import Store
@@ -20,19 +23,17 @@ class ApptainerRunner:
 
     name = "apptainer"
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
         self._settings = settings
         self._store = store
-
-    @property
-    def _tool(self) -> str | None:
-        return shutil.which("apptainer") or shutil.which("singularity")
+        self._reporter = reporter
 
     def available(self) -> str | None:
-        if not self._tool:
+        tool = _tool()
+        if tool is None:
             return "not installed"
-        done = execute([self._tool, "version"], timeout_s=30)
-        return None if done.returncode == 0 else f"does not work: {first_line(done.stderr)}"
+        done = execute([tool, "version"], timeout_s=30)
+        return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
     def run(
         self,
@@ -41,22 +42,52 @@ class ApptainerRunner:
         *,
         env: Mapping[str, str] | None = None,
         mounts: Sequence[Mount] = (),
+        workdir: str | None = None,
+        entrypoint: Sequence[str] | None = None,
         gpu: GpuVendor = "none",
+        network: Network = "none",
         timeout_s: float | None = None,
+        capture: bool = True,
     ) -> Completed:
-        config = ImageCommand.of(image)
-        sandbox = cached_rootfs(image, self._settings, self._store)
-        # --containall: nothing of the home or the host's /tmp gets in; values go by APPTAINERENV_, which takes commas and quotes as they are
-        arguments = [str(self._tool), "exec", "--containall", "--no-eval", "--pwd", config.workdir]
-        arguments += {"nvidia": ["--nv"], "amd": ["--rocm"], "none": []}[gpu]
+        config = ImageConfig.of(image)
+        words = config.arguments(command, entrypoint)
+        check_mounts(mounts, unfit=":,\\")
+        tool = _tool()
+        if tool is None:
+            raise RunnerError("neither apptainer nor singularity is installed", "install one, or use another --runner")
+        sandbox = cached_rootfs(image, self._settings, self._store, self._reporter)
+        # Nothing of the home, /tmp or the environment gets in. Values go by variables: they are secret, and may hold commas.
+        arguments = ["exec", "--containall", "--cleanenv", "--pwd", workdir or config.workdir]
+        if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
+            arguments.append("--no-eval")  # a value is a value, not shell code
+        if network == "none":
+            arguments += ["--net", "--network", "none"]
+        if gpu_devices(gpu):
+            arguments.append("--nv" if gpu == "nvidia" else "--rocm")
         for m in mounts:
-            arguments += ["--bind", f"{m.source}:{m.target}:{'ro' if m.readonly else 'rw'}"]
-        inside = {**config.env, **(env or {})}
-        environ = dict(os.environ)
-        for key, value in inside.items():
-            environ[f"APPTAINERENV_{key}"] = environ[f"SINGULARITYENV_{key}"] = value
-        done = execute([*arguments, str(sandbox), *config.entrypoint, *command], env=environ, timeout_s=timeout_s)
-        if done.returncode == 255 and "FATAL" in done.stderr:
-            fatal = next((x for x in done.stderr.splitlines() if "FATAL" in x), done.stderr)
-            raise RunnerError(f"apptainer could not run the image: {fatal.split('FATAL:')[-1].strip()}", "see apptainer's configuration, or use another --runner")
+            arguments += ["--bind", f"{m.source.absolute()}:{m.target}:{'ro' if m.readonly else 'rw'}"]
+        self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
+            # /tmp and the home in a folder: apptainer's own are 64 MiB by default
+            arguments += ["--workdir", scratch, str(sandbox), *words]
+            done = execute(
+                [tool, *arguments], env=_environ(tool, {**config.env, **(env or {})}), timeout_s=timeout_s, capture=capture
+            )
+        if done.returncode == 255 and (fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]):
+            said = fatal[-1].split("FATAL:")[-1].strip()
+            raise RunnerError(
+                f"apptainer could not run the image: {said}", "see apptainer's configuration, or use another --runner"
+            )
         return done
+
+
+def _tool() -> str | None:
+    return shutil.which("apptainer") or shutil.which("singularity")
+
+
+def _environ(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment, with the image's variables under the prefix that the tool knows, and nobody else's."""
+    prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
+    apptainer = Path(tool).resolve().name == "apptainer"
+    return {**environ, **{f"{prefixes[0] if apptainer else prefixes[1]}{k}": v for k, v in inside.items()}}

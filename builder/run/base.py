@@ -1,29 +1,42 @@
-"""What all runners share: the interface, an image's config as a command line, and processes that end when they must."""
+"""What all runners share: the interface, an image's config as a command line, GPU devices, processes that end when they must."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import re
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Literal, Protocol
+from urllib.parse import urlsplit
 
 from builder.config.recipe import GpuVendor
+from builder.errors import RunnerError
+from builder.image.layout import write_layout
+from builder.image.rootfs import remove_tree
 from builder.model import Image
 from builder.settings import Settings
 from builder.store import Store
 
-#: A command that was ended because it took too long.
+#: The return code of a command that was ended because it took too long (as timeout(1) has it).
 TIMED_OUT = 124
+#: Of /dev/shm where the engine gives little by default; counted only when it is written to.
+SHM_SIZE = "1g"
+#: Seconds between asking a process to end and ending it.
+_PATIENCE_S = 5.0
+_OCI_NAME = "image"
+
+Network = Literal["none", "host"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder of the host in the image."""
+    """A file or folder of the host in the image. ``target`` is an absolute path there."""
 
     source: Path
     target: str
@@ -32,7 +45,10 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command in an image ended. ``returncode`` 124 with ``timed_out``; output as text."""
+    """How a command in an image ended; output as text, empty when it was not captured.
+
+    ``returncode`` is 128 + n for a command that signal n ended, and 124 with ``timed_out``.
+    """
 
     returncode: int
     stdout: str
@@ -46,7 +62,7 @@ class Runner(Protocol):
     name: str
 
     def available(self) -> str | None:
-        """None when it works on this host, else the reason; cheap."""
+        """None when it works on this host for this user, else the reason; takes seconds at most."""
 
     def run(
         self,
@@ -55,69 +71,188 @@ class Runner(Protocol):
         *,
         env: Mapping[str, str] | None = None,
         mounts: Sequence[Mount] = (),
+        workdir: str | None = None,
+        entrypoint: Sequence[str] | None = None,
         gpu: GpuVendor = "none",
+        network: Network = "none",
         timeout_s: float | None = None,
+        capture: bool = True,
     ) -> Completed:
-        """Runs a command in a throw-away container of the image, through its entry point, without a network.
+        """Runs a command in a throw-away container of the image; nothing of the container is left afterwards.
+
+        Args:
+            image: the image; all its layers are on this machine. It is loaded or unpacked when the runner does not have it yet.
+            command: appended to the entry point; empty: the image's own command.
+            env: variables beside the image's; these win.
+            mounts: of the host, beside what the runner itself brings.
+            workdir: instead of the image's.
+            entrypoint: instead of the image's.
+            gpu: gives the container this vendor's GPUs, as far as the host has any.
+            network: none, or the host's.
+            timeout_s: seconds after which the command is ended; the time for loading the image does not count.
+            capture: False lets the command write to this process's own output.
 
         Raises:
-            RunnerError: the container could not be started.
+            RunnerError: the container or the command could not be started.
+            ImageError: the image cannot be unpacked or loaded.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class ImageCommand:
-    """An image's config as far as running needs it."""
+class ImageConfig:
+    """An image's config (image-spec, config.md) as far as running needs it."""
 
     env: dict[str, str]
     entrypoint: list[str]
+    command: list[str]
     workdir: str
 
     @classmethod
-    def of(cls, image: Image) -> ImageCommand:
-        config = json.loads(image.config).get("config") or {}
+    def of(cls, image: Image) -> ImageConfig:
+        config: dict[str, Any] = json.loads(image.config).get("config") or {}
         env = dict(item.partition("=")[::2] for item in config.get("Env") or [])
-        return cls(env, list(config.get("Entrypoint") or []), config.get("WorkingDir") or "/")
+        return cls(env, list(config.get("Entrypoint") or []), list(config.get("Cmd") or []), config.get("WorkingDir") or "/")
+
+    def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
+        """The whole command line, as docker makes it: another entry point drops the image's own command.
+
+        Raises:
+            RunnerError: there is nothing to run.
+        """
+        own = [] if entrypoint is not None else self.command
+        words = [*(self.entrypoint if entrypoint is None else entrypoint), *(command or own)]
+        if not words:
+            raise RunnerError("the image has neither entry point nor command", "say what to run")
+        return words
+
+
+def check_mounts(mounts: Sequence[Mount], unfit: str = "") -> None:
+    """Refuses mounts that do not exist, or whose paths hold a character that the runner's command line cannot carry.
+
+    Raises:
+        RunnerError: with the path.
+    """
+    for m in mounts:
+        if not m.source.exists():
+            raise RunnerError(f"{m.source} does not exist and cannot be mounted at {m.target}", "correct the path")
+        if not m.target.startswith("/") or ".." in m.target.split("/") or m.target.rstrip("/") == "":
+            raise RunnerError(f"{m.target!r} is not an absolute path inside the image", "write it from the root: /data")
+        if bad := set(unfit) & set(f"{m.source}{m.target}"):
+            raise RunnerError(f"{m.source} cannot be mounted at {m.target}: {''.join(sorted(bad))!r} in the path", "rename it")
+
+
+# GPUs -----------------------------------------------------------------------------------------------------------------
+
+_DEVICES = {
+    "nvidia": re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)|dxg"),
+    "amd": re.compile(r"kfd|dri|dxg"),
+    "none": re.compile(r"(?!)"),
+}
+
+
+def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
+    """The device files and folders of a vendor's GPUs on this host; empty when it has none.
+
+    AMD's are complete with ``kfd`` only: ``dri`` alone is any graphics card.
+    """
+    found = sorted(p for p in folder.iterdir() if _DEVICES[vendor].fullmatch(p.name))
+    names = {p.name for p in found}
+    return [] if vendor == "amd" and not names & {"kfd", "dxg"} else found
+
+
+# processes ------------------------------------------------------------------------------------------------------------
+
+
+def execute(
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    capture: bool = True,
+    pass_fds: Sequence[int] = (),
+) -> Completed:
+    """Runs a command of the host; on time-out, Ctrl-C or any error it and what it started are ended.
+
+    Raises:
+        RunnerError: it cannot be started.
+    """
+    pipe = subprocess.PIPE if capture else None
+    try:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            stdin=subprocess.DEVNULL if capture else None,
+            stdout=pipe,
+            stderr=pipe,
+            env=None if env is None else dict(env),
+            # Its own session, to be ended as a whole; but one that shares our terminal must stay in our session to read from it.
+            start_new_session=capture,
+            pass_fds=pass_fds,
+        )
+    except OSError as e:
+        raise RunnerError(f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner") from None
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+        code = process.returncode
+        return Completed(128 - code if code < 0 else code, _text(out), _text(err))
+    except subprocess.TimeoutExpired:
+        _end(process, group=capture)
+        try:
+            out, err = process.communicate(timeout=_PATIENCE_S)
+        except subprocess.TimeoutExpired as e:  # something that got away still holds the pipes
+            out, err = e.stdout or b"", e.stderr or b""
+        return Completed(TIMED_OUT, _text(out), _text(err), timed_out=True)
+    except BaseException:
+        _end(process, group=capture)
+        raise
+    finally:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _text(data: bytes | None) -> str:
+    return (data or b"").decode(errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_PATIENCE_S)
+            if number == signal.SIGTERM and group:
+                continue  # the leader has ended; what it started may not have
+            return
+
+
+def reason(text: str) -> str:
+    """The first line that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+
+
+def without_userinfo(url: str) -> str:
+    """An address without the user and password in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 
 
 @contextlib.contextmanager
-def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[Path]:
-    """The image alone in an OCI layout of the cache (hard links: no space, no time)."""
-    from builder.image.layout import write_layout
+def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
+    """The image alone in a temporary OCI layout (hard links to the cache: no space, no time); gives ``oci:DIR:TAG``.
 
-    folder = settings.cache / "layouts" / image.digest.partition(":")[2][:24]
-    write_layout(image, folder, "image", store)
-    yield folder
-
-
-def execute(command: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float | None = None) -> Completed:
-    """Runs a command in a process group of its own; on time-out or Ctrl-C the whole group is ended."""
-    process = subprocess.Popen(
-        list(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-        env=None if env is None else dict(env), start_new_session=True,
-    )  # fmt: skip
+    Raises:
+        ImageError: a layer is not on this machine.
+        RunnerError: the cache's path cannot be written in such a name.
+    """
+    folder = settings.cache / "tmp" / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
+    if ":" in str(folder):
+        raise RunnerError(f"the cache {settings.cache} has a colon in its path", "choose another with BUILDER_CACHE")
     try:
-        out, err = process.communicate(timeout=timeout_s)
-        return Completed(process.returncode, out, err)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        out, err = process.communicate()
-        return Completed(TIMED_OUT, out or "", err or "", timed_out=True)
-    except BaseException:
-        _end(process)
-        raise
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(5)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def first_line(text: str) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+        write_layout(image, folder, _OCI_NAME, store)
+        yield f"oci:{folder}:{_OCI_NAME}"
+    finally:
+        if folder.exists():
+            remove_tree(folder)

@@ -1,67 +1,52 @@
-"""The embedded runner: unpacked layers and a user-namespace chroot (util-linux). No engine, no root, no set-up.
-
-The image's tree is below a throw-away overlay where the kernel lets an ordinary user have one (5.11 and newer), else bound
-read-only with a fresh /tmp. GPU devices come with /dev; NVIDIA's driver libraries are bound from the host.
-"""
+"""The embedded runner: unpacked layers and user namespaces. No engine, no root, no set-up; jail.py is what happens inside."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image
-from builder.run.base import Completed, ImageCommand, Mount, execute, first_line
+from builder.progress import QUIET, Reporter
+from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices
 from builder.run.rootfs import cached_rootfs
 from builder.settings import Settings
-from builder.store import Store
+from builder.store import Store, space_errors
 
-_DRIVER = re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|cudadebugger)\.so[.\d]*$")
-_DRIVER_FOLDER = "/run/nvidia/lib"
-_NO_START = 200
-
-_SCRIPT = """
-set -u
-fail() {{ echo "builder: $1" >&2; exit {no_start}; }}
-{mount} -t tmpfs -o mode=755 tmpfs {work} || fail "no tmpfs"
-{mkdir} {work}/upper {work}/work {work}/root
-if ! {mount} -t overlay overlay -o lowerdir={image},upperdir={work}/upper,workdir={work}/work {work}/root 2>/dev/null; then
-    {mount} --bind {image} {work}/root || fail "cannot bind the image"
-    {mount} -o remount,bind,ro {work}/root || fail "cannot make the image read-only"
-fi
-cd {work}/root || fail "no root"
-{mount} -t proc proc proc || fail "cannot mount /proc"
-{mount} --rbind /dev dev || fail "cannot bind /dev"
-{mount} --rbind /sys sys 2>/dev/null || true
-{mount} -t tmpfs -o mode=1777 tmpfs tmp || fail "cannot mount /tmp"
-{mount} -t tmpfs -o mode=755 tmpfs run || fail "cannot mount /run"
-{mounts}
-exec {chroot} . {inside}
-"""
+_JAIL = Path(__file__).with_name("jail.py")
+#: Libraries of NVIDIA's driver, which belong to the host's kernel module and which no image may bring.
+_DRIVER = re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp|cudadebugger)\.so[.\d]*")
+_DRIVER_FOLDER = "/run/builder-driver"
+_RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
 class EmbeddedRunner:
-    """Runs images without any engine."""
+    """Runs images without any engine, as root or as an ordinary user; inside, that user is root. The image's user is not used."""
 
     name = "embedded"
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
         self._settings = settings
         self._store = store
+        self._reporter = reporter
 
     def available(self) -> str | None:
-        for tool in ("unshare", "mount", "chroot"):
-            if not _which(tool):
-                return f"no {tool} (util-linux, coreutils)"
-        done = execute([*_unshare(), "true"], timeout_s=10)
-        return None if done.returncode == 0 else f"no user namespaces for this user: {first_line(done.stderr)}"
+        with tempfile.TemporaryDirectory(prefix="builder-") as image:  # not in the cache: asking must not make one
+            try:
+                self._jail(Path(image), Path(image), [], {}, timeout_s=20)
+            except RunnerError as e:
+                hint = "; the sysctl kernel.apparmor_restrict_unprivileged_userns forbids it" if _restricted() else ""
+                return f"{e.message.partition(': ')[2]}{hint}"
+        return None
 
     def run(
         self,
@@ -70,62 +55,100 @@ class EmbeddedRunner:
         *,
         env: Mapping[str, str] | None = None,
         mounts: Sequence[Mount] = (),
+        workdir: str | None = None,
+        entrypoint: Sequence[str] | None = None,
         gpu: GpuVendor = "none",
+        network: Network = "none",
         timeout_s: float | None = None,
+        capture: bool = True,
     ) -> Completed:
-        config = ImageCommand.of(image)
-        folder = cached_rootfs(image, self._settings, self._store)
-        environ = {"HOME": "/tmp", **config.env, **(env or {})}  # noqa: S108  the image's own, a fresh tmpfs
-        driver = _driver_libraries() if gpu == "nvidia" else []
+        config = ImageConfig.of(image)
+        words = config.arguments(command, entrypoint)
+        check_mounts(mounts)
+        folder = cached_rootfs(image, self._settings, self._store, self._reporter)
+        inside = {"HOME": "/root", **config.env, **(env or {})}
+        devices = gpu_devices(gpu)
+        driver = driver_libraries() if gpu == "nvidia" and devices else []
         if driver:
-            environ["LD_LIBRARY_PATH"] = ":".join(filter(None, [environ.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]))
-        inside = ["/bin/sh", "-c", 'cd "$0" && exec "$@"', config.workdir, *config.entrypoint, *command]
-        self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._settings.tmpdir, prefix="run-") as work:
-            script = _SCRIPT.format(
-                no_start=_NO_START,
-                mount=shlex.quote(str(_which("mount"))),
-                mkdir=f"{shlex.quote(str(_which('mkdir')))} -p",
-                chroot=shlex.quote(str(_which("chroot"))),
-                work=shlex.quote(work),
-                image=shlex.quote(str(folder)),
-                mounts="\n".join(_mount_line(m) for m in [*driver, *mounts]),
-                inside=shlex.join(inside),
-            )
-            done = execute([*_unshare(), "/bin/sh", "-c", script], env=environ, timeout_s=timeout_s)
-        if done.returncode == _NO_START and "builder: " in done.stderr:
-            raise RunnerError(f"the embedded runner could not start the image: {done.stderr.strip().splitlines()[-1]}", "use another --runner")
+            inside["LD_LIBRARY_PATH"] = ":".join(filter(None, [inside.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]))
+        work = self._settings.cache / "rootfs" / ".jail"  # a mount point that every jail has for itself
+        with space_errors(work.parent):
+            work.mkdir(exist_ok=True)
+        return self._jail(
+            folder,
+            work,
+            words,
+            inside,
+            mounts=[*driver, *mounts],
+            devices=devices,
+            network=network,
+            workdir=workdir or config.workdir,
+            timeout_s=timeout_s,
+            capture=capture,
+        )
+
+    def _jail(
+        self,
+        image: Path,
+        work: Path,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        mounts: Sequence[Mount] = (),
+        devices: Sequence[Path] = (),
+        network: Network = "none",
+        workdir: str = "/",
+        timeout_s: float | None = None,
+        capture: bool = True,
+    ) -> Completed:
+        plan: dict[str, Any] = {
+            "image": str(image),
+            "work": str(work),
+            "command": list(command),
+            "env": dict(env),
+            "home": env.get("HOME", "/root"),
+            "mounts": [{"source": str(m.source.absolute()), "target": m.target, "readonly": m.readonly} for m in mounts],
+            "devices": [d.name for d in devices],
+            "network": network,
+            "workdir": workdir,
+        }
+        # By open files: the variables may be secret, and must not be read off a command line.
+        with os.fdopen(os.memfd_create("plan"), "w+b") as told, os.fdopen(os.memfd_create("status"), "r+b") as status:
+            told.write(json.dumps(plan).encode())
+            told.seek(0)
+            jail: list[str | Path] = [sys.executable, "-I", "-S", _JAIL, str(told.fileno()), str(status.fileno())]
+            done = execute(jail, env={}, timeout_s=timeout_s, capture=capture, pass_fds=(told.fileno(), status.fileno()))
+            status.seek(0)
+            refused = status.read().decode(errors="replace")
+        if refused:
+            raise RunnerError(f"the embedded runner could not start: {refused}", "use another --runner, or see docs/smoke.md")
         return done
 
 
-def _which(tool: str) -> str | None:
-    return shutil.which(tool) or shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin")
+def _restricted() -> bool:
+    try:
+        return _RESTRICTED.read_text().strip() == "1"
+    except OSError:
+        return False
 
 
-def _unshare() -> list[str]:
-    return [str(_which("unshare")), "--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child", "--"]
-
-
-def _mount_line(m: Mount) -> str:
-    target = shlex.quote(m.target.lstrip("/"))
-    make = f"mkdir -p {target}" if m.source.is_dir() else f'mkdir -p "$(dirname {target})" && : > {target}'
-    lines = [f"PATH=/usr/bin:/bin; {{ [ -e {target} ] || {{ {make}; }}; }} || fail 'cannot make {m.target}'"]
-    lines.append(f"mount --bind {shlex.quote(str(m.source))} {target} || fail 'cannot bind {m.target}'")
-    if m.readonly:
-        lines.append(f"mount -o remount,bind,ro {target} || true")
-    return f"( {'; '.join(lines)} ) || exit {_NO_START}"
-
-
-def _driver_libraries() -> list[Mount]:
-    """The host's NVIDIA driver libraries, which no image may bring."""
-    ldconfig = _which("ldconfig")
+def driver_libraries() -> list[Mount]:
+    """The host's NVIDIA driver libraries, as the loader knows them, for a folder of the image."""
+    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/usr/sbin:/sbin")
     if not ldconfig:
         return []
     done = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False)
+    return [
+        Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in sorted(parse_ldconfig(done.stdout).items()) if path.exists()
+    ]
+
+
+def parse_ldconfig(text: str) -> dict[str, Path]:
+    """The driver's libraries in ``ldconfig -p``'s output, 64 bit ones, first come first served."""
     found: dict[str, Path] = {}
-    for line in done.stdout.splitlines():
+    for line in text.splitlines():
         name, _, path = line.strip().partition(" => ")
-        name = name.split(" ")[0]
-        if _DRIVER.match(name) and path and os.path.exists(path):
+        name, _, kind = name.partition(" ")
+        if _DRIVER.fullmatch(name) and path and "64" in kind:
             found.setdefault(name, Path(path))
-    return [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in sorted(found.items())]
+    return found

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
+import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image
-from builder.run.base import Completed, Mount, execute, first_line, image_layout
+from builder.progress import QUIET, Reporter
+from builder.run.base import (
+    SHM_SIZE,
+    Completed,
+    ImageConfig,
+    Mount,
+    Network,
+    check_mounts,
+    execute,
+    gpu_devices,
+    image_layout,
+    reason,
+)
 from builder.settings import Settings
-from builder.store import Store
+from builder.store import Store, write_atomic
 
-#: podman's own exit codes: it could not start the container.
-_FAILED = (125, 126, 127)
+_CURE = "see podman info, or use another --runner"
+_CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 class PodmanRunner:
-    """Runs images with podman, rootless or as root."""
+    """Runs images with podman, as root or rootless. Its own configuration counts (CONTAINERS_CONF and the like)."""
 
     name = "podman"
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
         self._settings = settings
         self._store = store
+        self._reporter = reporter
 
     def available(self) -> str | None:
-        tool = shutil.which("podman")
-        if not tool:
+        if not shutil.which("podman"):
             return "not installed"
-        done = execute([tool, "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
-        return None if done.returncode == 0 else f"does not work: {first_line(done.stderr)}"
+        done = execute(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
+        return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
     def run(
         self,
@@ -39,22 +58,41 @@ class PodmanRunner:
         *,
         env: Mapping[str, str] | None = None,
         mounts: Sequence[Mount] = (),
+        workdir: str | None = None,
+        entrypoint: Sequence[str] | None = None,
         gpu: GpuVendor = "none",
+        network: Network = "none",
         timeout_s: float | None = None,
+        capture: bool = True,
     ) -> Completed:
-        name = self._pulled(image)
-        arguments = ["podman", "run", "--rm", "--network=none", "--pull=never"]
-        if gpu == "nvidia":
-            arguments += ["--device", "nvidia.com/gpu=all"]
-        elif gpu == "amd":
-            arguments += ["--device", "/dev/kfd", "--device", "/dev/dri", "--group-add", "keep-groups"]
-        for key, value in (env or {}).items():
-            arguments += ["--env", f"{key}={value}"]
+        ImageConfig.of(image).arguments(command, entrypoint)
+        check_mounts(mounts, unfit=',"\n')
+        name = f"builder-run-{secrets.token_hex(8)}"
+        arguments = ["podman", "run", "--rm", "--name", name, "--network", network, "--pull", "never", "--shm-size", SHM_SIZE]
+        arguments += [] if capture else ["--interactive"]
+        devices, variables = _gpu_options(gpu)
+        arguments += devices
         for m in mounts:
-            arguments += ["--volume", f"{m.source}:{m.target}:{'ro' if m.readonly else 'rw'}"]
-        done = execute([*arguments, name, *command], timeout_s=timeout_s)
-        if done.returncode in _FAILED and "Error:" in done.stderr:
-            raise RunnerError(f"podman could not run the image: {first_line(done.stderr)}", "see podman info, or use another --runner")
+            arguments += [
+                "--mount",
+                f"type=bind,source={m.source.absolute()},target={m.target}" + (",readonly" if m.readonly else ""),
+            ]
+        if workdir is not None:
+            arguments += ["--workdir", workdir]
+        if entrypoint is not None:
+            arguments += ["--entrypoint", json.dumps(list(entrypoint))]
+        image_id = self._pulled(image)
+        with _variables({**variables, **(env or {})}, self._settings.tmpdir) as (options, environ):
+            ended = False
+            try:
+                done = execute([*arguments, *options, image_id, *command], env=environ, timeout_s=timeout_s, capture=capture)
+                ended = not done.timed_out
+            finally:
+                if not ended:  # the container is not podman's child: it outlives it
+                    execute(["podman", "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
+        said = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+        if done.returncode == 125 or (done.returncode in (126, 127) and said):
+            raise RunnerError(f"podman could not run the image: {said[-1] if said else reason(done.stderr)}", _CURE)
         return done
 
     def _pulled(self, image: Image) -> str:
@@ -62,8 +100,43 @@ class PodmanRunner:
         name = image.config_descriptor.digest.partition(":")[2]
         if execute(["podman", "image", "exists", name], timeout_s=60).returncode == 0:
             return name
-        with image_layout(image, self._settings, self._store) as folder:
-            done = execute(["podman", "pull", "--quiet", f"oci:{folder}:image"], timeout_s=1800)
+        self._reporter.note("loading the image into podman")
+        with image_layout(image, self._settings, self._store) as layout:
+            done = execute(["podman", "pull", "--quiet", layout])
         if done.returncode:
-            raise RunnerError(f"podman did not take the image: {first_line(done.stderr)}", "see podman info and its storage, or use another --runner")
+            raise RunnerError(f"podman did not take the image: {reason(done.stderr)}", _CURE)
         return done.stdout.strip().splitlines()[-1]
+
+
+def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
+    """Options and variables that give a container the GPUs that the host has."""
+    devices = gpu_devices(gpu)
+    if not devices:
+        return [], {}
+    if gpu == "amd":
+        return [word for d in devices for word in ("--device", str(d))] + ["--group-add", "keep-groups"], {}
+    described = any(
+        "nvidia.com/gpu" in p.read_text(errors="replace") for folder in _CDI for p in folder.glob("*.*") if p.is_file()
+    )
+    if described:
+        return ["--device", "nvidia.com/gpu=all"], {}
+    return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # NVIDIA's hook reads it
+
+
+@contextlib.contextmanager
+def _variables(env: Mapping[str, str], folder: Path) -> Iterator[tuple[list[str], dict[str, str] | None]]:
+    """Options that pass variables by a file that only this user can read; podman's own environment for what no line can hold."""
+    for name in env:
+        if not re.fullmatch(r"[^=\s#\0][^=\s\0]*", name):
+            raise RunnerError(f"{name!r} cannot be the name of a variable", "correct it")
+    lines = {k: v for k, v in env.items() if "\n" not in v}
+    rest = {k: v for k, v in env.items() if k not in lines}
+    if not env:
+        yield [], None
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as private:
+        file = Path(private) / "env"
+        write_atomic(file, "".join(f"{k}={v}\n" for k, v in lines.items()).encode(), mode=0o600)
+        options = ["--env-file", str(file), *(word for k in rest for word in ("--env", k))]
+        yield options, {**os.environ, **rest} if rest else None

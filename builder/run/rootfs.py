@@ -1,4 +1,4 @@
-"""Unpacked images, in the cache: one folder for each digest, whole or not there."""
+"""Unpacked images in the cache: one folder for each digest and user, whole or not there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from builder.store import Store
 
 
 def cached_rootfs(image: Image, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Path:
-    """The root file system of an image, unpacked once; belongs to this user.
+    """The root file system of an image, unpacked once; everything in it belongs to this user.
 
     Raises:
         ImageError: a layer is damaged or not on this machine.
@@ -23,7 +23,7 @@ def cached_rootfs(image: Image, settings: Settings, store: Store, reporter: Repo
     if not folder.exists():
         with store.lock(f"rootfs {folder.name}"):
             if not folder.exists():
-                reporter.note("unpacking the image")
+                reporter.note("unpacking the image, once")
                 unpack(image, folder, store)
     os.utime(folder)  # when it was last used, for `builder cache prune`
     return folder

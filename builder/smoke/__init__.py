@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError
+from builder.errors import BuilderError
 from builder.model import Image
 from builder.progress import QUIET, Reporter
 from builder.run import Completed, find_runner
@@ -18,15 +19,18 @@ from builder.settings import Settings
 from builder.store import Store, write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
+ENTRYPOINT = "/opt/builder/entrypoint"
 SCHEMA_VERSION = 1
-VERDICTS = ("pass", "warn", "fail", "error")
-#: Seconds for starting and stopping the container, beside the benchmark's own time limit.
-_GRACE = 120.0
+#: Verdicts and the exit code that the benchmark ends with when it gives them.
+VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
+#: Seconds that the benchmark has for writing its report, when it had to end a hang, before the container is ended.
+_GRACE_S = 30.0
+_STATUSES = frozenset({"pass", "warn", "fail", "skip"})
 
 
 @dataclass(frozen=True)
 class SmokeReport:
-    """What the benchmark said. ``report`` is its JSON (see report.schema.json); for a run that gave none, made here."""
+    """What the benchmark said. ``report`` is its JSON (report.schema.json), or was made here when there was none to be had."""
 
     verdict: str
     report: dict[str, Any]
@@ -34,6 +38,7 @@ class SmokeReport:
     image_digest: str
     duration_s: float
     path: Path | None = None
+    """Where the report was kept."""
 
 
 def smoke(
@@ -44,71 +49,140 @@ def smoke(
     *,
     runner: str | None = None,
     timeout_s: float = 300,
+    devices: int | None = None,
     folder: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
-    """Runs the benchmark inside an image; what goes wrong in there is a verdict, never an exception.
+    """Runs the benchmark inside an image, by its own Python; what goes wrong in there is a verdict, never an exception.
 
     Args:
-        runner: ``docker``, ``podman``, ``apptainer``, ``embedded``, or the first that works.
-        timeout_s: after which the benchmark ends itself and says it hung.
-        folder: where the report is kept, as ``<target>/<time>-<digest>.json``.
+        image: the image; all its layers are on this machine.
+        recipe: what the image is for: its GPUs and architectures, and where its environment lies.
+        settings: where unpacked images are kept.
+        store: the blobs.
+        runner: ``docker``, ``podman``, ``apptainer``, ``embedded``; None takes the first that works.
+        timeout_s: seconds after which the benchmark ends itself and says what hung.
+        devices: how many GPUs there must be; None: at least one when the recipe is for GPUs.
+        folder: where the report is kept, as ``<target>/<digest12>-<time>.json``.
+        reporter: hears what is being done.
 
     Raises:
-        RunnerError: no runner works here.
+        RunnerError: no runner works here, or not the one asked for.
+        SpaceError: the report cannot be written.
     """
     chosen = find_runner(settings, store, runner, reporter)
     reporter.note(f"smoke test of {recipe.name} ({chosen.name})")
-    command = [f"{recipe.conda.prefix}/bin/python", PROGRAM, "--json", "-", "--expect", recipe.gpu.vendor, "--timeout", str(timeout_s)]
+    command = [
+        f"{recipe.conda.prefix}/bin/python",
+        PROGRAM,
+        "--json",
+        "-",
+        "--expect",
+        recipe.gpu.vendor,
+        "--timeout",
+        f"{timeout_s:g}",
+    ]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
+    if devices is not None:
+        command += ["--devices", str(devices)]
     started = time.monotonic()
     try:
-        done = chosen.run(image, command, gpu=recipe.gpu.vendor, timeout_s=timeout_s + _GRACE)
-        report = interpret(done, recipe.gpu.vendor)
-    except RunnerError as e:
-        report = _could_not_run("runner", e.message, e.cure, recipe.gpu.vendor)
-    duration = round(time.monotonic() - started, 3)
+        # Builder's entry point, whatever the recipe's own may do with its arguments: the environment must be the activated one.
+        done = chosen.run(image, command, entrypoint=[ENTRYPOINT], gpu=recipe.gpu.vendor, timeout_s=timeout_s + _GRACE_S)
+        report = interpret(done, recipe)
+    except BuilderError as e:
+        report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
     report["image"] = {"digest": image.digest, "target": recipe.name, "runner": chosen.name}
-    path = None
-    if folder is not None:
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = folder / recipe.name / f"{now}-{image.digest.partition(':')[2][:12]}.json"
-        write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
+    duration = round(time.monotonic() - started, 3)
+    path = _keep(report, folder / recipe.name, image.digest) if folder is not None else None
     return SmokeReport(report["verdict"], report, chosen.name, image.digest, duration, path)
 
 
-def interpret(done: Completed, expect: str) -> dict[str, Any]:
-    """The report on a finished benchmark's standard output; anything else becomes a report with the verdict ``error``."""
-    start = done.stdout.find("{")
-    try:
-        report = json.loads(done.stdout[start:]) if start >= 0 else None
-    except ValueError:
-        report = None
-    if isinstance(report, dict) and report.get("schema_version") == SCHEMA_VERSION and report.get("verdict") in VERDICTS:
-        expected = {"pass": 0, "warn": 0, "fail": 1, "error": 2}[report["verdict"]]
-        if done.returncode == expected and isinstance(report.get("probes"), list) and isinstance(report.get("measurements"), list):
-            return report
-        return _could_not_run("exit", f"the benchmark said {report['verdict']} and ended with code {done.returncode}", "run it by hand", expect)
-    if isinstance(report, dict) and "schema_version" in report and report["schema_version"] != SCHEMA_VERSION:
-        return _could_not_run(
-            "schema", f"a report of schema version {report['schema_version']!r}, not {SCHEMA_VERSION}", "build the image again with this builder", expect
-        )
+def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
+    """The report on a finished benchmark's standard output; without one, a report with the verdict ``error`` that says why."""
     if done.timed_out:
-        return _could_not_run("watchdog", "the container did not end in time and was ended", "a hung GPU, driver or file system", expect)
-    tail = " | ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])[-400:]
-    return _could_not_run("start", f"no report; exit code {done.returncode}: {tail}", "see whether the image's python starts at all", expect)
+        return could_not_run(
+            recipe, "watchdog", "the container did not end in time and was ended", "a hung GPU, driver or file system"
+        )
+    report = find_report(done.stdout)
+    if report is None:
+        said = " | ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])[-600:] or "nothing was said"
+        advice = "see whether the image's python starts at all; 137 is killed: out of memory, perhaps"
+        return could_not_run(recipe, "report", f"no report; exit code {done.returncode}: {said}", advice)
+    if report.get("schema_version") != SCHEMA_VERSION:
+        seen = f"a report of schema version {report.get('schema_version')!r}, not {SCHEMA_VERSION}"
+        return could_not_run(recipe, "report", seen, "the image was built by another version of builder: build it again")
+    if fault := _fault(report):
+        return could_not_run(
+            recipe, "report", f"a damaged report: {fault}", "run it again; if it stays so, build the image again"
+        )
+    if done.returncode != VERDICTS[report["verdict"]]:
+        seen = f"the benchmark said {report['verdict']!r} and ended with code {done.returncode}"
+        return could_not_run(recipe, "report", seen, "it was ended while it was writing, perhaps: run it again")
+    return report
 
 
-def _could_not_run(probe: str, seen: str, advice: str, expect: str) -> dict[str, Any]:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def find_report(text: str) -> dict[str, Any] | None:
+    """The last JSON object on a line of its own in an output that may hold more than it should, if there is one."""
+    found = None
+    decoder = json.JSONDecoder()
+    for start in _objects(text):
+        try:
+            value, _ = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and "schema_version" in value:
+            found = value
+    return found
+
+
+def _objects(text: str) -> Iterator[int]:
+    start = -1
+    while (start := text.find("{", start + 1)) >= 0:
+        if start == 0 or text[start - 1] == "\n":
+            yield start
+
+
+def _fault(report: dict[str, Any]) -> str:
+    """What keeps a report from being believed: a hand-written part of the schema, as that is checked in tests only."""
+    if report.get("verdict") not in VERDICTS:
+        return f"verdict {report.get('verdict')!r}"
+    worst = "pass"
+    for kind in ("probes", "measurements"):
+        items = report.get(kind)
+        if not isinstance(items, list):
+            return f"{kind} is no list"
+        for item in items:
+            if not isinstance(item, dict) or item.get("status") not in _STATUSES:
+                return f"an entry of {kind} without a status"
+            if not all(isinstance(item.get(key), str) for key in ("id", "seen", "advice")):
+                return f"an entry of {kind} without id, seen or advice"
+            if item["status"] == "fail" or (item["status"] == "warn" and worst == "pass"):
+                worst = item["status"]
+    if not isinstance(report.get("facts"), dict):
+        return "facts is no mapping"
+    if (report["verdict"] == "pass" and worst != "pass") or (report["verdict"] == "warn" and worst == "fail"):
+        return f"verdict {report['verdict']!r}, though something in it says {worst!r}"
+    return ""
+
+
+def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[str, Any]:
+    """A report with the verdict ``error``, for a benchmark that gave none."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "started": now,
-        "duration_s": 0,
         "verdict": "error",
-        "expect": expect,
+        "started": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "duration_s": 0.0,
+        "expect": {"gpu": recipe.gpu.vendor, "architectures": list(recipe.gpu.architectures), "devices": None},
         "facts": {},
         "probes": [{"id": probe, "status": "fail", "seen": seen, "advice": advice}],
         "measurements": [],
     }
+
+
+def _keep(report: dict[str, Any], folder: Path, digest: str) -> Path:
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = folder / f"{digest.partition(':')[2][:12]}-{now}.json"
+    write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
+    return path
