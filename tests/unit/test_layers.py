@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import json
@@ -32,16 +31,10 @@ from builder.layers.wheel import WheelReader
 from builder.model import Fetched, Layer
 from builder.settings import Settings
 from builder.store import Store, sha256_file
-from tests.support.wheels import CONTEXT, fetched, make_wheel, tar_bytes, tree, zip_info
+from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tar_bytes, tree, zip_info
 
 EPOCH = 315532800
 SITE = "opt/conda/lib/python3.11/site-packages"
-
-
-@functools.cache
-def noise(seed: str, size: int) -> bytes:
-    """Bytes that compress by half: the same for the same seed."""
-    return b"".join(hashlib.sha256(f"{seed}{i}".encode()).digest() + bytes(32) for i in range(size // 64 + 1))[:size]
 
 
 def raw_deflate(data: bytes) -> bytes:

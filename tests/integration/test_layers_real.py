@@ -1,0 +1,246 @@
+"""Layers of real wheels: installer's layout, imports that work, other people's gzip readers, builds that are killed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from isal import igzip
+
+from builder.config.recipe import Layers
+from builder.layers.build import LayersResult, build_layers, make_layer
+from builder.layers.compress import write_layer
+from builder.layers.entry import Deflated, Entry, Inline, LinkContext
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Layer, canonical_json
+from builder.settings import Settings
+from builder.store import Store
+from tests.support import parts
+from tests.support.wheels import assert_like_installer, fetched, make_wheel, noise
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+CONTEXT = LinkContext("/opt/conda", VERSION, f"lib/python{VERSION}/site-packages", requested=frozenset({"numpy"}))
+#: A program among the scripts, entry points, compiled modules with libraries beside them, headers, data files, plain python.
+PACKAGES = ("numpy", "ninja", "rich", "pyyaml", "jsonschema", "greenlet", "jupyterlab-widgets")
+
+
+@pytest.fixture(scope="session")
+def real_wheels(tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]) -> list[Path]:
+    folder = tmp_path_factory.mktemp("real-wheels")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder), *PACKAGES]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        part_missing(f"wheels cannot be downloaded: {done.stderr.strip().splitlines()[-1]}")
+    return sorted(folder.glob("*.whl"))
+
+
+def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
+    where = Settings(folder / "cache", folder / "tmp", jobs)
+    return build_layers(packages, CONTEXT, Layers(groups=3), where, Store(where.cache), budget=90)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("package", [p.replace("-", "_") for p in PACKAGES])
+def test_real_wheels_are_laid_out_like_installer(real_wheels: list[Path], package: str, tmp_path: Path) -> None:
+    (wheel,) = [w for w in real_wheels if w.name.lower().startswith(f"{package}-")]
+    assert_like_installer(wheel, tmp_path, LinkContext("/opt/conda", VERSION, CONTEXT.site_packages))
+
+
+@pytest.mark.network
+def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
+    result = build([fetched(w) for w in real_wheels], tmp_path)
+    root = tmp_path / "root"
+    root.mkdir()
+    for layer in result.layers:
+        assert layer.path is not None
+        subprocess.run(["tar", "-xzf", layer.path, "-C", root], check=True)
+    site = root / "opt/conda" / CONTEXT.site_packages
+    code = "import numpy, rich, yaml._yaml, greenlet; print(numpy.__file__, numpy.linalg.inv(numpy.eye(3)).sum(), yaml.__file__)"
+    env = {"PYTHONPATH": str(site), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    numpy_file, total, yaml_file = done.stdout.split()
+    assert numpy_file.startswith(str(site)) and yaml_file.startswith(str(site)) and total == "3.0"
+    ninja = subprocess.run([root / "opt/conda/bin/ninja", "--version"], capture_output=True, text=True)
+    assert ninja.returncode == 0 and ninja.stdout[0].isdigit()
+    # Every line of every RECORD is true, and everything there is stands in one.
+    recorded: set[Path] = set()
+    for distribution in importlib.metadata.distributions(path=[str(site)]):
+        assert distribution.read_text("INSTALLER") == "builder\n"
+        for file in distribution.files or ():
+            path = Path(os.path.normpath(site / file))
+            recorded.add(path)
+            if file.hash:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
+                assert (file.hash.value, file.size) == (digest, path.stat().st_size), file
+    assert recorded == {p for p in root.rglob("*") if not p.is_dir()}
+    assert (site / next(site.glob("numpy-*.dist-info")).name / "REQUESTED").exists()
+
+
+def layout(folder: Path, layers: tuple[Layer, ...]) -> Path:
+    """A minimal OCI layout written by hand, so that nothing of builder but the layers is on trial."""
+    store = folder / "blobs" / "sha256"
+    store.mkdir(parents=True)
+
+    def blob(data: bytes, kind: str) -> dict[str, object]:
+        digest = hashlib.sha256(data).hexdigest()
+        (store / digest).write_bytes(data)
+        return Descriptor(kind, f"sha256:{digest}", len(data)).to_json()
+
+    for layer in layers:
+        assert layer.path is not None
+        (store / layer.descriptor.digest.removeprefix("sha256:")).write_bytes(layer.path.read_bytes())
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [x.diff_id for x in layers]},
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": blob(canonical_json(config), OCI_CONFIG),
+        "layers": [x.descriptor.to_json() for x in layers],
+    }
+    entry = {**blob(canonical_json(manifest), OCI_MANIFEST), "annotations": {"org.opencontainers.image.ref.name": "x"}}
+    (folder / "oci-layout").write_bytes(b'{"imageLayoutVersion":"1.0.0"}')
+    (folder / "index.json").write_bytes(canonical_json({"schemaVersion": 2, "manifests": [entry]}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """Many gzip members in a layer: spliced ones, blocks, and what lies between."""
+    folder = tmp_path_factory.mktemp("image")
+    files = {f"w/f{i}": noise(str(i), (i % 9) * 20_000 + i) for i in range(60)} | {
+        "w/big.so": noise("big", 9 << 20),
+        "w/" + "n" * 180: b"x",
+    }
+    wheel = fetched(make_wheel(folder, "w", files=files))
+    result = build([wheel], folder)
+    return layout(folder / "oci", result.layers), {f"opt/conda/{CONTEXT.site_packages}/{k}": v for k, v in files.items()}
+
+
+def test_gzip_reads_many_members(image: tuple[Path, dict[str, bytes]]) -> None:
+    for blob in (image[0] / "blobs" / "sha256").iterdir():
+        if blob.read_bytes()[:2] == b"\x1f\x8b":
+            assert subprocess.run(["gzip", "-t"], input=blob.read_bytes()).returncode == 0
+
+
+def test_umoci_reads_many_members(image: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
+    """umoci checks the digests of blob and tar while it unpacks with Go's gzip."""
+    parts.need("umoci")
+    bundle = tmp_path / "bundle"
+    command = ["umoci", "unpack", "--rootless", "--image", f"{image[0]}:x", bundle]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    for path, data in image[1].items():
+        assert (bundle / "rootfs" / path).read_bytes() == data
+
+
+def test_docker_reads_many_members(
+    docker_engine: parts.DockerEngine, image: tuple[Path, dict[str, bytes]], tmp_path: Path
+) -> None:
+    """Docker's pull and load both unpack with unpigz or Go's gzip and compare the tar's digest."""
+    parts.need("skopeo")
+    archive = tmp_path / "image.tar"
+    subprocess.run(
+        ["skopeo", "--insecure-policy", "copy", "-q", f"oci:{image[0]}:x", f"docker-archive:{archive}:layers-test:x"], check=True
+    )
+    with archive.open("rb") as f:
+        (loaded,) = docker_engine.client.images.load(f)
+    try:
+        assert len(loaded.attrs["RootFS"]["Layers"]) == 1
+    finally:
+        docker_engine.client.images.remove(loaded.id, force=True)
+
+
+def test_a_member_of_over_4_gib(tmp_path: Path) -> None:
+    """Its size does not fit gzip's trailer, nor its layer 32 bits. The stream is 4097 times the same MiB of zeros."""
+    chunk = bytes(1 << 20)
+    count = 4097
+    compressor = zlib.compressobj(9, wbits=-15)
+    piece = compressor.compress(chunk) + compressor.flush(zlib.Z_FULL_FLUSH)
+    last = zlib.compressobj(9, wbits=-15)
+    raw = piece * (count - 1) + last.compress(chunk) + last.flush()
+    crc = 0
+    for _ in range(count):
+        crc = zlib.crc32(chunk, crc)
+    source = tmp_path / "source"
+    source.write_bytes(raw)
+    entries = [
+        Entry("big", "file", 0o644, count << 20, content=Deflated(source, 0, len(raw), crc)),
+        Entry("after", "file", 0o644, 2, content=Inline(b"ok")),
+    ]
+    layer = write_layer(Store(tmp_path / "store"), entries, compression="gzip", mtime=0)
+    assert layer.unpacked > 4 << 30 and layer.descriptor.size < 10 << 20
+    assert layer.path is not None
+    digest, size = hashlib.sha256(), 0
+    with igzip.open(layer.path) as f:
+        while block := f.read(1 << 20):
+            digest.update(block)
+            size += len(block)
+    assert (size, f"sha256:{digest.hexdigest()}") == (layer.unpacked, layer.diff_id)
+
+
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """kill -9 while layers are written, again and again: the next build gives the right layers, and sweeps up."""
+    packages = [fetched(make_wheel(tmp_path, f"p{i}", files={f"p{i}/lib.so": noise(str(i), 8 << 20)})) for i in range(8)]
+    expected = [x.descriptor for x in build(packages, tmp_path / "reference").layers]
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        from builder.config.recipe import Layers
+        from builder.layers.build import build_layers
+        from builder.layers.entry import LinkContext
+        from builder.settings import Settings
+        from builder.store import Store
+        from tests.support.wheels import fetched
+        wheels = [fetched(p) for p in sorted(Path({str(tmp_path)!r}).glob("*.whl"))]
+        context = LinkContext("/opt/conda", {VERSION!r}, {CONTEXT.site_packages!r}, requested=frozenset({{"numpy"}}))
+        where = Settings(Path({str(tmp_path)!r}) / "killed", Path({str(tmp_path)!r}) / "tmp", 2)
+        print("go", flush=True)
+        build_layers(wheels, context, Layers(groups=3), where, Store(where.cache), budget=90)
+        print("done", flush=True)
+        """)
+    )
+    killed = 0
+    for wait_s in (0.01, 0.05, 0.1, 0.15, 0.2, 0.3):
+        process = subprocess.Popen(
+            [sys.executable, program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+        )
+        assert process.stdout is not None and process.stdout.readline() == b"go\n"
+        time.sleep(wait_s)
+        process.send_signal(signal.SIGKILL)
+        killed += b"done" not in process.stdout.read()
+        process.wait()
+        process.stdout.close()
+    assert killed, "this machine is too fast for the test: make the wheels larger"
+    store = Store(tmp_path / "killed")
+    store.sweep()
+    assert not list(store.tmp.iterdir())
+    for blob in store.blobs.iterdir():
+        if not blob.suffix:
+            assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+    where = Settings(tmp_path / "killed", tmp_path / "tmp", 2)
+    result = build_layers(packages, CONTEXT, Layers(groups=3), where, store, budget=90)
+    assert [x.descriptor for x in result.layers] == expected
+
+
+def test_a_layer_of_nothing(tmp_path: Path) -> None:
+    layer = make_layer([], "empty", Settings(tmp_path, tmp_path, 1), Store(tmp_path))
+    assert layer.path is not None and layer.unpacked == 1024
+    assert subprocess.run(["tar", "-tzf", layer.path], capture_output=True).stdout == b""
