@@ -1,30 +1,41 @@
-"""Locked packages to verified archives on this machine's disk."""
+"""Locked packages to verified archives on this machine's disk.
+
+Places are tried in this order: the mirrors of the lock's URL (``BUILDER_MIRRORS``), the URL, and, for wheels, files of the same
+name where pip's find-links and indexes point. Wherever it comes from, an archive is believed by its hash alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import httpx
 
 from builder.errors import BuilderError, FetchError, HashMismatch
-from builder.fetch.findlinks import local_file, pip_configuration, remote_urls
+from builder.fetch.findlinks import FindLinks, as_path
 from builder.fetch.http import make_client, shown
+from builder.fetch.pipconfig import pip_configuration
 from builder.model import Fetched, LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import CHUNK, Store, require_space, space_errors, verified
+from builder.store import CHUNK, Store, require_space, sha256_file, space_errors, verified, write_atomic
 
 #: Lock files name what lies in the embedded channel, or in a find-links folder, without any machine's paths.
 EMBEDDED = "builder://debian/"
 FIND_LINKS = "builder://find-links/"
-RETRIES = 4
+#: Tries of one URL that bring nothing new, before the next place is tried.
+TRIES = 4
 _TASK = "packages"
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 __all__ = ["EMBEDDED", "FIND_LINKS", "fetch_packages", "head_sizes", "make_client", "pip_configuration", "shown"]
 
@@ -40,290 +51,397 @@ def fetch_packages(
 ) -> list[Fetched]:
     """The archives of locked packages, in the order given.
 
-    Local files (``file:``, find-links, the embedded channel) are verified and used where they are; anything else is downloaded into the
-    store, ``jobs`` at a time, hashed while it streams, resumed where a run before broke off.
+    Local files (``file:``, find-links, folders of mirrors, the embedded channel) are verified and used where they are; anything
+    else is downloaded into the store, ``jobs`` at a time, hashed while it streams, resumed where a run before broke off.
 
     Raises:
-        HashMismatch: twice something else came than the lock says; it was deleted.
-        FetchError: gone with no mirror, unreachable, offline.
+        HashMismatch: something else came than the lock says, twice; it was deleted.
+        FetchError: gone with no mirror, no access, unreachable, offline.
         SpaceError: the disk is full.
     """
     fetcher = _Fetcher(settings, store, find_links, reporter)
-    out: list[Fetched | None] = [fetcher.at_hand(p) for p in packages]
-    missing = [i for i, f in enumerate(out) if f is None]
-    if not missing:
-        return [f for f in out if f]
-    reporter.start(_TASK, None)
-    with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="fetch") as pool:
-        futures = {i: pool.submit(fetcher.fetch, packages[i], client) for i in missing}
-        try:
-            for i, future in futures.items():
-                out[i] = future.result()
-        except BaseException:
-            fetcher.stop.set()
-            for future in futures.values():
-                future.cancel()
-            raise
-        finally:
-            reporter.finish(_TASK)
-    return [f for f in out if f]
+    with ThreadPoolExecutor(jobs, thread_name_prefix="fetch") as pool:
+        # Hashing what is new on this disk is worth the threads; a look at what is known is not.
+        out = list((map if fetcher.all_known(packages) else pool.map)(fetcher.at_hand, packages))
+        missing = [i for i, fetched in enumerate(out) if fetched is None]
+        if missing:
+            reporter.start(_TASK, None)
+            with make_client(jobs) as client:
+                futures = {i: pool.submit(fetcher.fetch, packages[i], client) for i in missing}
+                try:
+                    wait(futures.values(), return_when=FIRST_EXCEPTION)
+                    failed = [f for f in futures.values() if f.done() and f.exception()]
+                    for i, future in futures.items() if not failed else ():
+                        out[i] = future.result()
+                    for future in failed[:1]:
+                        future.result()
+                finally:
+                    fetcher.stop.set()
+                    pool.shutdown(cancel_futures=True)
+                    reporter.finish(_TASK)
+    return [f for f in out if f is not None]
 
 
 def head_sizes(
-    packages: Sequence[LockedPackage], settings: Settings, store: Store, *, find_links: Sequence[str] = (), jobs: int = 16
+    packages: Sequence[LockedPackage],
+    settings: Settings,
+    store: Store,
+    *,
+    find_links: Sequence[str] = (),
+    jobs: int = 16,
 ) -> dict[str, int | None]:
-    """The archive size in bytes of each package by key: from this disk, else asked by HEAD; None where nobody says."""
+    """The archive size in bytes of each package by its key: from this disk, else asked by HEAD; None where nobody says.
+
+    Nothing is downloaded, hashed or made.
+    """
     fetcher = _Fetcher(settings, store, find_links, QUIET)
-
-    def size(package: LockedPackage, client: httpx.Client) -> int | None:
-        if (path := fetcher.local(package)) is not None:
-            return path.stat().st_size
-        if package.sha256 and (path := store.path(f"sha256:{package.sha256}")).exists():
-            return path.stat().st_size
-        for url in fetcher.urls(package):
-            if (folder := _as_path(url)) is not None:
-                if folder.is_file():
-                    return folder.stat().st_size
-                continue
-            if settings.offline or fetcher.is_down(url):
-                continue
-            try:
-                answer = client.head(url)
-            except httpx.HTTPError:
-                fetcher.mark_down(url)
-                continue
-            length = answer.headers.get("content-length", "")
-            if answer.is_success and length.isdigit():
-                return int(length)
-        return None
-
-    with make_client(jobs) as client, ThreadPoolExecutor(jobs) as pool:
-        return dict(zip((p.key for p in packages), pool.map(lambda p: size(p, client), packages), strict=True))
+    sizes = {p.key: fetcher.size_here(p) for p in packages}
+    unknown = {p.key: p for p in packages if sizes[p.key] is None}
+    if unknown and not settings.offline:
+        with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="head") as pool:
+            sizes |= dict(zip(unknown, pool.map(lambda p: fetcher.size_there(p, client), unknown.values()), strict=True))
+    return sizes
 
 
-def _as_path(url: str) -> Path | None:
-    """The local path of a ``file:`` URL or plain folder name, else None."""
-    if url.startswith("file:"):
-        return Path(unquote(urlsplit(url).path))
-    return None if "://" in url else Path(url)
+class _Url(NamedTuple):
+    url: str
+    shown: str
 
 
-class _Gone(Exception):
-    """The server answers, and has no such file."""
+class _NotThere(Exception):
+    """The server answers, and does not give the file."""
 
 
 class _Fetcher:
     def __init__(self, settings: Settings, store: Store, find_links: Sequence[str], reporter: Reporter) -> None:
         self._settings = settings
         self._store = store
-        self._own_links = tuple(find_links)
+        self._links = FindLinks(find_links)
         self._reporter = reporter
         self._down: set[str] = set()
         self._channel_lock = threading.Lock()
+        self._channel_renewed = False
         self.stop = threading.Event()
+
+    # where it may be
+
+    def places(self, package: LockedPackage, client: httpx.Client | None, *, make: bool = True) -> Iterator[Path | _Url]:
+        """Where to look, in order. Web pages are read only with a ``client``, the embedded channel is made only with ``make``."""
+        url = os.path.expandvars(package.url)  # as conda-lock does: $TOKEN in a URL
+        for source, target in self._settings.mirrors:
+            rest = url.removeprefix(source)
+            if rest == url or not (source.endswith("/") or rest.startswith("/")):
+                continue
+            folder = as_path(target)
+            if folder is not None:
+                yield folder / unquote(urlsplit(rest).path).lstrip("/")
+            else:
+                mirrored = f"{target.rstrip('/')}/{rest.lstrip('/')}"
+                yield _Url(mirrored, shown(mirrored))
+        if url.startswith(EMBEDDED):
+            yield from self._embedded(url.removeprefix(EMBEDDED), make)
+        elif (path := as_path(url)) is not None:
+            yield path
+        elif not url.startswith(FIND_LINKS):
+            yield _Url(url, shown(package.url))
+        if package.manager == "pip":
+            yield from self._links.local(package.filename)
+            if client is not None and not self._settings.offline:
+                yield from (_Url(u, shown(u)) for u in self._links.remote(package.filename, client))
+
+    def _embedded(self, name: str, make: bool) -> Iterator[Path]:
+        from builder.channel.debian import SUBDIRS, debian_channel
+
+        if not re.fullmatch(rf"({'|'.join(SUBDIRS)})/[A-Za-z0-9_][A-Za-z0-9_.+-]*\.conda", name):
+            raise FetchError(f"{EMBEDDED}{name} names no package of the embedded channel", "lock again: builder lock")
+        if not make:
+            yield self._settings.cache / "channels" / "debian" / name
+            return
+        with self._channel_lock:
+            folder = debian_channel(self._settings, self._reporter)
+        yield folder / name
+        if not self._settings.offline:  # the lock may be newer than this machine's channel
+            with self._channel_lock:
+                if not self._channel_renewed:
+                    self._channel_renewed = True
+                    debian_channel(self._settings, self._reporter, refresh=True)
+            yield folder / name
 
     # what is here already
 
+    def all_known(self, packages: Sequence[LockedPackage]) -> bool:
+        """Whether nothing is to be hashed, most likely: every package was seen on this disk before."""
+        return all(
+            (digest := self._digest(p)) and (self._store.path(digest).exists() or self._store.seen_file(digest).exists())
+            for p in packages
+        )
+
     def at_hand(self, package: LockedPackage) -> Fetched | None:
         """The package when it needs no network."""
-        if package.sha256:
-            blob = self._store.get(f"sha256:{package.sha256}")
-            if blob is not None:
-                return Fetched(package, blob, blob.stat().st_size)
-        path = self.local(package)
-        if path is None:
-            return None
-        if self._matches(path, package):
-            return Fetched(package, path, path.stat().st_size)
-        if package.url.startswith(("file:", EMBEDDED)):
-            raise HashMismatch(
-                f"{package.filename}: {path} is not what the lock says ({package.key})",
-                "put the locked file back, or lock again",
-            )
-        self._reporter.warn(f"{path} is not what the lock says: looking elsewhere")
+        digest = self._digest(package)
+        blob = self._store.get(digest) if digest else None
+        if blob is not None:
+            return Fetched(package, blob, blob.stat().st_size)
+        for place in self.places(package, None):
+            if isinstance(place, Path):
+                if self._matches(place, package):
+                    return Fetched(package, place, place.stat().st_size)
+            elif not self._settings.offline:
+                return None
         return None
 
-    def local(self, package: LockedPackage) -> Path | None:
-        """Where the package lies on this disk, unverified; makes the embedded channel when the lock needs it."""
-        url = package.url
-        if url.startswith(EMBEDDED):
-            from builder.channel.debian import debian_channel
+    def _digest(self, package: LockedPackage) -> str | None:
+        """The store's name of the package: of one locked by md5 alone, what it was when it was seen before."""
+        if package.sha256:
+            return f"sha256:{package.sha256}"
+        known = self._known(package)
+        try:
+            os.utime(known)  # when it was last used: what `builder cache prune` goes by
+            return known.read_text()
+        except OSError:
+            return None
 
-            with self._channel_lock:
-                folder = debian_channel(self._settings, self._reporter)
-            path = folder / url.removeprefix(EMBEDDED)
-            if not path.is_file():
-                raise FetchError(
-                    f"{package.filename} is not in the embedded channel of this machine: Debian's mirror has moved on since the lock",
-                    "lock again: builder lock",
-                )
-            return path
-        if url.startswith("file:"):
-            file = _as_path(url)
-            if file is not None and file.is_file():
-                return file
-        if package.manager != "pip" or not url.startswith((FIND_LINKS, "file:")) and not self._settings.offline:
-            return None  # what the URL gives is looked for elsewhere only when it does not
-        return self._found_by_name(package)
-
-    def _found_by_name(self, package: LockedPackage) -> Path | None:
-        configured = pip_configuration()
-        indexes = [u for u in (configured.index_url, *configured.extra_index_urls) if u]
-        return local_file(self._links(), package.filename, indexes)
-
-    def _links(self) -> tuple[str, ...]:
-        return (*self._own_links, *pip_configuration().find_links)
+    def _known(self, package: LockedPackage) -> Path:
+        return self._store.seen_file(f"md5:{package.md5}")
 
     def _matches(self, path: Path, package: LockedPackage) -> bool:
-        if package.sha256:
-            digest = f"sha256:{package.sha256}"
+        """Whether a local file is what the lock says."""
+        try:
+            if not path.is_file():
+                return False
+            digest = self._digest(package)
+            if digest is None:
+                with path.open("rb") as f:
+                    if hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != package.md5:
+                        return False
+                digest = sha256_file(path)
+                write_atomic(self._known(package), digest.encode())
             return verified(path, digest, self._store.seen_file(digest))
-        return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == package.md5
+        except PermissionError:
+            return False
+
+    def size_here(self, package: LockedPackage) -> int | None:
+        """The size of a file on this disk that should be the package; nothing is hashed or made."""
+        digest = self._digest(package)
+        here = [self._store.path(digest)] if digest else []
+        for place in (*here, *self.places(package, None, make=False)):
+            if isinstance(place, Path):
+                with contextlib.suppress(OSError):
+                    return place.stat().st_size
+        return None
+
+    def size_there(self, package: LockedPackage, client: httpx.Client) -> int | None:
+        """The size that a server says."""
+        for place in self.places(package, client, make=False):
+            if isinstance(place, Path) or _host(place.url) in self._down or not place.url.startswith(("http://", "https://")):
+                continue
+            try:
+                answer = client.head(place.url)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                self._down.add(_host(place.url))
+                continue
+            except (httpx.HTTPError, httpx.InvalidURL):
+                continue
+            length = answer.headers.get("content-length", "")
+            if answer.is_success and length.isdigit():
+                return int(length)
+        return None
 
     # what is not
 
-    def urls(self, package: LockedPackage) -> Iterator[str]:
-        """Where to look, in order: the mirrors of the lock's URL, the URL, the pages of find-links."""
-        if not package.url.startswith("builder:"):
-            for source, target in self._settings.mirrors:
-                if package.url.startswith(source):
-                    yield target.rstrip("/") + "/" + package.url[len(source) :].lstrip("/")
-            yield package.url
-        if package.manager == "pip":
-            if (path := self._found_by_name(package)) is not None:
-                yield str(path)
-            if not self._settings.offline:
-                configured = pip_configuration()
-                yield from remote_urls(self._links(), package.filename, [u for u in (configured.index_url, *configured.extra_index_urls) if u])
-
-    def is_down(self, url: str) -> bool:
-        return urlsplit(url).netloc in self._down
-
-    def mark_down(self, url: str) -> None:
-        self._down.add(urlsplit(url).netloc)
-
     def fetch(self, package: LockedPackage, client: httpx.Client) -> Fetched:
-        """Downloads a package, or takes it from a mirror's folder."""
+        """Downloads a package, unless another build does so meanwhile."""
         with self._store.lock(f"fetch {package.key}"):
-            if (found := self.at_hand(package)) is not None:  # another build fetched it meanwhile
+            if (found := self.at_hand(package)) is not None:
                 return found
             tried: list[str] = []
             mismatch: HashMismatch | None = None
-            for url in self.urls(package):
-                folder = _as_path(url)
-                if folder is not None:
-                    if folder.is_file() and self._matches(folder, package):
-                        return Fetched(package, folder, folder.stat().st_size)
-                    tried.append(f"{folder}: {'not what the lock says' if folder.is_file() else 'no such file'}")
-                    continue
-                if self._settings.offline:
-                    tried.append(f"{shown(url)}: offline")
-                    continue
-                if self.is_down(url):
-                    tried.append(f"{shown(url)}: host does not answer")
+            for place in self.places(package, client):
+                if isinstance(place, Path):
+                    if self._matches(place, package):
+                        return Fetched(package, place, place.stat().st_size)
+                    if there := place.is_file():
+                        mismatch = HashMismatch(
+                            f"{package.filename}: {place} is not what the lock says ({package.key})",
+                            "put the locked file back, or lock again: builder lock",
+                        )
+                    tried.append(f"{place}: {'not what the lock says' if there else 'no such file'}")
                     continue
                 try:
-                    return self._verified_download(package, url, client)
+                    return self._from_web(package, place, client)
                 except HashMismatch as e:
                     mismatch = e
-                except _Gone as e:
-                    tried.append(f"{shown(url)}: {e}")
-                except httpx.HTTPError as e:
-                    self.mark_down(url)
-                    tried.append(f"{shown(url)}: {type(e).__name__}: {_plain(e)}")
-            if mismatch is not None:
-                raise mismatch
-            raise _nowhere(package, tried, self._settings.offline)
+                except _NotThere as e:
+                    tried.append(f"{place.shown}: {e}")
+                except (httpx.HTTPError, httpx.InvalidURL) as e:
+                    if isinstance(e, httpx.ConnectError | httpx.ConnectTimeout | httpx.ProxyError):
+                        self._down.add(_host(place.url))
+                    tried.append(f"{place.shown}: {type(e).__name__}: {_plain(e)}")
+            raise mismatch or _nowhere(package, tried, self._settings.offline)
 
-    def _verified_download(self, package: LockedPackage, url: str, client: httpx.Client) -> Fetched:
+    def _from_web(self, package: LockedPackage, place: _Url, client: httpx.Client) -> Fetched:
         """Downloads and checks; what does not match is deleted and tried once more."""
+        if self._settings.offline:
+            raise _NotThere("offline")
+        if not place.url.startswith(("http://", "https://")):
+            raise _NotThere("not an http, https or file URL")
+        if _host(place.url) in self._down:
+            raise _NotThere("the host does not answer")
+        path = self._store.root / "partial" / package.key.replace(":", "-")
         got = ""
         for _ in range(2):
-            path, sha256, md5 = self._download(package, url, client)
-            if (package.sha256 == sha256) if package.sha256 else (package.md5 == md5):
+            with _Partial(path, package) as part:
+                self._download(package, place, client, part)
+            if part.matches():
+                sha256 = part.sha256.hexdigest()
                 stored = self._store.adopt(path, f"sha256:{sha256}")
+                if not package.sha256:
+                    write_atomic(self._known(package), f"sha256:{sha256}".encode())
                 return Fetched(package, stored, stored.stat().st_size)
-            got = f"sha256:{sha256}" if package.sha256 else f"md5:{md5}"
             path.unlink(missing_ok=True)
-            self._reporter.warn(f"{package.filename}: {shown(url)} gave {got}, not {package.key}; deleted")
+            got = part.key
+            self._reporter.warn(f"{package.filename}: {place.shown} gave {got}, the lock says {package.key}; deleted")
         raise HashMismatch(
-            f"{package.filename}: {shown(url)} gave {got} twice, the lock says {package.key}; what came was deleted",
-            "the file was replaced after locking, or something between you and the server changes it: lock again, or use another mirror",
+            f"{package.filename}: {place.shown} gave {got} twice, the lock says {package.key}; what came was deleted",
+            "the file was replaced after locking, or something on the way changes it: lock again, or use another mirror",
         )
 
-    def _download(self, package: LockedPackage, url: str, client: httpx.Client) -> tuple[Path, str, str]:
-        """Streams a URL into the partial file of the package; gives the file and its hashes (hex)."""
-        folder = self._store.root / "partial"
-        with space_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        path = folder / package.key.replace(":", "-")
-        for attempt in range(RETRIES):
+    def _download(self, package: LockedPackage, place: _Url, client: httpx.Client, part: _Partial) -> None:
+        """Streams a URL into a partial file, going on where it ends."""
+        tries = 0
+        while True:
             if self.stop.is_set():
-                raise FetchError(f"{package.filename}: interrupted", "run again: what came so far is kept")
-            have = path.stat().st_size if path.exists() else 0
+                raise _interrupted(package)
+            have = part.size
             headers = {"Range": f"bytes={have}-"} if have else {}
             try:
-                with client.stream("GET", url, headers=headers) as answer:
-                    if answer.status_code == 416:  # nothing beyond what we have: whole, or not the same file
-                        return path, *_hashes(path)
-                    if answer.status_code in (429, 500, 502, 503, 504):
-                        raise httpx.HTTPStatusError(f"HTTP {answer.status_code}", request=answer.request, response=answer)
+                with client.stream("GET", place.url, headers=headers) as answer:
+                    if answer.status_code == 416 and have:  # whole already, or longer than what the server has
+                        if part.matches():
+                            return
+                        part.restart()
+                        continue
+                    if answer.status_code in _TRANSIENT:
+                        raise httpx.HTTPStatusError(_status(answer), request=answer.request, response=answer)
                     if not answer.is_success:
-                        raise _Gone(f"HTTP {answer.status_code} {answer.reason_phrase}")
-                    self._receive(answer, path, resumed=answer.status_code == 206)
-                return path, *_hashes(path)
+                        raise _NotThere(_status(answer))
+                    self._receive(package, answer, part)
+                    return
             except (httpx.TransportError, httpx.HTTPStatusError) as e:
-                grown = path.exists() and path.stat().st_size > have
-                if isinstance(e, httpx.ConnectError) and attempt >= 1:
+                tries = 1 if part.size > have else tries + 1
+                unreachable = isinstance(e, httpx.ConnectError | httpx.ConnectTimeout)
+                if isinstance(e, httpx.UnsupportedProtocol) or tries >= (2 if unreachable else TRIES) or "CERTIFICATE" in str(e):
                     raise
-                if attempt == RETRIES - 1 and not grown:
-                    raise
-                self.stop.wait(_pause(e, attempt))
-        raise httpx.ReadError(f"broke off {RETRIES} times")
+                self.stop.wait(_pause(e, tries))
 
-    def _receive(self, answer: httpx.Response, path: Path, *, resumed: bool) -> None:
+    def _receive(self, package: LockedPackage, answer: httpx.Response, part: _Partial) -> None:
+        start = re.match(r"bytes (\d+)-", answer.headers.get("content-range", "")) if answer.status_code == 206 else None
+        if start is None or int(start[1]) != part.size:
+            if part.size:
+                part.restart()
+            if start is not None and int(start[1]):
+                raise httpx.ReadError("the server answered with another range than asked for")
         length = answer.headers.get("content-length", "")
-        if length.isdigit() and int(length) > 64 << 20:
-            require_space(path.parent, int(length), f"the download of {shown(str(answer.url)).rsplit('/', 1)[-1]}")
-        with space_errors(path.parent), path.open("ab" if resumed else "wb") as out:
-            for chunk in answer.iter_raw(CHUNK):
-                if self.stop.is_set():
-                    raise FetchError("interrupted", "run again: what came so far is kept")
-                out.write(chunk)
-                self._reporter.advance(_TASK, len(chunk))
+        if length.isdigit():
+            require_space(part.path.parent, int(length), f"the download of {package.filename}")
+        for chunk in answer.iter_raw():
+            if self.stop.is_set():
+                raise _interrupted(package)
+            part.write(chunk)
+            self._reporter.advance(_TASK, len(chunk))
 
 
-def _pause(error: Exception, attempt: int) -> float:
+class _Partial:
+    """A download that may be resumed: the file, and the hashes of what it holds. The caller holds the package's lock."""
+
+    def __init__(self, path: Path, package: LockedPackage) -> None:
+        self.path = path
+        self._package = package
+        with space_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab+", buffering=0)
+        self._reset()
+        self._file.seek(0)
+        while chunk := self._file.read(CHUNK):
+            self._add(chunk)
+
+    def _reset(self) -> None:
+        self.size, self.sha256 = 0, hashlib.sha256()
+        self._md5 = None if self._package.sha256 else hashlib.md5(usedforsecurity=False)
+
+    def _add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self.sha256.update(chunk)
+        if self._md5 is not None:
+            self._md5.update(chunk)
+
+    @property
+    def key(self) -> str:
+        """The hash of what is there, in the form of :attr:`LockedPackage.key`."""
+        return f"md5:{self._md5.hexdigest()}" if self._md5 is not None else f"sha256:{self.sha256.hexdigest()}"
+
+    def matches(self) -> bool:
+        """Whether it is the package."""
+        return self.key == self._package.key
+
+    def restart(self) -> None:
+        """Forgets what came so far."""
+        self._file.truncate(0)
+        self._reset()
+
+    def write(self, chunk: bytes) -> None:
+        """Appends. Raises SpaceError."""
+        with space_errors(self.path.parent):
+            done = 0
+            while done < len(chunk):
+                done += self._file.write(memoryview(chunk)[done:])
+        self._add(chunk)
+
+    def __enter__(self) -> _Partial:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[2]
+
+
+def _status(answer: httpx.Response) -> str:
+    return f"HTTP {answer.status_code} {answer.reason_phrase}".rstrip()
+
+
+def _pause(error: Exception, tries: int) -> float:
     """Seconds before the next try: what the server asks for (60 at most), else 0.5, 1, 2 ..."""
-    response = getattr(error, "response", None)
+    response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     asked = response.headers.get("retry-after", "") if response is not None else ""
-    return min(60.0, float(asked)) if asked.isdigit() else 0.5 * 2.0**attempt
-
-
-def _hashes(path: Path) -> tuple[str, str]:
-    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as f:
-        while chunk := f.read(CHUNK):
-            sha256.update(chunk)
-            md5.update(chunk)
-    return sha256.hexdigest(), md5.hexdigest()
+    return min(60.0, float(asked)) if asked.isdigit() else 0.25 * 2.0**tries
 
 
 def _plain(error: Exception) -> str:
     text = str(error).splitlines()[0] if str(error) else "no answer"
-    with contextlib.suppress(ValueError):
-        return " ".join(shown(w) if "://" in w else w for w in text.split())
-    return "no answer"
+    return " ".join(shown(word) if "://" in word else word for word in text.split())
+
+
+def _interrupted(package: LockedPackage) -> FetchError:
+    return FetchError(f"{package.filename}: interrupted", "run again: what came so far is kept")
 
 
 def _nowhere(package: LockedPackage, tried: Sequence[str], offline: bool) -> BuilderError:
-    where = "; ".join(tried) or "no find-links folder has it"
-    if offline:
+    said = "; ".join(tried) or "no folder or page of find-links has it"
+    if package.url.startswith(EMBEDDED):
+        cure = "Debian's mirror has other versions now: lock again (builder lock), or copy the channel of the machine that locked"
+    elif package.url.startswith(FIND_LINKS):
+        cure = "name the folder that has it: pip's find-links (PIP_FIND_LINKS), or the recipe's; or lock again: builder lock"
+    elif offline:
         cure = "go online once to fill the cache, or give a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)"
-    elif any("HTTP 404" in t or "HTTP 410" in t for t in tried):
+    elif "CERTIFICATE" in said:
+        cure = "name the authority's certificate in SSL_CERT_FILE, or in pip's configuration (cert)"
+    elif "HTTP 404" in said or "HTTP 410" in said:
         cure = "the package was removed: lock again, or give a mirror that still has it: BUILDER_MIRRORS='FROM=TO'"
+    elif "HTTP 401" in said or "HTTP 403" in said:
+        cure = "put the user and password for this host into ~/.netrc"
     else:
         cure = "check the network, or give a mirror: BUILDER_MIRRORS='FROM=TO' (docs/offline.md)"
-    return FetchError(f"{package.name} {package.version} could not be fetched: {where}", cure)
-
-
+    return FetchError(f"{package.name} {package.version} could not be fetched: {said}", cure)

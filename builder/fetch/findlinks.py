@@ -1,118 +1,83 @@
-"""pip's own configuration, and wheels found by their name where find-links points."""
+"""Wheels found by their file name where pip's find-links and indexes point."""
 
 from __future__ import annotations
 
-import functools
 import html
-import os
 import re
-import shlex
-import subprocess
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import httpx
 from packaging.utils import canonicalize_name
 
-from builder.fetch.http import make_client
+from builder.fetch.pipconfig import PipConfiguration, pip_configuration
+
+__all__ = ["FindLinks", "PipConfiguration", "as_path", "pip_configuration"]
 
 
-@dataclass(frozen=True, slots=True)
-class PipConfiguration:
-    """What pip's configuration files and PIP_* variables say about where packages come from."""
+class FindLinks:
+    """Places of files, by file name: folders, files and HTML pages on this disk and on the web, and simple indexes (PEP 503).
 
-    index_url: str | None = None
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    cert: str | None = None
-    no_index: bool = False
+    ``places`` come first, then what pip's configuration names. Each web page is asked for once.
+    """
 
+    def __init__(self, places: Sequence[str] = ()) -> None:
+        configured = pip_configuration()
+        indexes = (configured.index_url, *configured.extra_index_urls)
+        self._places = (*places, *configured.find_links)
+        self._indexes = () if configured.no_index else tuple(i for i in indexes if i)
+        self._pages: dict[str, list[str]] = {}
 
-@functools.cache
-def pip_configuration() -> PipConfiguration:
-    """pip's configuration for this Python, as ``pip config list`` gives it; empty when there is no pip."""
-    values: dict[str, str] = {}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, timeout=60, check=False,
-            env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        )  # fmt: skip
-        lines = done.stdout.splitlines() if done.returncode == 0 else []
-    except (OSError, subprocess.TimeoutExpired):
-        lines = []
-    for order in ("global.", "install.", "download.", ":env:."):
-        for line in lines:
-            key, _, value = line.partition("=")
-            if key.startswith(order):
-                values[key[len(order) :]] = value.strip("'\"")
-    for key in ("index-url", "extra-index-url", "find-links", "cert", "no-index"):
-        if value := os.environ.get(f"PIP_{key.replace('-', '_').upper()}"):
-            values[key] = value
-    return PipConfiguration(
-        values.get("index-url"),
-        _words(values.get("extra-index-url", "")),
-        _words(values.get("find-links", "")),
-        values.get("cert"),
-        values.get("no-index", "").lower() in ("1", "true", "yes", "on"),
-    )
+    def local(self, filename: str) -> Iterator[Path]:
+        """Files of this name on this disk; not verified."""
+        for place in (*self._places, *self._project_pages(filename)):
+            path = as_path(place)
+            if path is None:
+                continue
+            if path.suffix in (".html", ".htm") or (path / "index.html").is_file():
+                page = path / "index.html" if path.is_dir() else path
+                for url in self._links(page.as_uri(), None) if page.is_file() else ():
+                    target = as_path(url)
+                    if target is not None and target.name == filename and target.is_file():
+                        yield target
+            candidate = path if path.name == filename else path / filename
+            if candidate.is_file():
+                yield candidate
 
+    def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
+        """URLs of files of this name that the web pages link to; a page that does not answer has none."""
+        for place in (*self._places, *self._project_pages(filename)):
+            if not place.startswith(("http://", "https://")):
+                continue
+            for url in (place, *self._links(place, client)):
+                if unquote(urlsplit(url).path).rsplit("/", 1)[-1] == filename:
+                    yield url
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(w for w in shlex.split(text.replace("\\n", " ")) if w)
+    def _project_pages(self, filename: str) -> list[str]:
+        name = canonicalize_name(filename.split("-", 1)[0])
+        return [f"{index.rstrip('/')}/{name}/" for index in self._indexes]
 
-
-def local_file(places: Sequence[str], filename: str, indexes: Sequence[str] = ()) -> Path | None:
-    """The file of this name in the local folders of find-links, or in simple indexes on this disk, or None."""
-    for index in indexes:
-        root = _folder(index)
-        if root is not None:
-            page = root / canonicalize_name(filename.split("-", 1)[0]) / "index.html"
-            for link in _hrefs(page.read_text()) if page.is_file() else ():
-                path = Path(unquote(urlsplit(urljoin(page.as_uri(), link)).path))
-                if path.name == filename and path.is_file():
-                    return path
-    for place in places:
-        folder = _folder(place)
-        if folder is None:
-            continue
-        if folder.name == filename and folder.is_file():
-            return folder
-        if (folder / filename).is_file():
-            return folder / filename
-    return None
+    def _links(self, page: str, client: httpx.Client | None) -> list[str]:
+        if page not in self._pages:
+            try:
+                if client is None:
+                    path = as_path(page)
+                    assert path is not None
+                    base, text = page, path.read_text(errors="replace")
+                else:
+                    answer = client.get(page)
+                    answer.raise_for_status()
+                    base, text = str(answer.url), answer.text
+                hrefs = re.findall(r"""<a\s[^>]*?href\s*=\s*["']([^"'#]+)""", text, re.I)
+                self._pages[page] = [urljoin(base, html.unescape(href)) for href in hrefs]
+            except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
+                self._pages[page] = []
+        return self._pages[page]
 
 
-def _folder(place: str) -> Path | None:
+def as_path(place: str) -> Path | None:
+    """The local path of a ``file:`` URL or of a plain path, absolute, else None."""
     if place.startswith("file:"):
         return Path(unquote(urlsplit(place).path))
-    return None if "://" in place else Path(place).expanduser()
-
-
-def remote_urls(places: Sequence[str], filename: str, indexes: Sequence[str] = ()) -> list[str]:
-    """Where the web pages of find-links, or of simple indexes, offer a file of this name."""
-    out = []
-    name = canonicalize_name(filename.split("-", 1)[0])
-    for place in (*places, *(f"{i.rstrip('/')}/{name}/" for i in indexes)):
-        if not place.startswith(("http://", "https://")):
-            continue
-        out += [u for u in _links(place) if unquote(urlsplit(u).path).rsplit("/", 1)[-1] == filename]
-    return out
-
-
-@functools.cache
-def _links(page: str) -> tuple[str, ...]:
-    try:
-        with make_client(2) as client:
-            answer = client.get(page)
-            answer.raise_for_status()
-    except httpx.HTTPError:
-        return ()
-    base = str(answer.url)
-    return tuple(urljoin(base, link) for link in _hrefs(answer.text))
-
-
-def _hrefs(page: str) -> list[str]:
-    return [html.unescape(link) for link in re.findall(r"""href=["']([^"'#]+)""", page)]
+    return None if "://" in place else Path(place).expanduser().absolute()

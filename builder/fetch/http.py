@@ -2,45 +2,80 @@
 
 from __future__ import annotations
 
+import netrc
 import os
+import re
 import ssl
+from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
 from builder import __version__
+from builder.errors import FetchError
+from builder.fetch.pipconfig import pip_configuration
 
 #: Seconds: to connect, and between two pieces of an answer.
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 
 
 def tls_context() -> ssl.SSLContext:
-    """Certificates as this machine is set up: SSL_CERT_FILE, pip's, else the system's."""
-    for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE"):
-        path = os.environ.get(name)
-        if path and Path(path).is_file():
-            return ssl.create_default_context(cafile=path)
+    """Certificates as this machine is set up: SSL_CERT_FILE, PIP_CERT, REQUESTS_CA_BUNDLE, pip's ``cert``, else the system's.
+
+    Raises:
+        FetchError: one of these names what is no file of certificates.
+    """
+    named = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")]
+    for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
+        if not value:
+            continue
+        path = Path(value).expanduser()
+        try:
+            folder = path.is_dir()  # REQUESTS_CA_BUNDLE may be one
+            return ssl.create_default_context(cafile=None if folder else str(path), capath=str(path) if folder else None)
+        except OSError as e:  # ssl.SSLError is one too
+            raise FetchError(f"{name} names {path}, which holds no certificates: {e}", "correct or unset it") from None
     return ssl.create_default_context()
 
 
+class _Credentials(httpx.Auth):
+    """User and password of the URL, else those that netrc has for its host (``NETRC``, else ``~/.netrc``)."""
+
+    def __init__(self) -> None:
+        self._netrc: netrc.netrc | None = None
+        try:
+            self._netrc = netrc.netrc(os.environ.get("NETRC") or str(Path("~/.netrc").expanduser()))
+        except (OSError, netrc.NetrcParseError):
+            pass
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        user, password = request.url.username, request.url.password
+        if not user and self._netrc is not None and (known := self._netrc.authenticators(request.url.host)):
+            user, password = known[0], known[2] or ""
+        if user and "Authorization" not in request.headers:
+            yield next(httpx.BasicAuth(user, password).auth_flow(request))
+        else:
+            yield request
+
+
 def make_client(connections: int = 16) -> httpx.Client:
-    """A client with keep-alive, redirects, netrc and proxies from the environment."""
+    """A client with keep-alive, redirects, netrc and proxies from the environment; files come as they lie on the server."""
     return httpx.Client(
         timeout=TIMEOUT,
         follow_redirects=True,
-        limits=httpx.Limits(max_connections=connections),
-        headers={"User-Agent": f"builder/{__version__}"},
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
+        auth=_Credentials(),
         verify=tls_context(),
     )
 
 
 def shown(url: str) -> str:
-    """A URL without user, password, query and token paths (``/t/<token>/`` of conda channels): fit for a message."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    netloc = f"{host}:{parts.port}" if parts.port else host
-    path = parts.path
-    if path.startswith("/t/") and path.count("/") > 2:
-        path = "/t/***/" + path.split("/", 3)[3]
-    return urlunsplit((parts.scheme, netloc, path, "", ""))
+    """A URL without user, password, query and tokens (``/t/<token>/`` of conda channels): fit for a message."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a malformed URL"
+    path = re.sub(r"/t/[^/]+(?=/)", "/t/***", parts.path)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))

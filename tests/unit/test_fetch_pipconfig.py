@@ -1,0 +1,82 @@
+"""pip's configuration as builder reads it, against pip itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.fetch import pipconfig
+from builder.fetch.pipconfig import PipConfiguration, pip_configuration
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A home of its own, without this machine's own files."""
+    monkeypatch.setattr(pipconfig, "_SYSTEM", tmp_path / "etc/pip.conf")
+    monkeypatch.setattr(pipconfig.sys, "prefix", str(tmp_path / "venv"))
+    (tmp_path / "venv").mkdir()
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def read(home: Path, **variables: str) -> PipConfiguration:
+    return pip_configuration({"HOME": str(home), "XDG_CONFIG_DIRS": str(home / "xdg"), **variables})
+
+
+def test_nothing_is_configured(home):
+    assert read(home, PIP_CONFIG_FILE=os.devnull) == PipConfiguration()
+
+
+def test_files_and_sections_and_variables_in_their_order(home):
+    system = "[global]\nindex-url = https://one/\nfind-links = /a /b\n   https://c/\n[install]\nno_index = yes\n"
+    write(home / "xdg/pip/pip.conf", system)
+    assert read(home) == PipConfiguration("https://one/", (), ("/a", "/b", "https://c/"), None, True)
+    user = "[global]\nindex-url = https://two/\nextra-index-url = https://x/%(y)s\ncert = ~/ca.pem\n"
+    write(home / ".config/pip/pip.conf", user)
+    assert read(home).index_url == "https://two/" and read(home).extra_index_urls == ("https://x/%(y)s",)
+    write(home / "venv/pip.conf", "[install]\nindex-url = https://three/\n[global]\nno-index = 0\n")
+    assert read(home).index_url == "https://three/" and read(home).no_index  # a file's [install] over any file's [global]
+    own = write(home / "own.conf", "[global]\nindex-url = https://four/\n[install]\nno-index = false\n")
+    with_own = read(home, PIP_CONFIG_FILE=str(own))
+    assert with_own.index_url == "https://three/" and with_own.cert is None and not with_own.no_index
+    assert read(home, PIP_INDEX_URL="https://five/", PIP_FIND_LINKS="/d  /e").index_url == "https://five/"
+    assert read(home, PIP_FIND_LINKS="/d  /e").find_links == ("/d", "/e")
+    assert read(home, PIP_CONFIG_FILE=os.devnull) == PipConfiguration()
+
+
+@pytest.mark.parametrize("text", ["index-url = x\n", "[global\n", "[global]\nindex-url\n"])
+def test_a_damaged_file_is_named(home, text):
+    path = write(home / ".pip/pip.conf", text)
+    with pytest.raises(ConfigError, match=str(path)):
+        read(home)
+
+
+def test_pip_itself_reads_the_same(tmp_path):
+    """Each value, from the file that wins."""
+    user = "[global]\nindex-url = https://a/simple\nfind-links = /x\n\t/y\n[install]\nextra-index-url = https://b/\n"
+    write(tmp_path / ".config/pip/pip.conf", user)
+    own = write(tmp_path / "own.conf", "[global]\nindex-url = https://c/simple\n[install]\nfind_links = /z\n")
+    for variables in ({}, {"PIP_CONFIG_FILE": str(own)}, {"PIP_NO_INDEX": "1"}, {"PIP_CONFIG_FILE": os.devnull}):
+        env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], **variables}
+        done = subprocess.run(
+            [sys.executable, "-c", "from pip._internal.commands.install import InstallCommand as C\n"
+             "o, _ = C('install', '').parse_args([])\n"
+             "print([o.index_url, o.extra_index_urls, o.find_links, o.no_index])"],
+            env=env, capture_output=True, text=True,
+        )  # fmt: skip
+        if "No module named pip" in done.stderr:
+            pytest.skip("no pip beside this Python")
+        index, extra, links, no_index = eval(done.stdout)
+        ours = pip_configuration(env)
+        assert [list(ours.extra_index_urls), list(ours.find_links), ours.no_index] == [extra, links, no_index], variables
+        assert ours.index_url == index or ours.index_url is None  # pip's own default then
