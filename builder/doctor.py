@@ -34,7 +34,11 @@ class Finding:
 def examine(settings: Settings) -> list[Finding]:
     """Looks at this host; takes a few seconds at most and changes nothing but the cache folder, which it makes."""
     return [
-        Finding("builder", "ok", f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {platform.libc_ver()[1] or '?'}"),
+        Finding(
+            "builder",
+            "ok",
+            f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {platform.libc_ver()[1] or '?'}",
+        ),
         *_packages(),
         *_folders(settings),
         *_bases(),
@@ -70,7 +74,9 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _bases() -> Iterator[Finding]:
     tool = shutil.which("mmdebstrap")
-    yield Finding("base: debian:SUITE", "ok" if tool else "missing", tool or "no mmdebstrap", "" if tool else "apt-get install mmdebstrap")
+    yield Finding(
+        "base: debian:SUITE", "ok" if tool else "missing", tool or "no mmdebstrap", "" if tool else "apt-get install mmdebstrap"
+    )
     for tool_name, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
         if not shutil.which(tool_name):
             yield Finding("embedded channel", "missing", f"no {tool_name}", f"needs Debian's {package}")
@@ -88,7 +94,10 @@ def _runners(settings: Settings) -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    commands = {"nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], "amd": ["rocm-smi", "--showproductname"]}
+    commands = {
+        "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        "amd": ["rocm-smi", "--showproductname"],
+    }
     for vendor, command in commands.items():
         if not shutil.which(command[0]):
             continue
@@ -99,7 +108,9 @@ def _gpus() -> Iterator[Finding]:
             continue
         lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
         if done.returncode:
-            yield Finding(f"GPU: {vendor}", "bad", (done.stderr.strip() or "no answer").splitlines()[0], "the driver does not answer")
+            yield Finding(
+                f"GPU: {vendor}", "bad", (done.stderr.strip() or "no answer").splitlines()[0], "the driver does not answer"
+            )
         else:
             yield Finding(f"GPU: {vendor}", "ok", "; ".join(lines[:8]))
         return
@@ -112,7 +123,8 @@ def _gpus() -> Iterator[Finding]:
 def _credentials() -> Iterator[Finding]:
     places = {
         "REGISTRY_USER": "REGISTRY_USER/REGISTRY_PASSWORD" if os.environ.get("REGISTRY_USER") else "",
-        "podman": os.environ.get("REGISTRY_AUTH_FILE") or f"{os.environ.get('XDG_RUNTIME_DIR', '/nonexistent')}/containers/auth.json",
+        "podman": os.environ.get("REGISTRY_AUTH_FILE")
+        or f"{os.environ.get('XDG_RUNTIME_DIR', '/nonexistent')}/containers/auth.json",
         "docker": str(Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"),
     }
     found = [places["REGISTRY_USER"]] if places["REGISTRY_USER"] else []

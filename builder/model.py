@@ -127,8 +127,11 @@ class Descriptor:
     def from_json(cls, data: Mapping[str, Any]) -> Descriptor:
         """Reads what ``to_json`` or any other OCI tool wrote."""
         return cls(
-            data.get("mediaType", ""), data["digest"], int(data["size"]),
-            data.get("annotations") or {}, data.get("platform") or {},
+            data.get("mediaType", ""),
+            data["digest"],
+            int(data["size"]),
+            data.get("annotations") or {},
+            data.get("platform") or {},
         )
 
 

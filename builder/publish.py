@@ -120,7 +120,7 @@ def require_smoke(project: Project, result: BuildResult, *, policy: SmokePolicy 
     if report.verdict not in ("pass", "warn"):
         raise SmokeError(
             f"the smoke test of {result.recipe.name} says {report.verdict} (runner: {report.runner}); no tag was moved",
-            f"see the failed probes: builder smoke {result.recipe.name}; to push without tags for a test on the target: --no-tags",
+            f"see the failed probes: builder smoke {result.recipe.name}; to test it on the target instead: --no-tags",
         )
     record.keep(digest, report.verdict, report.runner)
     return report.verdict

@@ -40,7 +40,7 @@ class Settings:
             UsageError: a variable does not hold what it should.
         """
         env = os.environ if environ is None else environ
-        home = Path(env.get("HOME") or os.path.expanduser("~"))
+        home = Path(env["HOME"]) if env.get("HOME") else Path.home()
         cache = cache or Path(env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder")
         cache = cache.expanduser().absolute()
         tmp = tmpdir or (Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp")

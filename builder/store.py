@@ -1,8 +1,8 @@
 """A content-addressed store of blobs on disk: ``ROOT/blobs/sha256/<hex>``.
 
 A blob is written under a temporary name in the same file system, hashed while it is written, and renamed into place, so
-a name that exists holds a whole blob. Beside each blob lies a ``<hex>.seen`` file with the size, inode and mtime it had when it was
-last hashed: a blob that still looks the same is believed, any other is hashed again, and removed when it is not what its
+a name that exists holds a whole blob. Beside each blob lies a ``<hex>.seen`` file with the size, inode and mtime it had when
+it was last hashed: a blob that still looks the same is believed, any other is hashed again, and removed when it is not what its
 name says. Nothing in the store ever needs repair by hand; ``rm -r`` of any part is safe while no build runs.
 """
 
@@ -49,7 +49,9 @@ def space_errors(where: Path) -> Iterator[None]:
                 "free some room (builder cache prune), or point BUILDER_CACHE / --tmpdir at a larger disk",
             ) from e
         if e.errno in (errno.EROFS, errno.EACCES):
-            raise SpaceError(f"cannot write in {where}: {e.strerror}", "point BUILDER_CACHE / --tmpdir at a folder of yours") from e
+            raise SpaceError(
+                f"cannot write in {where}: {e.strerror}", "point BUILDER_CACHE / --tmpdir at a folder of yours"
+            ) from e
         raise
 
 
@@ -62,7 +64,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(fd, "wb") as f:
                 f.write(data)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -158,7 +160,7 @@ class Store:
         """Moves a finished file of the same file system into the store. The caller has hashed it."""
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(temporary, path)
+        temporary.replace(path)
         _remember(path, path.with_name(path.name + ".seen"))
         return path
 

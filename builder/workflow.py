@@ -1,6 +1,6 @@
 """The stages in their order, for one target: what the command line and publish.py call.
 
-    recipe + environment -> lock -> layers -> image -> smoke -> publish
+recipe + environment -> lock -> layers -> image -> smoke -> publish
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Project:
             members = {n: r for n, r in everything.items() if group in r.group}
             if not members:
                 raise ConfigError(
-                    f"no recipe declares the group {group!r}", f"groups: {', '.join(declared) or 'none'}; a recipe joins by 'group: [{group}]'"
+                    f"no recipe declares the group {group!r}",
+                    f"groups: {', '.join(declared) or 'none'}; a recipe joins by 'group: [{group}]'",
                 )
             chosen |= members
         return list((chosen or everything).values())
@@ -82,7 +83,9 @@ class Project:
         """
         path = recipe.lock_path
         if recipe.lock:
-            raise LockError(f"{recipe.source}: target {recipe.name} uses {path}, which was made elsewhere", "remove 'lock:' to lock here")
+            raise LockError(
+                f"{recipe.source}: target {recipe.name} uses {path}, which was made elsewhere", "remove 'lock:' to lock here"
+            )
         previous = read_lock(path) if path.exists() and (update or update_base) else None
         if update and previous is None:
             raise LockError(f"{path}: no lock to update", f"make it first: builder lock {recipe.name}")
@@ -120,7 +123,9 @@ class Project:
         path = recipe.lock_path
         if not path.exists():
             if recipe.lock:
-                raise LockError(f"{recipe.source}: lock: {path} does not exist", "correct the path, or remove 'lock:' to lock here")
+                raise LockError(
+                    f"{recipe.source}: lock: {path} does not exist", "correct the path, or remove 'lock:' to lock here"
+                )
             self.reporter.note(f"no lock for {recipe.name} yet: locking")
             return self.lock(recipe), path
         lock = read_lock(path)
@@ -131,7 +136,12 @@ class Project:
     # build, smoke -------------------------------------------------------------------------------------------------
 
     def build(
-        self, recipe: Recipe, *, lock_file: Path | None = None, download_base: bool = True, annotations: dict[str, str] | None = None
+        self,
+        recipe: Recipe,
+        *,
+        lock_file: Path | None = None,
+        download_base: bool = True,
+        annotations: dict[str, str] | None = None,
     ) -> BuildResult:
         """Builds a target from its lock, or from ``lock_file``; nothing is written to the layout yet."""
         if lock_file is not None:

@@ -64,7 +64,9 @@ target_argument = click.argument("target", shell_complete=complete_target)
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--json`` after the command's name too, where people type it."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.", expose_value=False, callback=_set_json)(command)
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON document on stdout.", expose_value=False, callback=_set_json
+    )(command)
 
 
 def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -74,7 +76,11 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 @click.version_option(__version__, prog_name="builder")
-@click.option("--project", type=click.Path(file_okay=False, path_type=Path), help="The project folder (holds recipes/). Default: this one or the nearest above.")
+@click.option(
+    "--project",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The project folder (holds recipes/). Default: this one or the nearest above.",
+)
 @click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="The cache folder (BUILDER_CACHE).")
 @click.option("--tmpdir", type=click.Path(file_okay=False, path_type=Path), help="Folder for temporary files (BUILDER_TMPDIR).")
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes and threads to use (BUILDER_JOBS).")
@@ -124,7 +130,14 @@ def targets_list(context: Context) -> None:
         gpu = " ".join([r.gpu.vendor, *r.gpu.architectures])
         table.add_row(r.name, " ".join(r.group), gpu, r.base, "yes" if locked else "no", r.description)
         rows.append(
-            {"name": r.name, "groups": r.group, "gpu": r.gpu.model_dump(), "base": r.base, "locked": locked, "description": r.description}
+            {
+                "name": r.name,
+                "groups": r.group,
+                "gpu": r.gpu.model_dump(),
+                "base": r.base,
+                "locked": locked,
+                "description": r.description,
+            }
         )
     context.output.table(table)
     context.output.result(rows)
@@ -171,13 +184,25 @@ def lock(
             reasons = project.stale(recipe)
             stale_any |= bool(reasons)
             results.append({"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons})
-            context.output.result(None, f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}") if not context.output.as_json else None
+            context.output.result(
+                None, f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}"
+            ) if not context.output.as_json else None
             continue
         made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
         count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
-        results.append({"target": recipe.name, "lock": recipe.lock_path, "digest": made.digest, "packages": count, "base": made.base.digest if made.base else None})
+        results.append(
+            {
+                "target": recipe.name,
+                "lock": recipe.lock_path,
+                "digest": made.digest,
+                "packages": count,
+                "base": made.base.digest if made.base else None,
+            }
+        )
         if not context.output.as_json:
-            context.output.result(None, f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}")
+            context.output.result(
+                None, f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
+            )
     if context.output.as_json:
         context.output.result(results)
     if stale_any:
@@ -202,7 +227,14 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "lock": result.lock.digest,
         "size": image.size,
         "layers": [
-            {"digest": x.descriptor.digest, "diff_id": x.diff_id, "size": x.descriptor.size, "unpacked": x.unpacked, "title": x.title, "packages": x.packages}
+            {
+                "digest": x.descriptor.digest,
+                "diff_id": x.diff_id,
+                "size": x.descriptor.size,
+                "unpacked": x.unpacked,
+                "title": x.title,
+                "packages": x.packages,
+            }
             for x in image.layers
         ],
         "conflicts": [{"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts],
@@ -224,8 +256,12 @@ def tell_build(context: Context, result: BuildResult) -> None:
 @cli.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option("-t", "--target", "more", multiple=True, shell_complete=complete_target, help="A target, like the argument.")
-@click.option("--lock", "lock_file", type=click.Path(dir_okay=False, path_type=Path), help="Build this lock file (conda-lock 1 to 4).")
-@click.option("--layout", type=click.Path(file_okay=False, path_type=Path), help="The OCI layout to write. Default: dist/ of the project.")
+@click.option(
+    "--lock", "lock_file", type=click.Path(dir_okay=False, path_type=Path), help="Build this lock file (conda-lock 1 to 4)."
+)
+@click.option(
+    "--layout", type=click.Path(file_okay=False, path_type=Path), help="The OCI layout to write. Default: dist/ of the project."
+)
 @click.option("--oci-archive", type=click.Path(dir_okay=False, path_type=Path), help="Also write an OCI archive.")
 @click.option("--docker-archive", type=click.Path(dir_okay=False, path_type=Path), help="Also write an archive for docker load.")
 @click.option("--load", is_flag=True, help="Also load the image into the Docker engine.")
@@ -321,7 +357,9 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
         table.add_row(p.title, str(len(p.packages)), size)
         rows.append({"title": p.title, "packages": [x.name for x in p.packages], "archive_bytes": total, "unknown": unknown})
     context.output.table(table)
-    context.output.result({"target": recipe.name, "packages": len(packages), "layers": rows}, f"{len(packages)} packages in {len(rows)} layers")
+    context.output.result(
+        {"target": recipe.name, "packages": len(packages), "layers": rows}, f"{len(packages)} packages in {len(rows)} layers"
+    )
 
 
 # smoke ----------------------------------------------------------------------------------------------------------------
@@ -344,7 +382,14 @@ def smoke(context: Context, target: str, runner: str | None, timeout_s: float) -
     report = project.smoke(result, runner=runner, timeout_s=timeout_s)
     context.output.table(render(report))
     context.output.result(
-        {"target": target, "digest": report.image_digest, "runner": report.runner, "verdict": report.verdict, "seconds": report.duration_s, "report": report.report}
+        {
+            "target": target,
+            "digest": report.image_digest,
+            "runner": report.runner,
+            "verdict": report.verdict,
+            "seconds": report.duration_s,
+            "report": report.report,
+        }
     )
     if report.verdict in ("pass", "warn"):
         SmokeRecord(context.settings.cache).keep(report.image_digest, report.verdict, report.runner)
@@ -363,9 +408,18 @@ def smoke(context: Context, target: str, runner: str | None, timeout_s: float) -
 @click.option("--tag", "month", metavar="YY.MM", help="Takes the place of the recipe's dated tags.")
 @click.option("--no-tags", is_flag=True, help="Send everything but the tags, untested: to be tested and tagged on the target.")
 @click.option("--force", is_flag=True, help="Let a dated tag move to another digest.")
-@click.option("--smoke", "policy", type=click.Choice(["auto", "always"]), default="auto", show_default=True, help="auto: an image that passed on this machine is not tested again.")
+@click.option(
+    "--smoke",
+    "policy",
+    type=click.Choice(["auto", "always"]),
+    default="auto",
+    show_default=True,
+    help="auto: an image that passed on this machine is not tested again.",
+)
 @click.option("--runner", type=click.Choice(["docker", "podman", "apptainer", "embedded"]), help="What runs the smoke test.")
-@click.option("--mount-from", multiple=True, metavar="REPOSITORY", help="A repository of the same registry that may hold some blobs.")
+@click.option(
+    "--mount-from", multiple=True, metavar="REPOSITORY", help="A repository of the same registry that may hold some blobs."
+)
 @click.option("--dry-run", is_flag=True, help="Build and say what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
@@ -393,13 +447,17 @@ def publish(
     recipes = context.project.recipes(names, groups)
     results = [
         publish_one(
-            context, recipe, to=to, registry=registry, month=month, move_tags=not no_tags, force=force, policy=policy, runner=runner,
+            context, recipe, to=to, registry=registry, month=month, move_tags=not no_tags, force=force, policy=policy,
+            runner=runner,
             mount_from=mount_from, dry_run=dry_run, annotations=origin_annotations(source, revision),
         )
         for recipe in recipes
     ]  # fmt: skip
     if context.output.as_json:
         context.output.result(results[0] if len(results) == 1 else results)
+
+
+_PUSHED = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
 
 
 def publish_one(
@@ -443,12 +501,15 @@ def publish_one(
             lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
         if done.push:
             p = done.push
-            lines.append(f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; {p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s")
+            lines.append(
+                f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
+                f"{p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s"
+            )
         context.output.result(None, "\n".join(lines))
     push = done.push
     return {
-        "target": recipe.name, "reference": done.reference, "digest": done.digest, "tags": done.tags, "smoke": done.smoke, "dry_run": dry_run,
-        "push": {k: getattr(push, k) for k in ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")} if push else None,
+        "target": recipe.name, "reference": done.reference, "digest": done.digest, "tags": done.tags, "smoke": done.smoke,
+        "dry_run": dry_run, "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
         "build_seconds": result.timings,
     }  # fmt: skip
 
@@ -515,13 +576,19 @@ def cache_info(context: Context) -> None:
     context.output.table(table)
     total = sum(p.size for p in parts)
     context.output.result(
-        {"cache": str(context.settings.cache), "bytes": total, "parts": {p.name: {"files": p.files, "bytes": p.size} for p in parts}},
+        {
+            "cache": str(context.settings.cache),
+            "bytes": total,
+            "parts": {p.name: {"files": p.files, "bytes": p.size} for p in parts},
+        },
         f"{human_bytes(total)} in {context.settings.cache}",
     )
 
 
 @cache.command("prune")
-@click.option("--older-than", "days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Days since the last use.")
+@click.option(
+    "--older-than", "days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Days since the last use."
+)
 @click.option("--all", "everything", is_flag=True, help="Everything.")
 @common_options
 @pass_context

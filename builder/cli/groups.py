@@ -32,13 +32,16 @@ def declared_groups(root: Path) -> list[str]:
 def command(root: Path) -> click.Command:
     """The click command of a project."""
 
-    def publish(yes: bool, dry_run: bool, tag: str | None, registry: str | None, to: str | None, force: bool, **flags: bool) -> None:
+    def publish(
+        yes: bool, dry_run: bool, tag: str | None, registry: str | None, to: str | None, force: bool, **flags: bool
+    ) -> None:
         groups = [g for g in names if flags.get(f"group_{g.replace('-', '_')}")]
         if not groups:
             raise UsageError("nothing chosen", f"name a group: {' '.join('--' + g for g in names)}")
         context = Context(Output(), Settings.from_environment(), root)
         recipes = context.project.recipes(groups=groups)
         context.output.note(f"targets: {', '.join(r.name for r in recipes)}")
+
         def agreed(question: str, default: bool = True) -> bool:
             return yes or dry_run or click.confirm(question, default=default)
 
@@ -52,7 +55,8 @@ def command(root: Path) -> click.Command:
 
     names = declared_groups(root)
     params: list[click.Parameter] = [
-        click.Option([f"--{g}", f"group_{g.replace('-', '_')}"], is_flag=True, help=f"Publish the targets of group {g}.") for g in names
+        click.Option([f"--{g}", f"group_{g.replace('-', '_')}"], is_flag=True, help=f"Publish the targets of group {g}.")
+        for g in names
     ]
     more: list[tuple[list[str], dict[str, Any]]] = [
         (["-y", "--yes"], {"is_flag": True, "help": "Answer yes to everything (for CI)."}),

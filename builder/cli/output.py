@@ -62,7 +62,13 @@ class Output:
             if self._progress is None:
                 amount = DownloadColumn() if unit == "B" else TextColumn("{task.completed}/{task.total}")
                 self._progress = Progress(
-                    SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), amount, TimeElapsedColumn(), console=self.err, transient=True
+                    SpinnerColumn(),
+                    TextColumn("{task.description}"),
+                    BarColumn(),
+                    amount,
+                    TimeElapsedColumn(),
+                    console=self.err,
+                    transient=True,
                 )
                 self._progress.start()
             if task not in self._tasks:

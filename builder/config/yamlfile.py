@@ -59,7 +59,9 @@ def parse_yaml(path: Path, text: str) -> YamlFile:
     except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         at = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"{at}: not valid YAML: {getattr(e, 'problem', None) or e}", "check indentation and quotes there") from None
+        raise ConfigError(
+            f"{at}: not valid YAML: {getattr(e, 'problem', None) or e}", "check indentation and quotes there"
+        ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: holds {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines")
     return YamlFile(path, data, lines)

@@ -56,7 +56,7 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
     packages = lock.for_platform(recipe.platform)
     if not packages:
         raise ImageError(
-            f"the lock of target {recipe.name} has no packages for {recipe.platform} (it has {', '.join(lock.platforms) or 'none'})",
+            f"the lock of target {recipe.name} has no packages for {recipe.platform}, only for {', '.join(lock.platforms) or 'nothing'}",
             "lock the environment for this platform, or correct the recipe's platform",
         )
     conda = link_order([p for p in packages if p.manager == "conda"])
@@ -82,7 +82,7 @@ def build(
         lock: its lock; a lock without a base (made elsewhere) takes what the recipe's base reference holds now.
         lock_text: the lock file's bytes; they go into the image as ``/opt/builder/conda-lock.yml``.
         requested: package names that the environment file asks for.
-        download_base: False leaves a registry base's layers where they are (enough to publish where they can be mounted).
+        download_base: False leaves a registry base's layers where they are (enough where they can be mounted).
         annotations: added to the manifest, beside the recipe's.
 
     Raises:
@@ -131,14 +131,10 @@ def build(
         epoch=settings.epoch,
     )
     clock.mark("image")
-    return BuildResult(
-        recipe, lock, LockedBase(base.reference, base.digest), image, made.conflicts, made.notes, clock.timings
-    )
+    return BuildResult(recipe, lock, LockedBase(base.reference, base.digest), image, made.conflicts, made.notes, clock.timings)
 
 
-def _open_base(
-    recipe: Recipe, lock: Lock, settings: Settings, store: Store, *, download: bool, reporter: Reporter
-) -> BaseImage:
+def _open_base(recipe: Recipe, lock: Lock, settings: Settings, store: Store, *, download: bool, reporter: Reporter) -> BaseImage:
     locked = lock.base
     if locked is None:
         locked = resolve_base(recipe.base, recipe.architecture, settings, store, packages=recipe.base_packages, reporter=reporter)
@@ -146,4 +142,3 @@ def _open_base(
     return open_base(
         locked, recipe.architecture, settings, store, packages=recipe.base_packages, download=download, reporter=reporter
     )
-

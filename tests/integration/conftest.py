@@ -27,7 +27,9 @@ class Builder:
     def command(self, *args: str | Path) -> list[str]:
         return [sys.executable, "-m", "builder", "--project", str(self.root), "--cache", str(self.cache), *(str(a) for a in args)]
 
-    def run(self, *args: str | Path, env: Mapping[str, str] | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *args: str | Path, env: Mapping[str, str] | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
         """``builder ARGS``; with ``check``, a failure ends the test with its output."""
         full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
         done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)

@@ -56,10 +56,16 @@ def mine(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator
         prefix_files={"bin/where": "text"}, symlinks={"bin/there": "where"},
     )  # fmt: skip
     make_package(
-        channel, "binary", "1.0", depends=["textual"], files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end", "share/clash": "binary\n"},
+        channel, "binary", "1.0", depends=["textual"],
+        files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end", "share/clash": "binary\n"},
         prefix_files={"lib/blob.bin": "binary"},
     )  # fmt: skip
-    make_package(channel, "activator", "1.0", files={"etc/conda/activate.d/a.sh": 'export MINE_HOME="$CONDA_PREFIX/share"\nexport MINE_PID=$$\n'})
+    make_package(
+        channel,
+        "activator",
+        "1.0",
+        files={"etc/conda/activate.d/a.sh": 'export MINE_HOME="$CONDA_PREFIX/share"\nexport MINE_PID=$$\n'},
+    )
     index_channel(channel)
     (folder / "project" / "recipes").mkdir(parents=True)
     (folder / "project" / "environments").mkdir()
@@ -120,16 +126,18 @@ async def main():
     locked = [p for p in parse_conda_lock_file(lock).package if p.manager == "conda"]
     names = {p.url.rsplit("/", 1)[1] for p in locked}
     gateway = rattler.Gateway(cache_dir=cache / "r")
-    found = await gateway.query([rattler.Channel(channel.as_uri())], ["linux-64", "noarch"], [p.name for p in locked], recursive=False)
+    channels = [rattler.Channel(channel.as_uri())]
+    found = await gateway.query(channels, ["linux-64", "noarch"], [p.name for p in locked], recursive=False)
     records = [r for group in found for r in group if r.file_name in names]
     assert len(records) == len(names), (len(records), len(names))
-    await rattler.install(records, target / "opt/conda", cache_dir=cache, show_progress=False, alternative_target_prefix="/opt/conda")
+    options = {"cache_dir": cache, "show_progress": False, "alternative_target_prefix": "/opt/conda"}
+    await rattler.install(records, target / "opt/conda", **options)
 asyncio.run(main())
 """
     import sys
 
     subprocess.run(
-        [sys.executable, "-c", script, str(builder.root / "environments" / "mine.mine.lock.yml"), str(channel), str(folder / "stage"), str(folder / "pkgs")],
+        [sys.executable, "-c", script, builder.root / "environments" / "mine.mine.lock.yml", channel, folder / "stage", folder / "pkgs"],
         check=True,
     )  # fmt: skip
     return folder / "stage" / "opt" / "conda"
@@ -168,8 +176,10 @@ def test_it_runs(mine: tuple[Builder, Path], docker_engine: Any) -> None:
     assert run("greet") == "hello from /opt/conda/lib/python3.11/site-packages/greeter.py\n"
     assert run("where") == run("there") == "/opt/conda/share\n"
     assert run("python", "-c", "import six; print(six.__version__)") == "1.16.0\n"
-    assert run("sh", "-c", "echo $MINE_HOME; test -n \"$MINE_PID\" && echo dynamic").split() == ["/opt/conda/share", "dynamic"]
-    assert run("python", "-c", "d=open('/opt/conda/lib/blob.bin','rb').read(); print(len(d), d[2:16])").startswith(str(2 + 255 + 4 + 1 + 3))
+    assert run("sh", "-c", 'echo $MINE_HOME; test -n "$MINE_PID" && echo dynamic').split() == ["/opt/conda/share", "dynamic"]
+    assert run("python", "-c", "d=open('/opt/conda/lib/blob.bin','rb').read(); print(len(d), d[2:16])").startswith(
+        str(2 + 255 + 4 + 1 + 3)
+    )
 
 
 def test_a_clash_is_reported(mine: tuple[Builder, Path]) -> None:

@@ -113,7 +113,10 @@ def test_a_cold_cache_gives_the_same_digest(cpu: Builder, tmp_path: Path) -> Non
 
 def test_the_entry_point_starts_programs_and_shells(cpu: Builder, docker_engine: Any, published: str) -> None:
     run: Callable[..., Any] = lambda *a: docker_engine.docker("run", "--rm", "--network=none", *a)  # noqa: E731
-    assert run(published, "sh", "-c", "command -v python && echo $CONDA_PREFIX").stdout.split() == ["/opt/conda/bin/python", "/opt/conda"]
+    assert run(published, "sh", "-c", "command -v python && echo $CONDA_PREFIX").stdout.split() == [
+        "/opt/conda/bin/python",
+        "/opt/conda",
+    ]
     assert "NOUSER=1" in run(published, "sh", "-c", "echo NOUSER=$PYTHONNOUSERSITE").stdout
     failed = docker_engine.docker("run", "--rm", "--network=none", published, "sh", "-c", "exit 7", check=False)
     assert failed.returncode == 7

@@ -40,7 +40,9 @@ class Place:
         return self.tags.get(tag)
 
 
-@pytest.mark.parametrize(("there", "force", "refused"), [("sha256:a", False, False), ("sha256:b", False, True), ("sha256:b", True, False)])
+@pytest.mark.parametrize(
+    ("there", "force", "refused"), [("sha256:a", False, False), ("sha256:b", False, True), ("sha256:b", True, False)]
+)
 def test_a_fixed_tag_moves_only_by_force(there: str, force: bool, refused: bool) -> None:
     place = Place(**{"26.11": there, "latest": "sha256:old"})
     plan = TagPlan.of(recipe(), today=DAY)
