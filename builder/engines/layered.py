@@ -56,7 +56,7 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
     packages = lock.for_platform(recipe.platform)
     if not packages:
         raise ImageError(
-            f"the lock of target {recipe.name} has no packages for {recipe.platform}, only for {', '.join(lock.platforms) or 'nothing'}",
+            f"the lock of target {recipe.name} has packages for {', '.join(lock.platforms) or 'nothing'}, not {recipe.platform}",
             "lock the environment for this platform, or correct the recipe's platform",
         )
     conda = link_order([p for p in packages if p.manager == "conda"])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,8 @@ async def main():
     await rattler.install(records, target / "opt/conda", **options)
 asyncio.run(main())
 """
-    import sys
-
-    subprocess.run(
-        [sys.executable, "-c", script, builder.root / "environments" / "mine.mine.lock.yml", channel, folder / "stage", folder / "pkgs"],
-        check=True,
-    )  # fmt: skip
+    lock = builder.root / "environments" / "mine.mine.lock.yml"
+    subprocess.run([sys.executable, "-c", script, lock, channel, folder / "stage", folder / "pkgs"], check=True)
     return folder / "stage" / "opt" / "conda"
 
 
