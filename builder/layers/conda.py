@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,6 @@ from builder.layers.conda_archive import (
     is_safe,
     read_info,
     resolved,
-    scan,
     spooled,
 )
 from builder.layers.conda_environment import (
@@ -40,7 +40,6 @@ from builder.layers.conda_environment import (
 )
 from builder.layers.conda_prefix import entry_point_shebang, replaced
 from builder.layers.entry import Content, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
-from builder.layers.plan import MAX_UNPACKED
 from builder.model import Fetched
 
 __all__ = [
@@ -95,21 +94,12 @@ class CondaReader:
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
         """See :class:`builder.layers.entry.PackageReader`.
 
-        Only the info part is read, except of a package from before paths.json and of one that is too large for one layer, whose
-        hard links must be known: their content is decompressed once. Symlinks come without their targets.
+        Only the info part is read, except of a package from before paths.json, whose content is decompressed once. Hard links are
+        listed as files, and symlinks without their targets: what they are stands in the content.
         """
         info = read_info(fetched)
         layout = _Layout(fetched, info, context)
-        members = scan(fetched) if info.unpacked > MAX_UNPACKED else {}
-        firsts: dict[tuple[str, str], str] = {}
-        entries = []
-        for path, item in layout.paths.items():
-            if members and item.kind == "file":
-                first = firsts.setdefault((resolved(fetched, members, item.path)[0], item.placeholder), path)
-                if first != path:
-                    entries.append(IndexEntry(path, "hardlink", 0, first))
-                    continue
-            entries.append(IndexEntry(path, item.kind, (item.size or 0) if item.kind == "file" else 0))
+        entries = [IndexEntry(path, p.kind, (p.size or 0) if p.kind == "file" else 0) for path, p in layout.paths.items()]
         entries += [IndexEntry(e.path, "file", e.size) for e in layout.entry_points]
         entries.append(IndexEntry(layout.record_path, "file"))
         scripts = {layout.image(f"bin/.{fetched.package.name}-{action}.sh") for action in ("pre-link", "post-link")}
@@ -128,27 +118,26 @@ class CondaReader:
             members = {path: resolved(fetched, spool.members, item.path) for path, item in layout.paths.items()}
             layout.check_links({path: m.linkname for path, (_, m) in members.items() if m.issym()})
             digests: dict[str, tuple[str, int]] = {}
-            made: dict[tuple[str, str], _Content] = {}
+            names = Counter((members[path][0], item.placeholder) for path, item in layout.paths.items())
+            shared: dict[tuple[str, str], _Content] = {}
             firsts: dict[tuple[str, str], Entry] = {}
             for path, item in layout.paths.items():
-                if path in leave_out:
-                    continue
                 name, member = members[path]
+                key = (name, item.placeholder)
                 if member.isdir():
-                    yield Entry(path, "dir", 0o755)
+                    entry = Entry(path, "dir", 0o755)
                 elif member.issym():
-                    yield Entry(path, "symlink", 0o777, target=member.linkname)
+                    entry = Entry(path, "symlink", 0o777, target=member.linkname)
                 else:
-                    key = (name, item.placeholder)
-                    if key not in made:
-                        made[key] = self._content(fetched, item, member, spool, context.prefix)
-                    content = made[key]
+                    content = shared.get(key) or self._content(fetched, item, member, spool, context.prefix)
                     digests[path] = content.sha256, content.size
-                    if key in firsts:
-                        yield Entry(path, "hardlink", firsts[key].mode, target=firsts[key].path)
-                    else:
-                        firsts[key] = Entry(path, "file", member.mode & 0o777, content.size, content=content.content)
-                        yield firsts[key]
+                    entry = Entry(path, "file", member.mode & 0o777, content.size, content=content.content)
+                    if names[key] > 1:
+                        shared[key] = content
+                        if path not in leave_out and (first := firsts.setdefault(key, entry)) is not entry:
+                            entry = Entry(path, "hardlink", first.mode, target=first.path)
+                if path not in leave_out:
+                    yield entry
             for entry in layout.entry_points:
                 if entry.path not in leave_out:
                     yield entry
@@ -232,7 +221,7 @@ class _Layout:
     def check_links(self, links: Mapping[str, str]) -> None:
         """Refuses symlinks (image path to text) that lead out of the prefix, through one another too."""
         for path, target in links.items():
-            if not is_safe("x" + target.replace("/", "_").replace("\0", "/../")) or not target:
+            if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
                 raise fault(self._fetched, f"{self.paths[path].path!r} is a link to {target!r}")
             if self._leaves(path, links):
                 raise fault(self._fetched, f"{self.paths[path].path!r} is a link that leaves the environment: {target!r}")

@@ -201,7 +201,7 @@ def _info_files(fetched: Fetched) -> dict[str, bytes]:
             out[name] = content.read() if content else b""
             if {"info/index.json", "info/paths.json"} <= out.keys():
                 index = json.loads(out["info/index.json"])
-                if index.get("noarch") not in ("python", True) or "info/link.json" in out:
+                if not isinstance(index, dict) or index.get("noarch") not in ("python", True) or "info/link.json" in out:
                     break
     return out
 
@@ -315,17 +315,16 @@ def _checked(fetched: Fetched, tar: tarfile.TarFile) -> dict[str, tarfile.TarInf
 
 def resolved(fetched: Fetched, members: Mapping[str, tarfile.TarInfo], name: str) -> tuple[str, tarfile.TarInfo]:
     """The member that a name stands for, and its name: hard links are followed to the file (or symlink) that they repeat."""
-    for _ in range(len(members) + 1):
-        member = members.get(name)
-        if member is None:
-            break
-        if not member.islnk():
-            return name, member
+    if name not in members:
+        raise fault(fetched, f"{name!r} is listed in its info/ but not in the archive")
+    followed = {name}
+    while (member := members[name]).islnk():
         target = member.linkname.removeprefix("./")
-        if target not in members:
-            raise fault(fetched, f"member {name!r} is a hard link to {member.linkname!r}, which is not in the package")
+        if target not in members or target in followed:
+            raise fault(fetched, f"member {name!r} is a hard link to {member.linkname!r}, which is no file of the package")
+        followed.add(target)
         name = target
-    raise fault(fetched, f"{name!r} is listed in its info/ but not in the archive")
+    return name, member
 
 
 def package_files(fetched: Fetched, names: Collection[str]) -> dict[str, bytes]:

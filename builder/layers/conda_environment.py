@@ -159,7 +159,7 @@ def is_activation(path: str) -> bool:
     return (path.startswith(_ACTIVATE) and path.endswith(".sh")) or (path.startswith(_ENV_VARS) and path.endswith(".json"))
 
 
-def activation_environment(fetched: Sequence[Fetched], context: LinkContext, tmpdir: object = None) -> Activation:
+def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> Activation:
     """The effect of ``etc/conda/env_vars.d/*.json`` and ``etc/conda/activate.d/*.sh``, in conda's order: by file name.
 
     Of the scripts only plain ``export NAME=VALUE`` lines outside any block are taken, with ``$CONDA_PREFIX`` put in. A script

@@ -108,8 +108,8 @@ def _path(m: Member, by_path: Mapping[str, Member]) -> dict[str, Any]:
     if m.kind == "dir":
         return {"_path": m.path, "path_type": "directory"}
     first = m
-    while first.kind == "hardlink" and first.target in by_path:
-        first = by_path[first.target]
+    for _ in by_path:
+        first = by_path.get(first.target, first) if first.kind == "hardlink" else first
     out: dict[str, Any] = {
         "_path": m.path,
         "path_type": "softlink" if first.kind == "symlink" else "hardlink",

@@ -1,0 +1,124 @@
+"""What activating an environment does, as far as it can be known without running anything."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from builder.errors import LayerError
+from builder.layers.conda import activation_environment
+from builder.layers.entry import LinkContext
+from tests.support.channel import PLACEHOLDER
+from tests.support.condapackage import Member, fetched, pack
+
+CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
+
+
+def activation(
+    tmp_path: Path, scripts: dict[str, str], variables: dict[str, str] | None = None
+) -> tuple[dict[str, str], list[str]]:
+    members = [Member(f"etc/conda/activate.d/{n}", t.encode()) for n, t in scripts.items()]
+    members += [Member(f"etc/conda/env_vars.d/{n}", t.encode()) for n, t in (variables or {}).items()]
+    found = activation_environment([fetched(pack(tmp_path, "thing", members))], CONTEXT)
+    return dict(found.env), [s.removeprefix("/opt/conda/etc/conda/activate.d/") for s in found.scripts]
+
+
+PLAIN = {
+    "export A=1": "1",
+    "export A=": "",
+    'export A="$CONDA_PREFIX/share"': "/opt/conda/share",
+    "export A=${CONDA_PREFIX}/share:${CONDA_PREFIX}/lib": "/opt/conda/share:/opt/conda/lib",
+    "export A='$CONDA_PREFIX stays'": "$CONDA_PREFIX stays",
+    'export A="two words"  # why': "two words",
+    "  export A=1;": "1",
+    "#!/bin/sh\n\n# a comment\nexport A=1\n": "1",
+    "export A=1\nexport A=2": "2",
+}
+
+
+@pytest.mark.parametrize(("text", "value"), PLAIN.items())
+def test_plain_exports_are_taken_and_their_script_is_not_needed(tmp_path: Path, text: str, value: str) -> None:
+    assert activation(tmp_path, {"s.sh": text}) == ({"A": value}, [])
+
+
+DYNAMIC = {
+    'export A="$HOME/x"': {},
+    "export A=$(date)": {},
+    "export A=`date`": {},
+    'export A="$CONDA_PREFIX_1"': {},
+    "export A=~/x": {},
+    "export A=*.txt": {},
+    'export A="a\\"b"': {},
+    "export A=1 B=2": {},
+    "export A": {},
+    "A=1; export A": {},
+    '[ -z "$A" ] && export A=1': {},
+    'if [ -z "$A" ]; then\nexport A=1\nfi': {},
+    "if a; then if b; then\nexport A=1\nfi\nexport A=2\nfi\nexport B=3": {"B": "3"},
+    "for i in 1 2; do export A=$i; done\nexport B=1": {"B": "1"},
+    "f() {\nexport A=1\n}\nexport B=1": {},
+    "case x in\ny)\nexport A=1\n;;\nesac": {},
+    "cat <<EOF\nexport A=1\nEOF\nexport B=1": {},
+    "echo 'two\nexport A=1\nlines'": {},
+    "true \\\nexport A=1": {},
+    "return 0\nexport A=1": {},
+    "export A=1\nunset A": {},
+    "export A=1\nif x; then\n  export A=$A:2\nfi": {},
+    "export A=1\nA+=2": {},
+    "export A=1\nfoo() {\n A=2\n}\nfoo": {},
+    "export A=1\nexport PATH=$CONDA_PREFIX/x:$PATH": {"A": "1"},
+    "echo hello\nexport A=1": {"A": "1"},
+}
+
+
+@pytest.mark.parametrize(("text", "env"), DYNAMIC.items())
+def test_anything_else_is_left_to_the_entry_point(tmp_path: Path, text: str, env: dict[str, str]) -> None:
+    assert activation(tmp_path, {"s.sh": text}) == (env, ["s.sh"])
+
+
+@pytest.mark.parametrize("text", [*PLAIN, *DYNAMIC])
+def test_what_is_taken_is_what_sh_would_set(tmp_path: Path, text: str) -> None:
+    """Whatever is claimed to be static comes out of a real shell, in an empty environment and in one with other values."""
+    env, _ = activation(tmp_path, {"s.sh": text})
+    script = tmp_path / "s.sh"
+    script.write_text(text)
+    for before in ({}, {"A": "before", "B": "before", "HOME": "/h"}):
+        command = "x() { true; }; a() { true; }; b() { true; }; . ./s.sh; env -0"
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True,
+            env={"CONDA_PREFIX": "/opt/conda", "PATH": "/usr/bin:/bin", **before},
+        )  # fmt: skip
+        got = dict(line.partition("=")[::2] for line in done.stdout.split("\0") if line)
+        assert {n: got.get(n) for n in env} == env
+
+
+def test_order_is_that_of_file_names_and_scripts_win_over_variables(tmp_path: Path) -> None:
+    scripts = {"b.sh": "export A=b", "a.sh": "export A=a\nexport B=a"}
+    variables = {"z.json": json.dumps({"A": "z", "C": 7}), "y.json": json.dumps({"C": "y", "D": "***unset***"})}
+    assert activation(tmp_path, scripts, variables) == ({"A": "b", "B": "a", "C": "7"}, [])
+
+
+def test_a_plain_script_is_sourced_when_it_must_win_over_a_dynamic_one(tmp_path: Path) -> None:
+    scripts = {"a.sh": "export A=$HOME", "b.sh": "export A=b", "c.sh": "export C=c"}
+    assert activation(tmp_path, scripts) == ({"A": "b", "C": "c"}, ["a.sh", "b.sh"])
+
+
+def test_placeholders_and_the_package_linked_later(tmp_path: Path) -> None:
+    path = "etc/conda/activate.d/s.sh"
+    one = fetched(pack(tmp_path, "one", [Member(path, b"export A=1")]))
+    two = fetched(
+        pack(tmp_path, "two", [Member(path, f"export A={PLACEHOLDER}/x".encode(), prefix="text")], extension=".tar.bz2")
+    )
+    none = fetched(pack(tmp_path, "none", [Member("etc/conda/activate.d/readme.txt", b"export A=9")]))
+    assert activation_environment([one, two, none], CONTEXT).env == {"A": "/opt/conda/x"}
+    assert activation_environment([two, one], CONTEXT).env == {"A": "1"}
+    assert activation_environment([], CONTEXT).env == {}
+
+
+@pytest.mark.parametrize("text", ["[1]", "nonsense", '{"A B": "x"}', '{"A": ["x"]}'])
+def test_variables_that_are_none(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LayerError, match=r"thing-1\.0-0\.conda"):
+        activation(tmp_path, {}, {"v.json": text})
