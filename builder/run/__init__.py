@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
 from builder.run.base import Completed, Mount, Runner
@@ -24,8 +26,15 @@ def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> lis
     return [kind(settings, store, reporter) for kind in (DockerRunner, PodmanRunner, ApptainerRunner, EmbeddedRunner)]
 
 
-def find_runner(settings: Settings, store: Store, prefer: str | None = None, reporter: Reporter = QUIET) -> Runner:
-    """The first runner that works here, or the one named.
+def find_runner(
+    settings: Settings,
+    store: Store,
+    prefer: str | None = None,
+    reporter: Reporter = QUIET,
+    *,
+    without: Collection[str] = (),
+) -> Runner:
+    """The first runner that works here, or the one named; ``without`` those that turned out not to.
 
     Raises:
         RunnerError: none works, or the one named does not; each one's reason is in the message.
@@ -35,7 +44,7 @@ def find_runner(settings: Settings, store: Store, prefer: str | None = None, rep
         raise UsageError(f"no runner named {prefer!r}", f"there are {', '.join(NAMES)}")
     reasons = []
     for runner in runners(settings, store, reporter):
-        if prefer in (None, runner.name):
+        if prefer in (None, runner.name) and runner.name not in without:
             reason = runner.available()
             if reason is None:
                 return runner

@@ -245,14 +245,16 @@ def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[str
 
     Raises:
         ImageError: a layer is not on this machine.
-        RunnerError: the cache's path cannot be written in such a name.
     """
     folder = settings.cache / "tmp" / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
-    if ":" in str(folder):
-        raise RunnerError(f"the cache {settings.cache} has a colon in its path", "choose another with BUILDER_CACHE")
+    # podman 4.3 makes an image name of the path, which takes neither capitals nor names like .cache: it gets a plain link
+    plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108  nobody else can guess it or write in it
     try:
         write_layout(image, folder, _OCI_NAME, store)
-        yield f"oci:{folder}:{_OCI_NAME}"
+        plain.mkdir(mode=0o700)
+        (plain / "layout").symlink_to(folder)
+        yield f"oci:{plain}/layout:{_OCI_NAME}"
     finally:
-        if folder.exists():
-            remove_tree(folder)
+        for path in (plain, folder):
+            if path.exists():
+                remove_tree(path)

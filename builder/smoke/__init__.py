@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.errors import BuilderError
+from builder.errors import BuilderError, RunnerError
 from builder.model import Image
 from builder.progress import QUIET, Reporter
 from builder.run import Completed, find_runner
@@ -87,12 +87,26 @@ def smoke(
     if devices is not None:
         command += ["--devices", str(devices)]
     started = time.monotonic()
-    try:
-        # Builder's entry point, whatever the recipe's own may do with its arguments: the environment must be the activated one.
-        done = chosen.run(image, command, entrypoint=[ENTRYPOINT], gpu=recipe.gpu.vendor, timeout_s=timeout_s + _GRACE_S)
-        report = interpret(done, recipe)
-    except BuilderError as e:
-        report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
+    failed: list[str] = []
+    while True:
+        try:
+            # Builder's entry point, whatever the recipe's own may do with its arguments: the environment must be active.
+            done = chosen.run(image, command, entrypoint=[ENTRYPOINT], gpu=recipe.gpu.vendor, timeout_s=timeout_s + _GRACE_S)
+            report = interpret(done, recipe)
+        except RunnerError as e:
+            report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
+            failed.append(chosen.name)
+            try:  # an engine that answers and starts nothing is no engine: the next one
+                following = find_runner(settings, store, runner, reporter, without=failed) if runner is None else None
+            except RunnerError:
+                following = None
+            if following is not None:
+                reporter.warn(f"{e.message}; trying {following.name}")
+                chosen = following
+                continue
+        except BuilderError as e:
+            report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
+        break
     report["image"] = {"digest": image.digest, "target": recipe.name, "runner": chosen.name}
     duration = round(time.monotonic() - started, 3)
     path = _keep(report, folder / recipe.name, image.digest) if folder is not None else None
