@@ -386,3 +386,25 @@ def test_a_base_pruned_from_the_cache_is_made_again(store: Store, given: Setting
     found = open_base(locked, "amd64", given, store)
     store.drop(found.layers[0].descriptor.digest)
     assert open_base(locked, "amd64", given, store) == found and len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("log", "message", "cure"),
+    [
+        (
+            "I: running\nE: Unable to locate package no-such-package\nE: setup failed",
+            "has no package no-such-package",
+            "base_packages",
+        ),
+        ("E: Could not connect to 127.0.0.1:1\nE: apt-get update failed", "Could not connect", "does not answer"),
+        (
+            "E: unshare(CLONE_NEWUSER) failed: Operation not permitted",
+            "Operation not permitted",
+            "does not let users make namespaces",
+        ),
+        ("E: something else: http://me:secret@mirror.example/debian", "//mirror.example/debian", "try it by hand"),
+    ],
+)
+def test_what_mmdebstrap_says_is_explained(log: str, message: str, cure: str) -> None:
+    error = debian._failure("debian:bookworm", 1, log, "bookworm", ["ca-certificates"])
+    assert message in error.message and cure in error.cure and "secret" not in str(error)
