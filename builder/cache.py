@@ -2,7 +2,8 @@
 
 The folders of ``BUILDER_CACHE``: ``blobs`` (packages, layers, base images, by digest), ``seen`` (fingerprints of files outside
 the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs``
-(images unpacked for the embedded runner), ``channels``, ``uv``, ``tmp``, ``locks``. Removing any of them costs time, never a result.
+(images unpacked for the embedded runner), ``channels``, ``uv``, ``tmp``, ``locks``. Removing any of them
+costs time, never a result.
 """
 
 from __future__ import annotations
