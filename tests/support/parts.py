@@ -194,7 +194,8 @@ class DockerEngine:
 
 
 @contextlib.contextmanager
-def docker_engine() -> Iterator[DockerEngine]:
+def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
+    """A Docker engine with more options for dockerd, if any."""
     need_root()
     (dockerd,) = need("dockerd")
     need("runc", "containerd")
@@ -204,16 +205,17 @@ def docker_engine() -> Iterator[DockerEngine]:
         env = clean_environment(HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config", DOCKER_BUILDKIT="0")
         (folder / "config").mkdir()
         (folder / "daemon.json").write_text("{}")
-        options = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
+        own = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
         command = [
             dockerd,
             "--config-file",
             folder / "daemon.json",
             "--host",
             host,
-            *options,
+            *own,
             "--iptables=false",
             "--bridge=none",
+            *options,
         ]
         process = start(command, log, env)
         client = None
