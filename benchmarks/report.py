@@ -27,9 +27,9 @@ def write_page(results: Mapping[str, Any], page: Path) -> str:
 def render(results: Mapping[str, Any]) -> str:
     """All tables."""
     machine, floor, builder = results["machine"], results["floor"], results["builder"]
+    what = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory'] / 2**30:.0f} GiB, medians of {results['runs']}"
     lines = [
-        f"{results['date']}, {machine['cores']} cores ({machine['cpu']}), {machine['memory'] / 2**30:.0f} GiB, medians of {results['runs']}; "
-        f"{floor['packed'] / 1e6:.0f} MB of wheels, {floor['unpacked'] / 1e9:.2f} GB unpacked.",
+        f"{results['date']}, {what}; {floor['packed'] / 1e6:.0f} MB of wheels, {floor['unpacked'] / 1e9:.2f} GB unpacked.",
         "",
         "| | build + push | CPU | peak memory (shared once) | sent to the registry |",
         "|---|---|---|---|---|",
@@ -73,15 +73,16 @@ def _floor(floor: Mapping[str, float], cold: Mapping[str, Any], cores: int) -> l
     lines = ["| step over all the wheels, alone, on one core | seconds |", "|---|---|"]
     lines += [f"| {name} | {seconds:.2f} |" for name, seconds in steps.items()]
     total, ours = sum(steps.values()), cold["median"]
-    lines.append(f"| **together** | **{total:.2f}** |")
+    least, seconds, cpu = total / cores, ours["seconds"], ours["cpu"]
     lines += [
+        f"| **together** | **{total:.2f}** |",
         "",
-        f"So {cores} cores need {total / cores:.1f} s at the very least; builder takes {ours['seconds']:.1f} s "
-        f"({ours['seconds'] / (total / cores):.1f} times that) and {ours['cpu']:.1f} CPU seconds ({ours['cpu'] / total:.1f} times), with the push.",
+        f"So {cores} cores need {least:.1f} s at the very least; builder takes {seconds:.1f} s with the push ({seconds / least:.1f} times that) "
+        f"and {cpu:.1f} CPU seconds ({cpu / total:.1f} times).",
     ]
     inside = cold["runs"][0]["told"]
-    seconds = {**inside.get("build_seconds", {}), "push": (inside.get("push") or {}).get("seconds", 0.0)}
-    lines.append(f"Within the first cold run: {', '.join(f'{k} {v:.2f} s' for k, v in seconds.items())}.")
+    stages = {**inside.get("build_seconds", {}), "push": (inside.get("push") or {}).get("seconds", 0.0)}
+    lines.append(f"Within the first cold run: {', '.join(f'{k} {v:.2f} s' for k, v in stages.items())}.")
     return lines
 
 
