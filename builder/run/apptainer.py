@@ -68,8 +68,12 @@ class ApptainerRunner:
             arguments += ["--bind", f"{m.source.absolute()}:{m.target}:{'ro' if m.readonly else 'rw'}"]
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
-            # /tmp and the home in a folder: apptainer's own are 64 MiB by default
-            arguments += ["--workdir", scratch, str(sandbox), *words]
+            # The home and temporary files in a folder: apptainer's own are 64 MiB by default, or not there by configuration.
+            arguments += ["--workdir", scratch]
+            for name in ("tmp", "var/tmp"):
+                (Path(scratch) / "builder" / name).mkdir(parents=True)
+                arguments += ["--bind", f"{scratch}/builder/{name}:/{name}"]
+            arguments += [str(sandbox), *words]
             done = execute(
                 [tool, *arguments], env=_environ(tool, {**config.env, **(env or {})}), timeout_s=timeout_s, capture=capture
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image
 from builder.progress import QUIET, Reporter
-from builder.run import Completed, find_runner
+from builder.run import Completed, Runner, find_runner
 from builder.settings import Settings
 from builder.store import Store, write_atomic
 
@@ -70,47 +70,44 @@ def smoke(
         RunnerError: no runner works here, or not the one asked for.
         SpaceError: the report cannot be written.
     """
-    chosen = find_runner(settings, store, runner, reporter)
-    reporter.note(f"smoke test of {recipe.name} ({chosen.name})")
-    command = [
-        f"{recipe.conda.prefix}/bin/python",
-        PROGRAM,
-        "--json",
-        "-",
-        "--expect",
-        recipe.gpu.vendor,
-        "--timeout",
-        f"{timeout_s:g}",
-    ]
+    vendor = recipe.gpu.vendor
+    command = [f"{recipe.conda.prefix}/bin/python", PROGRAM, "--json", "-", "--expect", vendor, "--timeout", f"{timeout_s:g}"]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
     if devices is not None:
         command += ["--devices", str(devices)]
     started = time.monotonic()
-    failed: list[str] = []
+    chosen = find_runner(settings, store, runner, reporter)
+    given_up: list[str] = []
     while True:
+        reporter.note(f"smoke test of {recipe.name} ({chosen.name})")
         try:
-            # Builder's entry point, whatever the recipe's own may do with its arguments: the environment must be active.
-            done = chosen.run(image, command, entrypoint=[ENTRYPOINT], gpu=recipe.gpu.vendor, timeout_s=timeout_s + _GRACE_S)
+            # Builder's entry point, whatever the recipe's own may do with its arguments: it is the environment that is tested.
+            done = chosen.run(image, command, entrypoint=[ENTRYPOINT], gpu=vendor, timeout_s=timeout_s + _GRACE_S)
             report = interpret(done, recipe)
-        except RunnerError as e:
-            report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
-            failed.append(chosen.name)
-            try:  # an engine that answers and starts nothing is no engine: the next one
-                following = find_runner(settings, store, runner, reporter, without=failed) if runner is None else None
-            except RunnerError:
-                following = None
-            if following is not None:
-                reporter.warn(f"{e.message}; trying {following.name}")
-                chosen = following
-                continue
+            break
         except BuilderError as e:
             report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.cure)
-        break
+            given_up.append(chosen.name)
+            following = (
+                _next_runner(settings, store, reporter, given_up) if runner is None and isinstance(e, RunnerError) else None
+            )
+            if following is None:
+                break
+            reporter.warn(f"{e.message}; trying {following.name}")
+            chosen = following
     report["image"] = {"digest": image.digest, "target": recipe.name, "runner": chosen.name}
     duration = round(time.monotonic() - started, 3)
     path = _keep(report, folder / recipe.name, image.digest) if folder is not None else None
     return SmokeReport(report["verdict"], report, chosen.name, image.digest, duration, path)
+
+
+def _next_runner(settings: Settings, store: Store, reporter: Reporter, given_up: Sequence[str]) -> Runner | None:
+    """Another runner: an engine that answers and then starts nothing is no engine."""
+    try:
+        return find_runner(settings, store, None, reporter, without=given_up)
+    except RunnerError:
+        return None
 
 
 def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:

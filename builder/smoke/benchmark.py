@@ -27,6 +27,7 @@ import site
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -329,12 +330,24 @@ def probe_certificates(run: Run) -> str:
         if os.environ.get(name) and not os.path.exists(os.environ[name]):
             raise warn("%s=%s does not exist" % (name, os.environ[name]), advice)
     if paths.cafile:
-        if not ssl.create_default_context(cafile=paths.cafile).cert_store_stats()["x509_ca"]:
+        try:
+            count = ssl.create_default_context(cafile=paths.cafile).cert_store_stats()["x509_ca"]
+        except OSError as e:  # ssl.SSLError is one
+            raise warn("%s: %s" % (paths.cafile, one_line(e)), advice) from None
+        if not count:
             raise warn("no certificate in " + paths.cafile, advice)
         return str(paths.cafile)
     if not (paths.capath and os.path.isdir(paths.capath) and os.listdir(paths.capath)):
         raise warn("none at %s or %s" % (paths.openssl_cafile, paths.openssl_capath), advice)
     return str(paths.capath)
+
+
+@probe("system.tmp")
+def probe_tmp(run: Run) -> str:
+    try:
+        return tempfile.gettempdir()
+    except OSError as e:
+        raise fail(one_line(e), "torch needs room for temporary files: mount or bind a folder at /tmp, or set TMPDIR") from None
 
 
 @probe("system.locale")
@@ -417,10 +430,10 @@ def measure_copy(run: Run) -> Item:
 
 
 ACCURACY = 0.97
-STEPS, BATCH, TESTED = 300, 64, 1000
+STEPS, BATCH, TESTED = 160, 128, 1000
 
 
-@measurement("train.digits")
+@measurement("training")
 def measure_training(run: Run) -> Item:
     """A small convolutional network learns to read noisy seven-segment digits, from a fixed seed; the time is that of a step."""
     torch, device = run.need_torch, run.device
