@@ -291,7 +291,7 @@ class _Layout:
         if package.name in self._context.requested:
             record["requested_spec"] = package.name
         record |= {k: v for k, v in (("sha256", package.sha256), ("md5", package.md5)) if v}
-        data = json.dumps(record, indent=2, sort_keys=True).encode() + b"\n"
+        data = json.dumps(record, sort_keys=True, separators=(",", ":")).encode() + b"\n"
         return Entry(self.record_path, "file", 0o644, len(data), content=Inline(data))
 
     def _path_record(self, path: str, item: PathInfo, installed: tuple[str, int] | None) -> dict[str, Any]:
