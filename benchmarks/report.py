@@ -77,7 +77,8 @@ def _floor(floor: Mapping[str, float], cold: Mapping[str, Any], cores: int) -> l
     lines += [
         f"| **together** | **{total:.2f}** |",
         "",
-        f"So {cores} cores need {least:.1f} s at the very least; builder takes {seconds:.1f} s with the push ({seconds / least:.1f} times that) "
+        f"So {cores} cores need {least:.1f} s at the very least; "
+        f"builder takes {seconds:.1f} s with the push ({seconds / least:.1f} times that) "
         f"and {cpu:.1f} CPU seconds ({cpu / total:.1f} times).",
     ]
     inside = cold["runs"][0]["told"]
