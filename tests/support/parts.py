@@ -167,9 +167,13 @@ def wait_for(
     pytest.fail(f"{what} {state}:\n{tail}", pytrace=False)
 
 
+#: How this machine reaches package indexes, and what is nobody's own.
+_KEPT = re.compile(r"LANG|LC_ALL|TERM|TMPDIR|CI|PYTHONDONTWRITEBYTECODE|(PIP|UV|SSL_CERT)_.*|(https?|no|all)_proxy", re.I)
+
+
 def clean_environment(**more: str | Path) -> dict[str, str]:
     """An environment without the credentials, hosts and settings of whoever runs the tests."""
-    keep = {k: v for k, v in os.environ.items() if k in ("LANG", "LC_ALL", "TERM", "TMPDIR", "CI", "PYTHONDONTWRITEBYTECODE")}
+    keep = {k: v for k, v in os.environ.items() if _KEPT.fullmatch(k)}
     path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
     return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
 
