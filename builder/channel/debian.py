@@ -33,8 +33,9 @@ from builder.store import Store, space_errors
 
 SUITE = "bookworm"
 PYTHON = "3.11"
+GLIBC = "__glibc >=2.36"  # bookworm's
 #: Raise when the same Debian packages give other conda packages; it is their build number, so that the older ones stay.
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _package(
         build_number=FORMAT,
         subdir="noarch" if noarch else "linux-64",
         noarch=noarch,
-        depends=depends,
+        depends=depends if noarch else [GLIBC, *depends],
         files=files,
         entry_points=entry_points,
         license=license,
