@@ -58,6 +58,7 @@ PYTHON_RECIPE = """\
 description: Debian and conda's python, for docker and buildah to start from
 base: debian:bookworm
 environment: environments/python.yml
+virtual_packages: {__glibc: "2.36"}
 registry: {repository: bench/python}
 """
 RECIPE = """\
