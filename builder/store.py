@@ -48,7 +48,7 @@ def space_errors(where: Path) -> Iterator[None]:
                 f"no space left while writing in {where}",
                 "free some room (builder cache prune), or point BUILDER_CACHE / --tmpdir at a larger disk",
             ) from e
-        if e.errno in (errno.EROFS, errno.EACCES):
+        if e.errno in (errno.EROFS, errno.EACCES, errno.ENOTDIR):
             raise SpaceError(
                 f"cannot write in {where}: {e.strerror}", "point BUILDER_CACHE / --tmpdir at a folder of yours"
             ) from e
@@ -135,15 +135,16 @@ class Store:
             return None
         return path if size is None or path.stat().st_size == size else None
 
-    def sweep(self) -> int:
-        """Removes what builds that were killed on this host left half-written; gives the bytes freed."""
+    def sweep(self, *folders: Path) -> int:
+        """Removes what builds that were killed on this host left half-written here and in ``folders``; gives the bytes freed."""
         freed = 0
-        for path in self.tmp.glob(f"blob-{socket.gethostname()}-*"):
-            pid = path.name.rsplit("-", 2)[-2]
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                with contextlib.suppress(FileNotFoundError):
-                    freed += path.stat().st_size
-                    path.unlink()
+        for folder in {self.tmp, *folders}:
+            for path in folder.glob(f"blob-{socket.gethostname()}-*"):
+                pid = path.name.removeprefix(f"blob-{socket.gethostname()}-").partition("-")[0]
+                if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                    with contextlib.suppress(FileNotFoundError):
+                        freed += path.stat().st_size
+                        path.unlink()
         return freed
 
     def writer(self) -> BlobWriter:
@@ -204,7 +205,7 @@ def verified(path: Path, digest: str, seen: Path) -> bool:
             return True
         if sha256_file(path) != digest:
             return False
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     _remember(path, seen)
     return True

@@ -92,7 +92,13 @@ class Project:
         base = previous.base if previous and not update_base else None
         if base is None:
             base = resolve_base(
-                recipe.base, recipe.architecture, self.settings, self.store, packages=recipe.base_packages, reporter=self.reporter
+                recipe.base,
+                recipe.architecture,
+                self.settings,
+                self.store,
+                packages=recipe.base_packages,
+                root=recipe.root,
+                reporter=self.reporter,
             )
         if previous and not update:  # nothing but the base moves
             return write_lock(replace(previous, base=base), path)

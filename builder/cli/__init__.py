@@ -345,7 +345,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     recipe = project.recipe(target)
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
-    sizes = head_sizes(packages, context.settings, project.store)
+    sizes = head_sizes(packages, context.settings, project.store, find_links=recipe.pip.find_links)
     plans = plan_lock(packages, sizes, recipe.layers, budget=MAX_LAYERS - OVERHEAD - 1)
     table = Table("layer", "packages", "archives", box=None)
     rows = []

@@ -89,7 +89,7 @@ def build(
         FetchError, LayerError, ImageError, RegistryError, SpaceError.
     """
     clock = _Clock()
-    store.sweep()
+    store.sweep(settings.tmpdir)
     base = _open_base(recipe, lock, settings, store, download=download_base, reporter=reporter)
     clock.mark("base")
     packages = ordered_packages(recipe, lock)
@@ -137,8 +137,23 @@ def build(
 def _open_base(recipe: Recipe, lock: Lock, settings: Settings, store: Store, *, download: bool, reporter: Reporter) -> BaseImage:
     locked = lock.base
     if locked is None:
-        locked = resolve_base(recipe.base, recipe.architecture, settings, store, packages=recipe.base_packages, reporter=reporter)
+        locked = resolve_base(
+            recipe.base,
+            recipe.architecture,
+            settings,
+            store,
+            packages=recipe.base_packages,
+            root=recipe.root,
+            reporter=reporter,
+        )
         reporter.note(f"the lock pins no base image; {recipe.base} is {locked.digest} now")
     return open_base(
-        locked, recipe.architecture, settings, store, packages=recipe.base_packages, download=download, reporter=reporter
+        locked,
+        recipe.architecture,
+        settings,
+        store,
+        packages=recipe.base_packages,
+        download=download,
+        root=recipe.root,
+        reporter=reporter,
     )

@@ -25,7 +25,7 @@ from builder.settings import Settings
 from builder.store import Store, require_space, write_atomic
 
 #: Changes whenever the same packages would give other bytes; part of every cache key.
-FORMAT = 2
+FORMAT = 3
 #: The annotation of a layer's descriptor that says what is inside.
 PACKAGES = "org.builder.packages"
 _TASK = "layers"

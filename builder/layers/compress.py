@@ -34,6 +34,7 @@ GZIP_LEVEL: Final = 1
 ZSTD_LEVEL: Final = 3
 #: Bytes of a deflate stream read at once. They may inflate a thousandfold: this bounds what a thread holds to 64 MiB.
 _STEP: Final = 64 << 10
+_OPEN_FILES: Final = 16
 _GZIP_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no name, no time, system unknown
 _REPORT = "this is a fault of builder: report it"
 _ISAL_ERROR = cast("type[Exception]", isal_zlib.error)  # its stub says it is an instance
@@ -151,6 +152,8 @@ class LayerWriter:
 
     def _fd(self, path: str) -> int:
         if path not in self._files:
+            if len(self._files) >= _OPEN_FILES:
+                os.close(self._files.pop(next(iter(self._files))))
             self._files[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return self._files[path]
 

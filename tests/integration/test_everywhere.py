@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from builder.fetch import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
@@ -78,9 +79,9 @@ def test_the_smoke_test_passes_under_each_runner(
         part = request.getfixturevalue("apptainer")
         env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
     said = cpu.json("smoke", "cpu", "--runner", runner, env=env)
-    assert said["verdict"] == "pass" and said["runner"] == runner
+    assert said["verdict"] in ("pass", "warn") and said["runner"] == runner
     jsonschema.validate(said["report"], json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text()))
-    training = next(m for m in said["report"]["measurements"] if m["id"] == "training")
+    training = next(m for m in said["report"]["measurements"] if m["id"] == "train.digits")
     assert training["status"] == "pass"
 
 
@@ -95,12 +96,16 @@ def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordin
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid)
     mine = Builder(project, cache)
-    done = ordinary_user.run(
-        ["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], {"PYTHONPATH": str(CLONE)}
-    )
+    configured = pip_configuration()  # of whoever runs the tests: the lock may name files that only it leads to
+    env = {
+        "PYTHONPATH": str(CLONE),
+        "PIP_FIND_LINKS": " ".join(configured.find_links),
+        "PIP_EXTRA_INDEX_URL": " ".join(configured.extra_index_urls),
+    }
+    done = ordinary_user.run(["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], env)
     assert json.loads(done.stdout)["digest"] == digest(cpu)
-    said = ordinary_user.run(mine.command("smoke", "cpu", "--runner", "embedded", "--json"), {"PYTHONPATH": str(CLONE)})
-    assert json.loads(said.stdout)["verdict"] == "pass"
+    said = ordinary_user.run(mine.command("smoke", "cpu", "--runner", "embedded", "--json"), env)
+    assert json.loads(said.stdout)["verdict"] in ("pass", "warn")
 
 
 def test_a_cold_cache_gives_the_same_digest(cpu: Builder, tmp_path: Path) -> None:
