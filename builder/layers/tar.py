@@ -20,7 +20,7 @@ _MAX_OCTAL = 8**11
 #: NUL, and what is not UTF-8 (Python holds such bytes as lone surrogates): neither can stand in a pax record.
 _TEXT = re.compile("[\0\ud800-\udfff]")
 #: An empty part (so a leading or trailing slash too), ``.`` or ``..``.
-_UNSAFE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|" + _TEXT.pattern)
+_UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|" + _TEXT.pattern)
 _HOSTILE = "the package is damaged or hostile; do not use it"
 _REPORT = "this is a fault of builder: report it"
 

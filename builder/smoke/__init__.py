@@ -157,7 +157,7 @@ def _objects(text: str) -> Iterator[int]:
 
 def _fault(report: dict[str, Any]) -> str:
     """What keeps a report from being believed: a hand-written part of the schema, as that is checked in tests only."""
-    if report.get("verdict") not in VERDICTS:
+    if str(report.get("verdict")) not in VERDICTS:
         return f"verdict {report.get('verdict')!r}"
     worst = "pass"
     for kind in ("probes", "measurements"):
@@ -165,7 +165,7 @@ def _fault(report: dict[str, Any]) -> str:
         if not isinstance(items, list):
             return f"{kind} is no list"
         for item in items:
-            if not isinstance(item, dict) or item.get("status") not in _STATUSES:
+            if not isinstance(item, dict) or str(item.get("status")) not in _STATUSES:
                 return f"an entry of {kind} without a status"
             if not all(isinstance(item.get(key), str) for key in ("id", "seen", "advice")):
                 return f"an entry of {kind} without id, seen or advice"

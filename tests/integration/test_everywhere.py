@@ -81,7 +81,7 @@ def test_the_smoke_test_passes_under_each_runner(
     said = cpu.json("smoke", "cpu", "--runner", runner, env=env)
     assert said["verdict"] in ("pass", "warn") and said["runner"] == runner
     jsonschema.validate(said["report"], json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text()))
-    training = next(m for m in said["report"]["measurements"] if m["id"] == "train.digits")
+    training = next(m for m in said["report"]["measurements"] if m["id"] == "training")
     assert training["status"] == "pass"
 
 

@@ -306,10 +306,12 @@ def test_docker_says_no(docker_engine: parts.DockerEngine, tmp_path: Path) -> No
 @pytest.mark.podman
 @pytest.mark.network
 def test_podman_runs_it_from_layout_and_archives(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path) -> None:
-    write_layout(whole, tmp_path / "dist", "whole", debian.store)
+    # podman reads a layout's path as an image's name, which no folder that begins with a dot may stand in
+    plain = podman.folder / "whole"
+    write_layout(whole, plain / "dist", "whole", debian.store)
     write_oci_archive(whole, tmp_path / "oci.tar", "whole")
     write_docker_archive(whole, tmp_path / "docker.tar", "localhost/whole:1")
-    for source in (f"oci:{tmp_path}/dist:whole", f"oci-archive:{tmp_path}/oci.tar", f"docker-archive:{tmp_path}/docker.tar"):
+    for source in (f"oci:{plain}/dist:whole", f"oci-archive:{tmp_path}/oci.tar", f"docker-archive:{tmp_path}/docker.tar"):
         identity = podman.run("pull", source).stdout.split()[-1]
         assert identity == whole.config_descriptor.digest.removeprefix("sha256:")
         assert right(podman.run("run", "--rm", "--network=none", identity).stdout)

@@ -93,6 +93,11 @@ def test_sizes_beyond_what_ustar_can_say(size: int) -> None:
     assert member is not None and member.size == size
 
 
+def test_a_line_end_is_a_name_like_any_other() -> None:
+    """It once passed for the end of the path, by ``$``."""
+    assert [m.name for m in read(archive([file("\n"), file("a/..\n")]))] == ["\n", "a", "a/..\n"]
+
+
 def test_modes_and_hard_links() -> None:
     entries = [file("a/x", b"text", 0o755), Entry("a/y", "hardlink", 0o755, target="a/x"), Entry("tmp", "dir", 0o1777)]
     folder, x, y, tmp = read(archive(entries))

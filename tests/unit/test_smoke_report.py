@@ -1,0 +1,183 @@
+"""What becomes of what the benchmark said, or did not say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from rich.console import Console
+
+import builder.smoke as smoke_module
+from builder.errors import ImageError, RunnerError
+from builder.run import Completed
+from builder.settings import Settings
+from builder.smoke import could_not_run, find_report, interpret, smoke
+from builder.smoke.table import figures, render
+from builder.store import Store
+from tests.support.image_kit import image, layer, member, recipe
+
+SCHEMA = json.loads((Path(smoke_module.__file__).parent / "report.schema.json").read_text())
+RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
+GOOD: dict[str, Any] = {
+    "schema_version": 1, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 3.5,
+    "expect": {"gpu": "nvidia", "architectures": [], "devices": None}, "facts": {},
+    "probes": [{"id": "torch.build", "status": "pass", "seen": "CUDA build", "advice": ""},
+               {"id": "gpu.x", "status": "skip", "seen": "not [here]", "advice": ""}],
+    "measurements": [{"id": "matmul.fp32", "status": "pass", "seen": "", "advice": "", "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6,
+                      "repeats": 5, "size": 2048, "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True}}],
+}  # fmt: skip
+
+
+def said(report: Any, code: int = 0, **more: Any) -> Completed:
+    return Completed(code, report if isinstance(report, str) else json.dumps(report, indent=1), more.pop("stderr", ""), **more)
+
+
+def test_a_good_report_is_taken_as_it_is() -> None:
+    jsonschema.validate(GOOD, SCHEMA)
+    assert interpret(said(GOOD), RECIPE) == GOOD
+    assert interpret(said({**GOOD, "verdict": "warn"}), RECIPE)["verdict"] == "warn"
+    assert interpret(said({**GOOD, "verdict": "fail"}, 1), RECIPE)["verdict"] == "fail"
+
+
+def test_noise_around_the_report_does_no_harm() -> None:
+    noise = f'starting {{"up"}}\n{{"schema": 3}}\n{{broken\n{json.dumps(GOOD, indent=1)}\nbye {{}}\n'
+    assert interpret(said(noise), RECIPE) == GOOD
+    assert find_report("") is None and find_report("no JSON { here }") is None and find_report("{" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    ("done", "probe", "words"),
+    [
+        (said("", 127, stderr="exec: python: not found"), "report", ["exit code 127", "not found"]),
+        (said("", 137, stderr=""), "report", ["137", "nothing was said"]),
+        (said(json.dumps(GOOD)[:-40], 0), "report", ["no report"]),
+        (said("[1, 2]"), "report", ["no report"]),
+        (said({**GOOD, "schema_version": 0}), "report", ["schema version 0"]),
+        (said({**GOOD, "schema_version": None}), "report", ["schema version None"]),
+        (said({**GOOD, "verdict": "great"}), "report", ["verdict 'great'"]),
+        (said({**GOOD, "verdict": ["pass"]}), "report", ["verdict ['pass']"]),
+        (said({k: v for k, v in GOOD.items() if k != "probes"}), "report", ["probes"]),
+        (said({**GOOD, "facts": []}), "report", ["facts"]),
+        (said({**GOOD, "probes": [{"id": "x", "status": "pass"}]}), "report", ["without id, seen or advice"]),
+        (said({**GOOD, "probes": ["x"]}), "report", ["without a status"]),
+        (said({**GOOD, "probes": [{"id": "x", "status": "fail", "seen": "", "advice": ""}]}), "report", ["something in it says 'fail'"]),
+        (said({**GOOD, "verdict": "warn", "measurements": [{"id": "x", "status": "fail", "seen": "", "advice": ""}]}), "report", ["says 'fail'"]),
+        (said(GOOD, 1), "report", ["'pass'", "code 1"]),
+        (said({**GOOD, "verdict": "fail"}, 0), "report", ["'fail'", "code 0"]),
+        (said(GOOD, 124, timed_out=True), "watchdog", ["did not end in time"]),
+        (said("\0\ufffd", 1, stderr="Traceback\n  ...\nKeyError: 1"), "report", ["KeyError"]),
+    ],
+)  # fmt: skip
+def test_anything_else_is_an_error_that_says_why(done: Completed, probe: str, words: list[str]) -> None:
+    report = interpret(done, RECIPE)
+    jsonschema.validate(report, SCHEMA)
+    assert report["verdict"] == "error"
+    (found,) = report["probes"]
+    assert found["id"] == probe and found["status"] == "fail" and found["advice"]
+    assert all(word in found["seen"] for word in words), found["seen"]
+    assert report["expect"]["architectures"] == ["sm_80", "sm_90"]
+
+
+class FakeRunner:
+    """Gives what it was told to, and remembers how it was asked."""
+
+    def __init__(self, name: str, answer: Completed | Exception) -> None:
+        self.name, self.answer = name, answer
+        self.asked: list[tuple[list[str], dict[str, Any]]] = []
+
+    def available(self) -> str | None:
+        return None
+
+    def run(self, image: Any, command: Sequence[str], **options: Any) -> Completed:
+        self.asked.append((list(command), options))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def start(self, *a: Any) -> None: ...
+    def advance(self, *a: Any) -> None: ...
+    def finish(self, *a: Any) -> None: ...
+    def note(self, message: str) -> None:
+        self.lines.append(message)
+
+    warn = note
+
+
+def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner, **options: Any) -> Any:
+    monkeypatch.setattr("builder.run.runners", lambda *a: list(runners))
+    store = Store(tmp_path / "cache")
+    made = image(store, layer(store, member("a", b"1")))
+    settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
+    return made, smoke(made, RECIPE, settings, store, **options)
+
+
+def test_the_benchmark_is_run_by_the_images_python_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = FakeRunner("docker", said(GOOD))
+    made, report = smoked(tmp_path, monkeypatch, runner, timeout_s=77, devices=4, folder=tmp_path / "reports")
+    ((command, options),) = runner.asked
+    assert command == ["/opt/conda/bin/python", "/opt/builder/smoke.py", "--json", "-", "--expect", "nvidia", "--timeout", "77",
+                       "--architectures", "sm_80,sm_90", "--devices", "4"]  # fmt: skip
+    assert options["entrypoint"] == ["/opt/builder/entrypoint"] and options["gpu"] == "nvidia"
+    assert options["timeout_s"] > 77  # the benchmark's own watchdog comes first
+    assert (report.verdict, report.runner, report.image_digest) == ("pass", "docker", made.digest)
+    assert report.report["image"] == {"digest": made.digest, "target": "tiny", "runner": "docker"}
+    assert report.path.parent == tmp_path / "reports" / "tiny" and report.path.name.startswith(made.digest[7:19])
+    kept = json.loads(report.path.read_text())
+    jsonschema.validate(kept, SCHEMA)
+    assert kept == report.report
+
+
+def test_a_runner_that_starts_nothing_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, works, heard = FakeRunner("docker", RunnerError("no cgroups here", "cure")), FakeRunner("embedded", said(GOOD)), Heard()
+    _, report = smoked(tmp_path, monkeypatch, broken, works, reporter=heard)
+    assert (report.verdict, report.runner) == ("pass", "embedded")
+    assert any("no cgroups here" in line and "embedded" in line for line in heard.lines)
+
+
+def test_a_runner_that_was_asked_for_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, works = FakeRunner("docker", RunnerError("no cgroups here", "a cure")), FakeRunner("embedded", said(GOOD))
+    _, report = smoked(tmp_path, monkeypatch, broken, works, runner="docker")
+    assert report.verdict == "error" and not works.asked
+    (found,) = report.report["probes"]
+    assert found == {"id": "runner", "status": "fail", "seen": "docker: no cgroups here", "advice": "a cure"}
+
+
+def test_when_no_runner_starts_anything_the_last_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = [FakeRunner(n, RunnerError(f"{n} is broken", "cure")) for n in ("docker", "embedded")]
+    _, report = smoked(tmp_path, monkeypatch, *both)
+    assert report.verdict == "error" and "embedded is broken" in report.report["probes"][0]["seen"]
+
+
+def test_an_image_that_cannot_be_unpacked_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, other = FakeRunner("embedded", ImageError("the layer is damaged", "build again")), FakeRunner("docker", said(GOOD))
+    _, report = smoked(tmp_path, monkeypatch, runner, other)
+    assert report.verdict == "error" and "damaged" in report.report["probes"][0]["seen"] and not other.asked
+
+
+def shown(report: Mapping[str, Any], **options: Any) -> str:
+    console = Console(width=120, record=True, quiet=True)
+    value = smoke_module.SmokeReport(report["verdict"], dict(report), "docker", "sha256:" + "0" * 64, 3.5)
+    console.print(render(value, **options))
+    return console.export_text()
+
+
+def test_the_table_shows_what_a_person_needs() -> None:
+    text = shown(GOOD)
+    assert "pass in 3.5 s (docker)" in text and "83.81 gflop/s ± 6.6 (5 times, size 2048)" in text and "not [here]" not in text
+    assert "not [here]" in shown(GOOD, skipped=True)
+    text = shown(could_not_run(RECIPE, "report", "said [bold]nothing[/bold]", "look"))
+    assert "error" in text and "said [bold]nothing[/bold]" in text and "-> look" in text
+
+
+def test_a_figure_without_its_companions_is_shown_as_it_is() -> None:
+    assert figures({"median_s": 1.5}) == "1.5 s"
+    assert figures({"median_s": None, "repeats": 3}) == "" and figures({}) == ""
