@@ -174,6 +174,17 @@ class Image:
         return sum(layer.descriptor.size for layer in self.layers)
 
 
+@dataclass(frozen=True, slots=True)
+class SifImage:
+    """A SIF file on this machine's disk. ``digest`` is the sha256 of its bytes, ``size`` their number."""
+
+    path: Path
+    digest: str
+    size: int
+    architecture: str = "amd64"
+    """The OCI name of the processor it is for."""
+
+
 def canonical_json(value: Any) -> bytes:
     """JSON with sorted keys and no spaces: the same bytes for the same value, everywhere."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from builder.cli import Context, publish_one, run
+from builder.cli import run
+from builder.cli.context import Context
 from builder.cli.output import Output, human_bytes
+from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
 from builder.errors import UsageError
 from builder.settings import Settings

@@ -16,6 +16,7 @@ from builder.errors import ConfigError
 
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
+Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 
 
 class Model(BaseModel):
@@ -89,6 +90,18 @@ class Layers(Model):
     """How many groups the small packages of one manager are dealt into, by name."""
 
 
+class Sif(Model):
+    """How a SIF is laid out, where the target takes one.
+
+    ``flat``: one squashfs, which every runtime mounts; ``layered``: the base's squashfs as it is and the packages as overlay
+    partitions above it, which Apptainer 1.4 and SingularityCE 4 mount, and which costs only what has changed.
+    """
+
+    layout: Literal["flat", "layered"] = "flat"
+    compression: Compression = "zstd"
+    """Of the squashfs pieces; ``gzip`` for hosts whose kernel or squashfuse knows no zstd."""
+
+
 class Recipe(Model):
     """One target, resolved."""
 
@@ -97,7 +110,7 @@ class Recipe(Model):
     group: tuple[str, ...] = ()
     """The publish groups this target belongs to: ``--ml`` and ``--gui`` are such names."""
     base: str
-    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE`` or ``debian:SUITE``."""
+    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or ``sif:FILE``."""
     base_packages: tuple[str, ...] = ()
     """Debian packages to add to a ``debian:SUITE`` base."""
     environment: str
@@ -121,6 +134,11 @@ class Recipe(Model):
     """Added to the manifest: ``org.opencontainers.image.source`` and the like."""
     registry: Registry = Registry()
     layers: Layers = Layers()
+    format: Literal["oci", "sif"] = "oci"
+    """What the target's machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
+    sif: Sif = Sif()
+    engine: Engine = "layered"
+    """What builds it, unless ``--engine`` says otherwise."""
     source: Path = Path()
     """The recipe's file."""
     root: Path = Path()

@@ -1,9 +1,9 @@
 """Small real conda channels for tests: packages written by hand, indexed by rattler, served over http on loopback.
 
-    make_package(channel, "hello", "1.0", files={"bin/hello": "#!/bin/sh\\necho hello\\n"}, depends=["python >=3.11"])
-    index_channel(channel)
-    with serve(channel) as server:
-        ...  # server.url is "http://127.0.0.1:PORT", server.requests the paths asked for so far
+make_package(channel, "hello", "1.0", files={"bin/hello": "#!/bin/sh\\necho hello\\n"}, depends=["python >=3.11"])
+index_channel(channel)
+with serve(channel) as server:
+    ...  # server.url is "http://127.0.0.1:PORT", server.requests the paths asked for so far
 """
 
 from __future__ import annotations

@@ -108,7 +108,18 @@ def test_a_mount_of_nothing_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_devices_of_each_vendor(tmp_path: Path) -> None:
-    for name in ("nvidia0", "nvidia12", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvme0", "kfd", "sda", "kmsg"):
+    for name in (
+        "nvidia0",
+        "nvidia12",
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "nvme0",
+        "kfd",
+        "sda",
+        "kmsg",
+    ):
         (tmp_path / name).touch()
     for name in ("dri", "nvidia-caps"):
         (tmp_path / name).mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,12 +23,14 @@ from tests.support.image_kit import image, layer, member, recipe
 
 SCHEMA = json.loads((Path(smoke_module.__file__).parent / "report.schema.json").read_text())
 RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
+FAILED = {"id": "x", "status": "fail", "seen": "", "advice": ""}
 GOOD: dict[str, Any] = {
     "schema_version": 1, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 3.5,
     "expect": {"gpu": "nvidia", "architectures": [], "devices": None}, "facts": {},
     "probes": [{"id": "torch.build", "status": "pass", "seen": "CUDA build", "advice": ""},
                {"id": "gpu.x", "status": "skip", "seen": "not [here]", "advice": ""}],
-    "measurements": [{"id": "matmul.fp32", "status": "pass", "seen": "", "advice": "", "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6,
+    "measurements": [{"id": "matmul.fp32", "status": "pass", "seen": "", "advice": "",
+                      "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6,
                       "repeats": 5, "size": 2048, "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True}}],
 }  # fmt: skip
 
@@ -64,8 +67,8 @@ def test_noise_around_the_report_does_no_harm() -> None:
         (said({**GOOD, "facts": []}), "report", ["facts"]),
         (said({**GOOD, "probes": [{"id": "x", "status": "pass"}]}), "report", ["without id, seen or advice"]),
         (said({**GOOD, "probes": ["x"]}), "report", ["without a status"]),
-        (said({**GOOD, "probes": [{"id": "x", "status": "fail", "seen": "", "advice": ""}]}), "report", ["something in it says 'fail'"]),
-        (said({**GOOD, "verdict": "warn", "measurements": [{"id": "x", "status": "fail", "seen": "", "advice": ""}]}), "report", ["says 'fail'"]),
+        (said({**GOOD, "probes": [FAILED]}), "report", ["something in it says 'fail'"]),
+        (said({**GOOD, "verdict": "warn", "measurements": [FAILED]}), "report", ["says 'fail'"]),
         (said(GOOD, 1), "report", ["'pass'", "code 1"]),
         (said({**GOOD, "verdict": "fail"}, 0), "report", ["'fail'", "code 0"]),
         (said(GOOD, 124, timed_out=True), "watchdog", ["did not end in time"]),
@@ -137,7 +140,11 @@ def test_the_benchmark_is_run_by_the_images_python_in_its_environment(tmp_path: 
 
 
 def test_a_runner_that_starts_nothing_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken, works, heard = FakeRunner("docker", RunnerError("no cgroups here", "cure")), FakeRunner("embedded", said(GOOD)), Heard()
+    broken, works, heard = (
+        FakeRunner("docker", RunnerError("no cgroups here", "cure")),
+        FakeRunner("embedded", said(GOOD)),
+        Heard(),
+    )
     _, report = smoked(tmp_path, monkeypatch, broken, works, reporter=heard)
     assert (report.verdict, report.runner) == ("pass", "embedded")
     assert any("no cgroups here" in line and "embedded" in line for line in heard.lines)
@@ -164,7 +171,7 @@ def test_an_image_that_cannot_be_unpacked_is_an_error_of_its_own(tmp_path: Path,
 
 
 def shown(report: Mapping[str, Any], **options: Any) -> str:
-    console = Console(width=120, record=True, quiet=True)
+    console = Console(width=120, record=True, file=io.StringIO())
     value = smoke_module.SmokeReport(report["verdict"], dict(report), "docker", "sha256:" + "0" * 64, 3.5)
     console.print(render(value, **options))
     return console.export_text()

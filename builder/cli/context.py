@@ -1,0 +1,78 @@
+"""What every command gets, and the arguments that many have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli.output import Output
+from builder.errors import BuilderError
+from builder.settings import Settings
+
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
+    from builder.workflow import Project
+
+
+@dataclass
+class Context:
+    """What every command gets."""
+
+    output: Output
+    settings: Settings
+    start: Path
+
+    @cached_property
+    def project(self) -> Project:
+        from builder.workflow import Project
+
+        return Project.find(self.start, self.settings, self.output)
+
+    def one_recipe(self, target: str) -> Recipe:
+        return self.project.recipe(target)
+
+
+pass_context = click.make_pass_decorator(Context)
+
+
+def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of target names."""
+    from builder.config.recipe import recipe_files
+    from builder.workflow import Project
+
+    try:
+        root = Project.find(Path(ctx.find_root().params.get("project") or "."), Settings.from_environment()).root
+    except BuilderError:
+        return []
+    return [name for name in recipe_files(root) if name.startswith(incomplete)]
+
+
+target_argument = click.argument("target", shell_complete=complete_target)
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--json`` after the command's name too, where people type it."""
+    return click.option(
+        "--json", "as_json", is_flag=True, help="One JSON document on stdout.", expose_value=False, callback=_set_json
+    )(command)
+
+
+def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and isinstance(ctx.obj, Context):
+        ctx.obj.output.as_json = True
+
+
+def context_exit(code: int) -> None:
+    """Ends the command with an exit code and nothing more to say."""
+    click.get_current_context().exit(code)
+
+
+def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
+    """The annotations that say which sources an image was made from; given, never guessed: they are part of the digest."""
+    pairs = {"org.opencontainers.image.source": source, "org.opencontainers.image.revision": revision}
+    return {k: v for k, v in pairs.items() if v}

@@ -1,0 +1,53 @@
+"""``builder lock``."""
+
+from __future__ import annotations
+
+import click
+
+from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
+@click.option("--check", is_flag=True, help="Only say whether the locks are those of their sources; exit 4 if not.")
+@click.option("--update", multiple=True, metavar="NAME", help="Move this package, and what it must, and nothing else.")
+@click.option("--update-base", is_flag=True, help="Pin what the base reference holds now; packages stay.")
+@click.option("--exclude-newer", metavar="DATE", help="Solve as of a date (YYYY-MM-DD), instead of the recipe's.")
+@common_options
+@pass_context
+def lock(
+    context: Context, names: tuple[str, ...], check: bool, update: tuple[str, ...], update_base: bool, exclude_newer: str | None
+) -> None:
+    """Solve environments and write conda-lock v1 lock files (all targets by default)."""
+    project = context.project
+    recipes = [r for r in project.recipes(names) if names or not r.lock]
+    results = []
+    stale_any = False
+    for recipe in recipes:
+        if check:
+            reasons = project.stale(recipe)
+            stale_any |= bool(reasons)
+            results.append({"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons})
+            context.output.result(
+                None, f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}"
+            ) if not context.output.as_json else None
+            continue
+        made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
+        count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
+        results.append(
+            {
+                "target": recipe.name,
+                "lock": recipe.lock_path,
+                "digest": made.digest,
+                "packages": count,
+                "base": made.base.digest if made.base else None,
+            }
+        )
+        if not context.output.as_json:
+            context.output.result(
+                None, f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
+            )
+    if context.output.as_json:
+        context.output.result(results)
+    if stale_any:
+        context_exit(4)

@@ -1,0 +1,60 @@
+"""``builder targets``."""
+
+from __future__ import annotations
+
+import click
+
+from builder.cli.context import Context, common_options, pass_context, target_argument
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def targets(ctx: click.Context) -> None:
+    """List the targets; 'targets show NAME' prints a resolved recipe."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(targets_list)
+
+
+@targets.command("list")
+@common_options
+@pass_context
+def targets_list(context: Context) -> None:
+    """List the targets of the project."""
+    from rich.table import Table
+
+    recipes = context.project.recipes()
+    table = Table("target", "groups", "GPU", "base", "locked", "description", box=None)
+    rows = []
+    for r in recipes:
+        locked = r.lock_path.exists()
+        gpu = " ".join([r.gpu.vendor, *r.gpu.architectures])
+        table.add_row(r.name, " ".join(r.group), gpu, r.base, "yes" if locked else "no", r.description)
+        rows.append(
+            {
+                "name": r.name,
+                "groups": r.group,
+                "gpu": r.gpu.model_dump(),
+                "base": r.base,
+                "locked": locked,
+                "description": r.description,
+            }
+        )
+    context.output.table(table)
+    context.output.result(rows)
+
+
+@targets.command("show")
+@target_argument
+@common_options
+@pass_context
+def targets_show(context: Context, target: str) -> None:
+    """Print the resolved recipe of TARGET as YAML (or JSON)."""
+    import yaml
+
+    recipe = context.one_recipe(target)
+    data = recipe.model_dump(mode="json", exclude={"source", "root"})
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    if context.output.as_json:
+        context.output.result(data)
+    else:
+        click.echo(f"# {recipe.source}\n{text}", nl=False)
