@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from builder.config.recipe import Recipe
-from builder.engines.layered import BuildResult
+from builder.engines.base import BuildResult
 from builder.errors import SmokeError, TagExistsError, UsageError
 from builder.registry.destination import Destination, open_destination
 from builder.registry.push import PushReport

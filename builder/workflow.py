@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
-from builder.engines.layered import BuildResult, build
+from builder.engines.base import BuildResult
+from builder.engines.layered import build
 from builder.errors import ConfigError, LockError
 from builder.image.base import resolve_base
 from builder.image.layout import write_layout

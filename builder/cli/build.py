@@ -12,7 +12,7 @@ from builder.cli.output import human_bytes
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.engines.layered import BuildResult
+    from builder.engines.base import BuildResult
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-
 from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult, Clock
 from builder.errors import ImageError
 from builder.fetch import fetch_packages
 from builder.image.base import BaseImage, open_base, resolve_base
@@ -13,8 +11,7 @@ from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import build_layers, make_layer
 from builder.layers.conda import history_entry, link_order, python_context
-from builder.layers.plan import Conflict
-from builder.model import Image, Lock, LockedBase, LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store import Store
@@ -23,32 +20,6 @@ from builder.store import Store
 MAX_LAYERS = 100
 #: Layers of our own besides the packages': the whiteout below them, the entry point and files above.
 OVERHEAD = 2
-
-
-@dataclass(frozen=True)
-class BuildResult:
-    """What a build gave. ``timings`` are seconds by stage."""
-
-    recipe: Recipe
-    lock: Lock
-    base: LockedBase
-    image: Image
-    conflicts: tuple[Conflict, ...] = ()
-    notes: tuple[str, ...] = ()
-    timings: dict[str, float] = field(default_factory=dict)
-
-
-class _Clock:
-    """Seconds between marks, by name."""
-
-    def __init__(self) -> None:
-        self.timings: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def mark(self, name: str) -> None:
-        now = time.monotonic()
-        self.timings[name] = round(now - self._last, 4)
-        self._last = now
 
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
@@ -88,7 +59,7 @@ def build(
     Raises:
         FetchError, LayerError, ImageError, RegistryError, SpaceError.
     """
-    clock = _Clock()
+    clock = Clock()
     store.sweep(settings.tmpdir)
     base = _open_base(recipe, lock, settings, store, download=download_base, reporter=reporter)
     clock.mark("base")
@@ -131,7 +102,15 @@ def build(
         epoch=settings.epoch,
     )
     clock.mark("image")
-    return BuildResult(recipe, lock, LockedBase(base.reference, base.digest), image, made.conflicts, made.notes, clock.timings)
+    return BuildResult(
+        recipe,
+        lock,
+        LockedBase(base.reference, base.digest),
+        image,
+        conflicts=made.conflicts,
+        notes=made.notes,
+        timings=clock.timings,
+    )
 
 
 def _open_base(recipe: Recipe, lock: Lock, settings: Settings, store: Store, *, download: bool, reporter: Reporter) -> BaseImage:
