@@ -25,7 +25,7 @@ EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 wrong command line; 3 wrong reci
 MODULES = {
     "targets": "targets",
     "lock": "lock",
-    "plan": "build",
+    "plan": "plan",
     "build": "build",
     "smoke": "smoke",
     "publish": "publish",

@@ -1,4 +1,4 @@
-"""``builder build`` and ``builder plan``."""
+"""``builder build``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context, target_argument
+from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.cli.output import human_bytes
 from builder.errors import UsageError
 
@@ -117,38 +117,3 @@ def build(
             )
     if context.output.as_json:
         context.output.result(results[0] if len(results) == 1 else results)
-
-
-@click.command()
-@target_argument
-@click.option("--lock", "lock_file", type=click.Path(dir_okay=False, path_type=Path), help="Plan this lock file.")
-@common_options
-@pass_context
-def plan(context: Context, target: str, lock_file: Path | None) -> None:
-    """Show which layers a target's lock becomes, without fetching or building."""
-    from rich.table import Table
-
-    from builder.engines.layered import MAX_LAYERS, OVERHEAD, ordered_packages
-    from builder.fetch import head_sizes
-    from builder.layers.plan import plan_lock
-    from builder.lock import read_lock
-
-    project = context.project
-    recipe = project.recipe(target)
-    lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
-    packages = ordered_packages(recipe, lock)
-    sizes = head_sizes(packages, context.settings, project.store, find_links=recipe.pip.find_links)
-    plans = plan_lock(packages, sizes, recipe.layers, budget=MAX_LAYERS - OVERHEAD - 1)
-    table = Table("layer", "packages", "archives", box=None)
-    rows = []
-    for p in plans:
-        known = [sizes.get(x.key) for x in p.packages]
-        total = sum(k for k in known if k is not None)
-        unknown = sum(k is None for k in known)
-        size = human_bytes(total) if not unknown else f"{human_bytes(total)} + {unknown} unknown"
-        table.add_row(p.title, str(len(p.packages)), size)
-        rows.append({"title": p.title, "packages": [x.name for x in p.packages], "archive_bytes": total, "unknown": unknown})
-    context.output.table(table)
-    context.output.result(
-        {"target": recipe.name, "packages": len(packages), "layers": rows}, f"{len(packages)} packages in {len(rows)} layers"
-    )

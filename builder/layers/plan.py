@@ -7,6 +7,7 @@ their *names*, so that a new version never moves another package to another laye
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from builder.model import LockedPackage, Manager
 
 #: No layer's tar is larger where its files can be dealt out: registries and proxies have limits, and a retry costs less.
 MAX_UNPACKED = 1 << 30
+#: Bytes that a byte of an archive becomes, for want of a better guess: 2.6 to 4.2 in large wheels with compiled code.
+_UNPACKED_PER_BYTE = 3.3
 _INCOMPATIBLE = "these packages cannot live in one environment: lock other versions, or leave one out"
 
 
@@ -135,6 +138,12 @@ def split_index(index: PackageIndex, limit: int = MAX_UNPACKED) -> list[frozense
     for path, n in part_of.items():
         parts[n].add(path)
     return [frozenset(p) for p in parts]
+
+
+def likely_parts(sizes: Mapping[str, int | None]) -> dict[str, int]:
+    """How many layers the largest packages will probably need, by key, where only their archives' sizes are known."""
+    parts = {key: math.ceil((size or 0) * _UNPACKED_PER_BYTE / MAX_UNPACKED) for key, size in sizes.items()}
+    return {key: n for key, n in parts.items() if n > 1}
 
 
 def bucket(package: LockedPackage, groups: int) -> int:
