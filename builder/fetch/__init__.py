@@ -436,6 +436,8 @@ def _nowhere(package: LockedPackage, tried: Sequence[str], offline: bool) -> Bui
         cure = "name the folder that has it: pip's find-links (PIP_FIND_LINKS), or the recipe's; or lock again: builder lock"
     elif offline:
         cure = "go online once to fill the cache, or give a mirror: BUILDER_MIRRORS='FROM=TO' (TO may be a folder)"
+    elif unset := re.search(r"\$\{?(\w+)", os.path.expandvars(package.url)):
+        cure = f"the URL needs the environment variable {unset[1]}, which is not set"
     elif "CERTIFICATE" in said:
         cure = "name the authority's certificate in SSL_CERT_FILE, or in pip's configuration (cert)"
     elif "HTTP 404" in said or "HTTP 410" in said:

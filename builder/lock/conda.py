@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from posixpath import expandvars
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -17,7 +16,7 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.environment import Environment
 from builder.lock.inputs import channels, virtual_packages
-from builder.lock.urls import EMBEDDED, public
+from builder.lock.urls import EMBEDDED, expanded, public, unexpanded
 from builder.model import LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -105,8 +104,9 @@ def _channels(named: Sequence[str], recipe: Recipe, settings: Settings) -> list[
 
     out = []
     for name in (n for c in named for n in (_DEFAULTS if c == "defaults" else (c,))):
+        url = expanded(name, "channels")
         try:
-            base = Channel(expandvars(name), ChannelConfig(root_dir=str(recipe.root.absolute()))).base_url.rstrip("/") + "/"
+            base = Channel(url, ChannelConfig(root_dir=str(recipe.root.absolute()))).base_url.rstrip("/") + "/"
         except Exception as e:
             raise ConfigError(
                 f"channel {public(name)!r} cannot be understood: {public(str(e))}", "name it as conda does, or give its URL"
@@ -253,7 +253,7 @@ def _explained(
 ) -> BuilderError:
     from rattler.exceptions import SolverError
 
-    text = public(str(error)).strip()
+    text = public(unexpanded(str(error), (c.name for c in found))).strip()
     if not isinstance(error, SolverError):
         where = ", ".join(c.name for c in found)
         return FetchError(f"channels {where}: {text}", "check the network and the channels, then run again")

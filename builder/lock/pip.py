@@ -27,7 +27,7 @@ from builder.lock.conda import PROBE_TIMEOUT
 from builder.lock.environment import Environment
 from builder.lock.inputs import virtual_packages
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
-from builder.lock.urls import FIND_LINKS, public
+from builder.lock.urls import FIND_LINKS, expanded, public, unexpanded
 from builder.model import LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -81,10 +81,10 @@ def solve_pip(
             (work / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "builder"\n' + "".join(
                 f'[[packages]]\nname = "{canonicalize_name(p.name)}"\nversion = "{p.version}"\n' for p in keep
             ))  # fmt: skip
-        _run_uv(work, recipe, python.version, newest, update, settings, environment, provided)
+        _run_uv(work, recipe, python.version, newest, update, settings, environment, provided, lines)
         packages = tomllib.loads((work / "pylock.toml").read_text()).get("packages", [])
     tags = _tags(recipe, python.version)
-    return [_locked(p, recipe, tags) for p in packages if p["name"] not in provided]
+    return [_locked(p, recipe, tags, lines) for p in packages if p["name"] not in provided]
 
 
 # what conda brings ----------------------------------------------------------------------------------------------------
@@ -167,11 +167,11 @@ class _Sources:
 
     def _silent(self, urls: Sequence[str]) -> set[str]:
         """The indexes that do not answer; only when the recipe lets pip's configuration take over."""
-        asked = [u for u in urls if u.startswith(("http://", "https://")) and "$" not in u]
+        asked = {u: expanded(u, str(self._environment.path)) for u in urls if u.startswith(("http://", "https://"))}
         if not asked or self._settings.offline:
             return set()
         with ThreadPoolExecutor(len(asked)) as pool:
-            found = {u: why for u, why in zip(asked, pool.map(_no_answer, asked), strict=True) if why}
+            found = {u: why for u, why in zip(asked, pool.map(_no_answer, asked.values()), strict=True) if why}
         for url, why in found.items():
             if self._recipe.pip.fallback != "pip":
                 raise FetchError(
@@ -230,6 +230,7 @@ def _run_uv(
     settings: Settings,
     environment: Environment,
     provided: Mapping[str, str],
+    sources: Sequence[str],
 ) -> None:
     from builder.fetch.findlinks import pip_configuration
 
@@ -256,7 +257,7 @@ def _run_uv(
             f"{environment.path}: uv found no answer in {_TIME_LIMIT_S} s", "check the network and the indexes"
         ) from None
     if done.returncode:
-        raise _explained(done.stderr, work, environment, provided)
+        raise _explained(unexpanded(done.stderr, sources), work, environment, provided)
 
 
 def _uv() -> str:
@@ -334,7 +335,7 @@ def _manylinux(glibc: int, machine: str) -> Iterator[str]:
     yield f"linux_{machine}"
 
 
-def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int]) -> LockedPackage:
+def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int], sources: Sequence[str]) -> LockedPackage:
     name = package["name"]
     wheels = list(package.get("wheels") or ())
     if (archive := package.get("archive")) is not None:
@@ -351,7 +352,7 @@ def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int])
     sha256 = (wheel.get("hashes") or {}).get("sha256")
     if not sha256:
         raise SolveError(f"{filename}: its index gives no sha256", "take it from another index, or from a find-links folder")
-    url = wheel.get("url", "")
+    url = unexpanded(wheel.get("url", ""), sources)
     if not url.startswith(("http://", "https://")):
         url = FIND_LINKS + quote(filename, safe="+!")
     version = package.get("version") or str(parse_wheel_filename(filename)[1])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
+
+from builder.errors import ConfigError
 
 #: What a lock names instead of this machine's folders; :mod:`builder.fetch` looks them up again.
 EMBEDDED = "builder://debian/"
@@ -10,6 +14,7 @@ FIND_LINKS = "builder://find-links/"
 
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _TOKEN = re.compile(r"(?<=/t/)[^/\s]+(?=/)")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def public(text: str) -> str:
@@ -19,3 +24,30 @@ def public(text: str) -> str:
     """
     text = _USERINFO.sub(lambda m: m[0] if "$" in m[0] else "", text)
     return _TOKEN.sub(lambda m: m[0] if "$" in m[0] else "***", text)
+
+
+def expanded(url: str, where: str) -> str:
+    """A URL with its environment variables (``$NAME``, ``${NAME}``) put in, as conda-lock does when it is used.
+
+    Raises:
+        ConfigError: one of them is not set; ``where`` says who names the URL.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not os.environ.get(name):
+            raise ConfigError(f"{where}: {public(url)}: the environment variable {name} is not set", f"export {name}=...")
+        return os.environ[name]
+
+    return _VARIABLE.sub(value, url)
+
+
+def unexpanded(text: str, urls: Iterable[str]) -> str:
+    """A text with ``${NAME}`` wherever the value of a variable of ``urls`` stands as a user, a password or a part of a path.
+
+    What solvers give and say holds the values, and no lock file or message may.
+    """
+    for name in sorted({m[1] or m[2] for url in urls for m in _VARIABLE.finditer(url)}):
+        if value := os.environ.get(name):
+            text = re.sub(rf"(?<=[/:@]){re.escape(value)}(?![\w.~%-])", lambda _, name=name: f"${{{name}}}", text)  # type: ignore[misc]
+    return text

@@ -17,13 +17,14 @@ import yaml
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, FetchError, SolveError, UsageError
-from builder.fetch import findlinks
+from builder.fetch import fetch_packages, findlinks
 from builder.lock import lock_target, read_lock, stale_reasons, write_lock
 from builder.lock.conda import solve_conda
 from builder.lock.environment import read_environment
 from builder.model import LockedBase
 from builder.progress import Quiet
 from builder.settings import Settings
+from builder.store import Store, sha256_file
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 from tests.support.parts import part_missing
 
@@ -194,6 +195,48 @@ def test_mirror_serves_and_the_lock_names_the_original(target, settings, channel
     made = lock(target("- libz\n", channels=("conda-forge",)), mirrored)
     assert made.packages[0].url == "https://conda.anaconda.org/conda-forge/linux-64/libz-1.1-0.conda"
     assert made.channels == ("conda-forge",)
+
+
+def test_variables_in_a_channels_url_are_used_and_stay_variables(target, settings, tmp_path, monkeypatch):
+    """As conda-lock has it: the lock names the variable, the server sees its value."""
+    make_package(tmp_path / "pages" / "t" / "s3cret" / "mine", "python", "3.11.9")
+    index_channel(tmp_path / "pages" / "t" / "s3cret" / "mine")
+    monkeypatch.setenv("MINE_TOKEN", "s3cret")
+    with serve(tmp_path / "pages") as server:
+        recipe = target("- python\n", channels=(f"{server.url}/t/$MINE_TOKEN/mine",))
+        made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
+        text = (tmp_path / "environment.t.lock.yml").read_text()
+        assert made.packages[0].url == f"{server.url}/t/$MINE_TOKEN/mine/linux-64/python-3.11.9-0.conda"
+        assert "s3cret" not in text and yaml.safe_load(text)["metadata"]["channels"][0]["used_env_vars"] == ["MINE_TOKEN"]
+        fetched = fetch_packages(made.packages, settings, Store(settings.cache))
+        assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
+        with pytest.raises(SolveError) as caught:
+            lock(target("- python >=4\n", channels=(f"{server.url}/t/$MINE_TOKEN/mine",)), settings)
+        assert "s3cret" not in str(caught.value)
+    monkeypatch.delenv("MINE_TOKEN")
+    with pytest.raises(ConfigError, match=r"\$MINE_TOKEN/mine: the environment variable MINE_TOKEN is not set"):
+        lock(recipe, settings)
+    with pytest.raises(FetchError) as gone:
+        fetch_packages(made.packages, replace(settings, cache=tmp_path / "other"), Store(tmp_path / "other"))
+    assert "MINE_TOKEN" in gone.value.cure
+
+
+def test_variables_in_an_indexs_url_are_used_and_stay_variables(target, settings, tmp_path, monkeypatch):
+    simple_index(tmp_path / "pages" / "s3cret" / "simple", wheel(tmp_path / "w", "alpha", "1.0"))
+    monkeypatch.setenv("MINE_TOKEN", "s3cret")
+    with serve(tmp_path / "pages") as server:
+        recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha\n")
+        made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
+        assert made.packages[-1].url == f"{server.url}/${{MINE_TOKEN}}/simple/alpha-1.0-py3-none-any.whl"
+        assert "s3cret" not in (tmp_path / "environment.t.lock.yml").read_text()
+        assert fetch_packages(made.packages[-1:], settings, Store(settings.cache))
+        with pytest.raises(SolveError) as caught:
+            text = f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"
+            lock(target(text), settings)
+        assert "s3cret" not in str(caught.value)
+        monkeypatch.delenv("MINE_TOKEN")
+        with pytest.raises(ConfigError, match="MINE_TOKEN is not set"):
+            lock(recipe, settings)
 
 
 def test_unsatisfiable_gives_the_solvers_reason(target, settings):
