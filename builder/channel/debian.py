@@ -17,6 +17,7 @@ import ssl
 import struct
 import subprocess
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
@@ -72,6 +73,22 @@ def debian_channel(settings: Settings, reporter: Reporter = QUIET, *, refresh: b
     return make_debian_channel(settings.cache / "channels" / "debian", settings, reporter, refresh=refresh)
 
 
+def current_channel(settings: Settings, reporter: Reporter = QUIET) -> Path:
+    """As :func:`debian_channel`, for locking: the mirror is asked again when that was done over a day ago.
+
+    When it does not answer then, what is here serves on, with a warning.
+    """
+    made = _made(settings.cache / "channels" / "debian")
+    if made is None or settings.offline or time.time() - made / 1e9 < _DAY_S:
+        return debian_channel(settings, reporter)
+    try:
+        return debian_channel(settings, reporter, refresh=True)
+    except FetchError as e:
+        age = round((time.time() - made / 1e9) / _DAY_S)
+        reporter.warn(f"{e.message}: the embedded channel stays as it was {age} days ago")
+        return debian_channel(settings, reporter)
+
+
 def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
     """Makes the channel in ``folder`` (takes some seconds), or finds it whole and does nothing; gives ``folder``.
 
@@ -121,6 +138,7 @@ def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = Q
 
 
 _MARKER = ".complete"
+_DAY_S = 86400
 
 
 def _made(folder: Path) -> int | None:

@@ -141,11 +141,11 @@ def _answering(
             raise FetchError(
                 reasons, f"the embedded channel is for linux-64, this target for {recipe.platform}: reach a channel, or mirror it"
             )
-        from builder.channel.debian import debian_channel
+        from builder.channel.debian import current_channel
 
         reporter.warn(f"{reasons}: the embedded channel of Debian's python takes over")
         return [
-            _Channel(EMBEDDED.rstrip("/"), debian_channel(settings, reporter).absolute().as_uri().rstrip("/") + "/", EMBEDDED)
+            _Channel(EMBEDDED.rstrip("/"), current_channel(settings, reporter).absolute().as_uri().rstrip("/") + "/", EMBEDDED)
         ]
     cure = "check the network, or mirror it (BUILDER_MIRRORS='FROM=TO')"
     if recipe.conda.fallback is None:

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from builder.channel import debian
-from builder.channel.debian import SUBDIRS, debian_channel, make_debian_channel
+from builder.channel.debian import SUBDIRS, current_channel, debian_channel, make_debian_channel
 from builder.errors import FetchError, HashMismatch, SpaceError
 from builder.fetch import EMBEDDED, fetch_packages
 from builder.model import LockedPackage
+from builder.progress import Quiet
 from builder.settings import Settings
 from builder.store import Store, sha256_file
 
@@ -123,6 +124,36 @@ print(debian_channel(Settings.from_environment({"HOME": sys.argv[1], "BUILDER_CA
 def start(cache: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", SCRIPT, str(cache)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def test_for_a_lock_it_is_renewed_when_it_is_old(channel, tmp_path, monkeypatch):
+    own = settings_in(tmp_path)
+    target = copy_of(channel, own)
+    marker = target / ".complete"
+    made = []
+    monkeypatch.setattr(debian, "_make", lambda folder, work: made.append(folder) or shutil.copytree(channel, folder))
+    assert current_channel(own) == target and not made, "a channel of today serves"
+    os.utime(marker, (0, time.time() - 2 * 86400))
+    assert current_channel(replace(own, offline=True)) == target and not made
+    assert current_channel(own) == target and len(made) == 1
+    assert current_channel(own) == target and len(made) == 1, "renewed, it is of today"
+
+    def silent(*args):
+        raise FetchError("the mirror does not answer")
+
+    monkeypatch.setattr(debian, "_make", silent)
+    os.utime(marker, (0, time.time() - 2 * 86400))
+    told = Told()
+    assert current_channel(own, told) == target and marker.exists()
+    assert told.warnings == ["the mirror does not answer: the embedded channel stays as it was 2 days ago"]
+
+
+class Told(Quiet):
+    def __init__(self):
+        self.warnings = []
+
+    def warn(self, message):
+        self.warnings.append(message)
 
 
 def test_killed_while_making_it_starts_over_and_leaves_nothing(channel, tmp_path):

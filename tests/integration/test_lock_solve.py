@@ -293,7 +293,7 @@ def test_fallback_to_the_embedded_channel(target, settings, tmp_path, monkeypatc
     index_channel(folder)
     from builder.channel import debian
 
-    monkeypatch.setattr(debian, "debian_channel", lambda settings, reporter: folder)
+    monkeypatch.setattr(debian, "current_channel", lambda settings, reporter: folder)
     listener = Listener()
     recipe = target("- python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"})
     made = write_lock(lock(recipe, settings, reporter=listener), tmp_path / "l.yml")
