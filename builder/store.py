@@ -219,6 +219,10 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(probe).free
     if free < needed:
         raise SpaceError(
-            f"{what} needs about {needed / 1e9:.1f} GB in {folder}, {free / 1e9:.1f} GB are free",
+            f"{what} needs about {_size(needed)} in {folder}, {_size(free)} are free",
             "free some room, or choose another folder with --tmpdir / BUILDER_TMPDIR or BUILDER_CACHE",
         )
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e9 else f"{n / 1e6:.1f} MB"

@@ -35,21 +35,12 @@ def load_yaml(path: Path) -> YamlFile:
     Raises:
         ConfigError: no such file, not YAML, not a mapping, or a key twice; file and line are named.
     """
-    return parse_yaml(path, read_text(path))
-
-
-def read_text(path: Path) -> str:
-    """A text file's content. Raises ConfigError when it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file", "check the path") from None
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
-
-
-def parse_yaml(path: Path, text: str) -> YamlFile:
-    """As :func:`load_yaml`, for text that was read (and changed line by line) already."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[tuple[Key, ...], int] = {}

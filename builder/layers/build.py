@@ -163,6 +163,7 @@ class _Job:
             total = sum(weight.values())
             if total:
                 require_space(self._store.root, total // 2, "the layers")
+                self._require_temporary_space([plans[i] for i in todo], indexes)
                 self._reporter.start(_TASK, total)
             todo.sort(key=lambda i: (-weight[i], i))
             make = partial(self._make, plans=plans, keys=keys, resolution=resolution, splits=splits)
@@ -173,6 +174,13 @@ class _Job:
             activation = activation_environment(self._activating(indexes), self._context)
         made = tuple(x for x in layers if x)
         return LayersResult(made, resolution.conflicts, (*notes, *resolution.notes), activation, len(todo))
+
+    def _require_temporary_space(self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]) -> None:
+        """Room for as many unpacked conda packages as there are threads, see :class:`builder.layers.conda.CondaReader`."""
+        largest = [max((indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"), default=0) for plan in plans]
+        needed = sum(sorted(largest)[-self._settings.jobs :])
+        if needed:
+            require_space(self._settings.tmpdir, needed, "unpacking conda packages")
 
     def _activating(self, indexes: Mapping[str, PackageIndex]) -> list[Fetched]:
         """The conda packages that bring activation scripts."""
