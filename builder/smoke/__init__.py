@@ -20,7 +20,7 @@ from builder.store import Store, write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
 ENTRYPOINT = "/opt/builder/entrypoint"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: Verdicts and the exit code that the benchmark ends with when it gives them.
 VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
 #: Seconds that the benchmark has for writing its report, when it had to end a hang, before the container is ended.

@@ -31,7 +31,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 EXIT_CODES = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
 #: Variables that explain a result; none of them holds a secret.
 VARIABLES = re.compile(
@@ -523,7 +523,12 @@ def timed(run: Run, device: str, function: Callable[[], Any], most: int = 40, li
 def spread(unit: str, samples: List[float]) -> Item:
     """Median, median absolute deviation and number of samples, under names that hold the unit."""
     median = statistics.median(samples)
-    return {"median_" + unit: median, "mad_" + unit: statistics.median(abs(s - median) for s in samples), "repeats": len(samples)}
+    return {
+        "median_" + unit: median,
+        "mad_" + unit: statistics.median(abs(s - median) for s in samples),
+        "samples_" + unit: samples,
+        "repeats": len(samples),
+    }
 
 
 def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:

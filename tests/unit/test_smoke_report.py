@@ -25,12 +25,12 @@ SCHEMA = json.loads((Path(smoke_module.__file__).parent / "report.schema.json").
 RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 FAILED = {"id": "x", "status": "fail", "seen": "", "advice": ""}
 GOOD: dict[str, Any] = {
-    "schema_version": 1, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 3.5,
+    "schema_version": 2, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 3.5,
     "expect": {"gpu": "nvidia", "architectures": [], "devices": None}, "facts": {},
     "probes": [{"id": "torch.build", "status": "pass", "seen": "CUDA build", "advice": ""},
                {"id": "gpu.x", "status": "skip", "seen": "not [here]", "advice": ""}],
     "measurements": [{"id": "matmul.fp32", "status": "pass", "seen": "", "advice": "",
-                      "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6,
+                      "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6, "samples_gflop_per_s": [83.81],
                       "repeats": 5, "size": 2048, "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True}}],
 }  # fmt: skip
 
