@@ -102,6 +102,22 @@ class Sif(Model):
     """Of the squashfs pieces; ``gzip`` for hosts whose kernel or squashfuse knows no zstd."""
 
 
+class Installer(Model):
+    """What installs the locked packages inside the image, with an engine that runs an installer there (docker, apptainer)."""
+
+    program: Literal["micromamba", "rattler"] | None = None
+    """None: micromamba where it can be had, else rattler, which comes with builder."""
+    micromamba: str = "docker://docker.io/mambaorg/micromamba:2.3.2"
+    """Where micromamba is: an image that holds it (``docker://``, ``oci:DIR``), or a file, relative to the project folder."""
+
+
+class Cotainr(Model):
+    """Options of the engine cotainr."""
+
+    system: str | None = None
+    """A system that the site's cotainr knows (``--system``); its base image takes the place of the recipe's."""
+
+
 class Recipe(Model):
     """One target, resolved."""
 
@@ -139,6 +155,8 @@ class Recipe(Model):
     sif: Sif = Sif()
     engine: Engine = "layered"
     """What builds it, unless ``--engine`` says otherwise."""
+    installer: Installer = Installer()
+    cotainr: Cotainr = Cotainr()
     source: Path = Path()
     """The recipe's file."""
     root: Path = Path()
