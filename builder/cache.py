@@ -2,12 +2,13 @@
 
 The folders of ``BUILDER_CACHE``: ``blobs`` (packages, layers, base images, by digest), ``seen`` (fingerprints of files outside
 the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs``
-(images unpacked for the embedded runner), ``channels``, ``uv``, ``tmp``, ``locks``. Removing any of them
-costs time, never a result.
+(images unpacked for the embedded runner), ``channels``, ``repodata`` and ``uv`` (what the solvers know), ``tmp``, ``locks``.
+Removing any of them costs time, never a result.
 """
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import time
 from dataclasses import dataclass
@@ -36,11 +37,21 @@ def usage(cache: Path) -> list[Part]:
     return parts
 
 
-def prune(cache: Path, days: float | None) -> int:
+def prune(cache: Path, days: float | None, layout: Path | None = None) -> int:
     """Removes what was last used over ``days`` ago (everything when None), and what killed builds left.
 
-    Gives the bytes freed. Locks stay: another build may hold one.
+    Of ``layout``, an OCI layout, go the blobs that no tag needs. Gives the bytes freed. Locks stay: another build may hold one.
+
+    Raises:
+        ImageError: ``layout`` is there and is not a whole OCI layout.
     """
+    from builder.image.layout import prune_layout
+
+    freed = prune_layout(layout) if layout is not None and (layout / "index.json").exists() else 0
+    return freed + _prune_cache(cache, days)
+
+
+def _prune_cache(cache: Path, days: float | None) -> int:
     if not cache.is_dir():
         return 0
     before = sum(p.size for p in usage(cache))
@@ -55,7 +66,8 @@ def prune(cache: Path, days: float | None) -> int:
         if blob.suffix != ".seen" and _last_used(blob) < oldest:
             blob.unlink(missing_ok=True)
             blob.with_name(blob.name + ".seen").unlink(missing_ok=True)
-    for name in ("seen", "partial", "layers", "index", "smoke"):
+    _prune_uv(cache / "uv", oldest)
+    for name in ("seen", "partial", "layers", "index", "smoke", "repodata"):
         for path in (cache / name).rglob("*"):
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
@@ -67,6 +79,24 @@ def prune(cache: Path, days: float | None) -> int:
                 else:
                     path.unlink(missing_ok=True)
     return before - sum(p.size for p in usage(cache))
+
+
+def _prune_uv(folder: Path, oldest: float) -> None:
+    """Empties uv's cache when it was begun before ``oldest``: its parts point at each other, so none can go alone.
+
+    uv itself holds the lock while it runs; then the cache stays.
+    """
+    try:
+        if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
+            return
+        with (folder / ".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if path.is_dir():
+                    _remove_tree(path)
+            (folder / "CACHEDIR.TAG").unlink()  # last: until then it is still old
+    except OSError:
+        return  # there is none, or it is in use
 
 
 def _last_used(blob: Path) -> float:

@@ -8,7 +8,7 @@ import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
 from builder.cli.output import human_bytes
-from builder.errors import UsageError
+from builder.errors import ConfigError, UsageError
 
 
 @click.group()
@@ -87,10 +87,14 @@ def cache_info(context: Context) -> None:
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:
-    """Remove what was not used for a while, and what killed builds left."""
+    """Remove what was not used for a while, what killed builds left, and blobs of the project's dist/ that no tag needs."""
     from builder.cache import prune
 
-    freed = prune(context.settings.cache, None if everything else days)
+    try:
+        layout = context.project.layout
+    except ConfigError:  # the cache can be pruned from anywhere
+        layout = None
+    freed = prune(context.settings.cache, None if everything else days, layout)
     context.output.result({"freed": freed}, f"freed {human_bytes(freed)}")
 
 

@@ -50,7 +50,7 @@ def command(root: Path) -> click.Command:
         if not dry_run and agreed("Prune what the cache has not used for 30 days?", default=False):
             from builder.cache import prune
 
-            context.output.note(f"freed {human_bytes(prune(context.settings.cache, 30))}")
+            context.output.note(f"freed {human_bytes(prune(context.settings.cache, 30, context.project.layout))}")
         for recipe in recipes:
             if agreed(f"Build {recipe.name}?"):
                 publish_one(context, recipe, to=to, registry=registry, month=tag, force=force, dry_run=dry_run, agreed=agreed)
