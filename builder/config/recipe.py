@@ -1,16 +1,20 @@
 """Recipes: one YAML file per target, read into a frozen, checked model.
 
-A recipe may say ``extends: NAME`` to start from another one; mappings are merged key by key, anything else is replaced.
+A recipe may say ``extends: NAME`` to start from another one; mappings are merged key by key, anything else is replaced. A file
+whose name begins with ``_`` is no target, but may be extended.
 """
 
 from __future__ import annotations
 
 import difflib
+from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from builder.config.site import Site
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
 
@@ -43,6 +47,11 @@ class Conda(Model):
     prefix: str = "/opt/conda"
     post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
     """Packages whose post-link script may be left out (nothing is run in a layered build); others that have one are refused."""
+
+    @field_validator("exclude_newer", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        return value.isoformat() if isinstance(value, date) else value  # YAML makes a date of it where it has no quotes
 
     @field_validator("prefix")
     @classmethod
@@ -107,7 +116,7 @@ class Installer(Model):
 
     program: Literal["micromamba", "rattler"] | None = None
     """None: micromamba where it can be had, else rattler, which comes with builder."""
-    micromamba: str = "docker://docker.io/mambaorg/micromamba:2.3.2"
+    micromamba: str = "docker://docker.io/mambaorg/micromamba:2.3.3"
     """Where micromamba is: an image that holds it (``docker://``, ``oci:DIR``), or a file, relative to the project folder."""
 
 
@@ -157,6 +166,8 @@ class Recipe(Model):
     """What builds it, unless ``--engine`` says otherwise."""
     installer: Installer = Installer()
     cotainr: Cotainr = Cotainr()
+    site: Site = Site()
+    """The machine that the target is for: runtime, scheduler, node, network."""
     source: Path = Path()
     """The recipe's file."""
     root: Path = Path()
@@ -182,7 +193,11 @@ class Recipe(Model):
 
 def recipe_files(root: Path) -> dict[str, Path]:
     """Target names and their files in ``root/recipes``."""
-    return {p.stem: p for p in sorted((root / "recipes").glob("*.y*ml")) if not p.name.startswith((".", "_"))}
+    return {name: path for name, path in _files(root).items() if not name.startswith("_")}
+
+
+def _files(root: Path) -> dict[str, Path]:
+    return {p.stem: p for p in sorted((root / "recipes").glob("*.y*ml")) if not p.name.startswith(".")}
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
@@ -198,27 +213,28 @@ def load_recipe(name: str, root: Path) -> Recipe:
             f"no target named {name!r} in {root / 'recipes'}",
             f"did you mean {' or '.join(near)}?" if near else f"known targets: {', '.join(files) or 'none'}",
         )
-    data, yaml = _merged(name, files, ())
+    data, yamls = _merged(name, _files(root), ())
     data.setdefault("name", name)
     try:
         return Recipe.model_validate({**data, "source": files[name], "root": root})
     except ValidationError as e:
-        raise _explain(e, yaml) from None
+        raise _explain(e, yamls) from None
 
 
-def _merged(name: str, files: dict[str, Path], seen: tuple[str, ...]) -> tuple[dict[str, Any], YamlFile]:
+def _merged(name: str, files: dict[str, Path], seen: tuple[str, ...]) -> tuple[dict[str, Any], list[YamlFile]]:
+    """The data of a recipe and of all it extends, and their files: the recipe's first."""
     yaml = load_yaml(files[name])
     data = dict(yaml.data)
     parent = data.pop("extends", None)
     if parent is None:
-        return data, yaml
+        return data, [yaml]
     if parent not in files or parent in (*seen, name):
         why = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
         raise ConfigError(f"{yaml.where('extends')}: target {name} {why}", f"known targets: {', '.join(files)}")
-    below, _ = _merged(parent, files, (*seen, name))
+    below, yamls = _merged(parent, files, (*seen, name))
     for own in ("name", "description", "group"):
         below.pop(own, None)
-    return _overlay(below, data), yaml
+    return _overlay(below, data), [yaml, *yamls]
 
 
 def _overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -229,10 +245,10 @@ def _overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _explain(error: ValidationError, yaml: YamlFile) -> ConfigError:
+def _explain(error: ValidationError, yamls: list[YamlFile]) -> ConfigError:
     lines = []
     for item in error.errors():
-        keys = tuple(k for k in item["loc"])
+        keys = _own_keys(item["loc"])
         dotted = ".".join(str(k) for k in keys)
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
@@ -241,15 +257,42 @@ def _explain(error: ValidationError, yaml: YamlFile) -> ConfigError:
             message = f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known here: {', '.join(known)}"
         elif item["type"] == "missing":
             message = "this key is needed"
-        lines.append(f"{yaml.where(*keys)}: {dotted}: {message}")
+        elif item["loc"] and item["loc"][-1] == "[key]" and item["type"] == "literal_error":
+            message = f"unknown key; known here: {(item.get('ctx') or {}).get('expected', '')}"
+        lines.append(f"{_where(keys, yamls)}: {dotted}: {message}")
     return ConfigError("\n".join(lines), "correct the recipe; docs/recipes.md lists every key")
 
 
+def _own_keys(location: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A place in the data without what pydantic adds for the keys of mappings."""
+    return tuple(k for k in location if k != "[key]")
+
+
+def _where(keys: tuple[Any, ...], yamls: list[YamlFile]) -> str:
+    """The file and line that hold a key: of the recipe, or of one that it extends."""
+    for at in (keys[:n] for n in range(len(keys), 0, -1)):
+        for yaml in yamls:
+            if at in yaml.lines:
+                return yaml.where(*at)
+    return yamls[0].where()
+
+
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
-    model: Any = Recipe
+    kind: Any = Recipe
     for key in path:
-        field = getattr(model, "model_fields", {}).get(key)
-        if field is None:
+        fields = getattr(kind, "model_fields", None)
+        if fields is not None and key in fields:
+            kind = _without_none(fields[key].annotation)
+        elif get_origin(kind) in (dict, tuple):
+            kind = _without_none(next(a for a in reversed(get_args(kind)) if a is not ...))
+        else:
             return []
-        model = field.annotation
-    return [k for k in getattr(model, "model_fields", {}) if k not in ("source", "root")]
+    return [k for k in getattr(kind, "model_fields", {}) if k not in ("source", "root")]
+
+
+def _without_none(annotation: Any) -> Any:
+    if get_origin(annotation) is Annotated:
+        return _without_none(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return _without_none(next(a for a in get_args(annotation) if a is not type(None)))
+    return annotation
