@@ -113,6 +113,8 @@ class Descriptor:
     size: int
     annotations: Mapping[str, str] = field(default_factory=dict)
     platform: Mapping[str, str] = field(default_factory=dict)
+    artifact_type: str = ""
+    """What an attached artifact is (image-spec 1.1); empty for images."""
 
     def to_json(self) -> dict[str, Any]:
         """As the OCI image-spec writes it."""
@@ -121,6 +123,8 @@ class Descriptor:
             out["annotations"] = dict(sorted(self.annotations.items()))
         if self.platform:
             out["platform"] = dict(self.platform)
+        if self.artifact_type:
+            out["artifactType"] = self.artifact_type
         return out
 
     @classmethod
@@ -132,6 +136,7 @@ class Descriptor:
             int(data["size"]),
             data.get("annotations") or {},
             data.get("platform") or {},
+            data.get("artifactType") or "",
         )
 
 

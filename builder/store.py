@@ -162,7 +162,7 @@ class Store:
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.replace(path)
-        _remember(path, path.with_name(path.name + ".seen"))
+        remember(path, path.with_name(path.name + ".seen"))
         return path
 
     def drop(self, digest: str) -> None:
@@ -191,7 +191,8 @@ def _fingerprint(path: Path) -> str:
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
-def _remember(path: Path, seen: Path) -> None:
+def remember(path: Path, seen: Path) -> None:
+    """Notes that a file has just been hashed: :func:`verified` believes it while it looks the same."""
     write_atomic(seen, _fingerprint(path).encode())
 
 
@@ -207,7 +208,7 @@ def verified(path: Path, digest: str, seen: Path) -> bool:
             return False
     except (FileNotFoundError, NotADirectoryError):
         return False
-    _remember(path, seen)
+    remember(path, seen)
     return True
 
 

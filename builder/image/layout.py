@@ -59,7 +59,7 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, a
         blobs.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             index = (
-                _read_index(folder)
+                read_index(folder)
                 if (folder / "index.json").exists()
                 else {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
             )
@@ -102,7 +102,7 @@ def list_tags(folder: Path) -> dict[str, str]:
     """
     return {
         name: entry["digest"]
-        for entry in _read_index(folder)["manifests"]
+        for entry in read_index(folder)["manifests"]
         if (name := (entry.get("annotations") or {}).get(REF_NAME)) is not None
     }
 
@@ -118,17 +118,17 @@ def read_layout(folder: Path, tag_or_digest: str | None = None, architecture: st
     Raises:
         ImageError: no such image, or a damaged layout; the message names the file.
     """
-    wanted = choose(_read_index(folder)["manifests"], tag_or_digest, str(folder))
+    wanted = choose(read_index(folder)["manifests"], tag_or_digest, str(folder))
     seen = 0
     while wanted.media_type in INDEXES:
-        data = parse_json(_blob(folder, wanted), f"the image index {wanted.digest} in {folder}")
+        data = parse_json(read_blob(folder, wanted), f"the image index {wanted.digest} in {folder}")
         wanted = choose_platform(data, architecture, f"{folder} ({wanted.digest})")
         if (seen := seen + 1) > 4:
             raise ImageError(f"{folder}: image indexes point at each other", "the layout is damaged: write it again")
-    manifest = _blob(folder, wanted)
+    manifest = read_blob(folder, wanted)
     data = parse_manifest(manifest, wanted, str(folder))
     config_descriptor = Descriptor.from_json(data["config"])
-    config = _blob(folder, config_descriptor)
+    config = read_blob(folder, config_descriptor)
     layers = image_layers(data, parse_config(config, str(folder)), str(folder))
     found = []
     for layer in layers:
@@ -152,14 +152,14 @@ def prune_layout(folder: Path) -> int:
     """
     with _locked(folder):
         used: set[str] = set()
-        pending = [Descriptor.from_json(e) for e in _read_index(folder)["manifests"]]
+        pending = [Descriptor.from_json(e) for e in read_index(folder)["manifests"]]
         while pending:
             descriptor = pending.pop()
             if descriptor.digest in used:
                 continue
             used.add(descriptor.digest)
             if descriptor.media_type in (*INDEXES, *MANIFESTS):
-                data = parse_json(_blob(folder, descriptor), f"{descriptor.digest} in {folder}")
+                data = parse_json(read_blob(folder, descriptor), f"{descriptor.digest} in {folder}")
                 children = [
                     *data.get("manifests", []),
                     *data.get("layers", []),
@@ -182,6 +182,7 @@ def choose(entries: list[Any], tag_or_digest: str | None, where: str) -> Descrip
     names = [(e.get("annotations") or {}).get(REF_NAME) for e in entries]
     known = ", ".join(sorted({n for n in names if n})) or "none"
     if tag_or_digest is None:
+        entries = [e for e in entries if not e.get("artifactType")]  # what is attached to an image is not one
         if len({e["digest"] for e in entries}) != 1:
             held = "no image" if not entries else f"{len(entries)} images"
             raise ImageError(f"{where} holds {held}", f"name one by its tag: {known}")
@@ -297,7 +298,8 @@ def _path(folder: Path, digest: str) -> Path:
     return folder / "blobs" / "sha256" / _hex(digest)
 
 
-def _blob(folder: Path, descriptor: Descriptor) -> bytes:
+def read_blob(folder: Path, descriptor: Descriptor) -> bytes:
+    """A small blob of a layout, checked by its digest, or an ImageError."""
     path = _path(folder, descriptor.digest)
     try:
         data = path.read_bytes()
@@ -310,7 +312,8 @@ def _blob(folder: Path, descriptor: Descriptor) -> bytes:
     return data
 
 
-def _read_index(folder: Path) -> dict[str, Any]:
+def read_index(folder: Path) -> dict[str, Any]:
+    """The ``index.json`` of a layout, or an ImageError."""
     cure = "name a folder that an OCI tool wrote (builder build, skopeo copy ... oci:DIR)"
     if not folder.is_dir():
         raise ImageError(f"{folder}: no such folder", cure)

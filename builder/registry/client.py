@@ -52,6 +52,10 @@ Progress = Callable[[int], None]
 BlobSource = Callable[[int], Iterator[bytes]]
 
 
+class ArtifactRefused(RegistryError):
+    """A registry that takes images and nothing else."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A registry's answer, read to its end."""
@@ -189,7 +193,7 @@ class RegistryClient:
         )
         if answer.status != 200:
             self._fail(answer, f"give {self._named(repo, ref)}")
-        digest = f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
+        digest = sha256(answer.body)
         expected = ref if is_digest(ref) else answer.headers.get("Docker-Content-Digest", digest)
         if expected != digest:
             raise HashMismatch(
@@ -203,19 +207,53 @@ class RegistryClient:
 
     def put_manifest(self, repo: str, ref: str, data: bytes, media_type: str) -> str:
         """Stores a manifest under a tag or its digest; gives the digest. All its blobs must be there already."""
+        return self._put_manifest(repo, ref, data, media_type)[0]
+
+    def put_referrer(self, repo: str, data: bytes, media_type: str) -> bool:
+        """Stores a manifest that has a ``subject``; whether the registry lists it as a referrer of that by itself.
+
+        Raises:
+            ArtifactRefused: the registry does not take such manifests.
+        """
+        digest = sha256(data)
+        return "OCI-Subject" in self._put_manifest(repo, digest, data, media_type, ArtifactRefused)[1].headers
+
+    def get_referrers(self, repo: str, digest: str) -> list[Descriptor] | None:
+        """What the registry lists as attached to a manifest (distribution-spec, listing referrers); None where it cannot list."""
+        found: list[Descriptor] = []
+        check_repository(repo)
+        path: str | httpx.URL = f"/v2/{repo}/referrers/{digest}"
+        for _ in range(1000):
+            answer = self._ask("GET", path, scopes=self._pull(repo), repo=repo, headers={"Accept": OCI_INDEX})
+            if answer.status in (401, 403) or answer.status in _BUSY:
+                self._fail(answer, f"list what is attached to {self._named(repo, digest)}")
+            if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
+                return None  # registries before 1.1 answer in many ways
+            found += parse_index(answer.body, self.host)
+            following = _next_page(answer)
+            if following is None:
+                return found
+            path = self._location(answer.url, following)
+        return found
+
+    def _put_manifest(
+        self, repo: str, ref: str, data: bytes, media_type: str, refused: type[RegistryError] = RegistryError
+    ) -> tuple[str, Answer]:
         answer = self._ask(
             "PUT", self._manifest_path(repo, ref), scopes=_push(repo), repo=repo, headers={"Content-Type": media_type}, body=data
         )
         if answer.status not in (200, 201, 202):
-            self._fail(answer, f"take the manifest of {self._named(repo, ref)}")
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+            lost = answer.codes() & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}
+            kind = refused if answer.status in (400, 405, 415, 422) and not lost else RegistryError
+            self._fail(answer, f"take the manifest of {self._named(repo, ref)}", kind)
+        digest = sha256(data)
         there = answer.headers.get("Docker-Content-Digest", digest)
         if there != digest:
             raise RegistryError(
                 f"{self.host} stored the manifest of {self._named(repo, ref)} as {there}, not as {digest}",
                 "the registry rewrites manifests: use another",
             )
-        return digest
+        return digest, answer
 
     def delete_manifest(self, repo: str, digest: str) -> None:
         """Deletes a manifest and all its tags; that it is not there is no error."""
@@ -238,10 +276,10 @@ class RegistryClient:
                 tags += [str(t) for t in json.loads(answer.body).get("tags") or []]
             except (ValueError, AttributeError):
                 raise RegistryError(f"{self.host} did not answer with a list of tags", "is this a registry?") from None
-            following = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', answer.headers.get("Link", ""))
-            if not following:
+            following = _next_page(answer)
+            if following is None:
                 break
-            path = self._location(answer.url, following[1])
+            path = self._location(answer.url, following)
         return sorted(set(tags))
 
     # blobs: reading ---------------------------------------------------------------------------------------------------
@@ -300,10 +338,40 @@ class RegistryClient:
                 meter.at(size)
                 return found
             partial.parent.mkdir(parents=True, exist_ok=True)
-            for _ in range(2):  # what an earlier run left may be damaged; a second try starts afresh
-                if self._download(repo, digest, size, partial, meter) == digest:
-                    return store.adopt(partial, digest)
-                partial.unlink()
+            self._download_whole(repo, digest, size, partial, meter)
+            return store.adopt(partial, digest)
+
+    def get_blob_file(self, repo: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None) -> None:
+        """Brings a file to hold a blob; what it holds already is gone on with. The caller sees to it that he is the only one.
+
+        Raises:
+            RegistryError, HashMismatch, SpaceError: as :meth:`get_blob_to`.
+        """
+        with space_errors(partial.parent):
+            self._download_whole(repo, descriptor.digest, descriptor.size, partial, _Meter(progress, descriptor.size))
+
+    def get_blob(self, repo: str, descriptor: Descriptor) -> bytes:
+        """A small blob, checked.
+
+        Raises:
+            RegistryError: the registry does not have it, or does not give it.
+            HashMismatch: what came is not the blob.
+        """
+        answer = self._ask("GET", self._blob_path(repo, descriptor.digest), scopes=self._pull(repo), repo=repo)
+        if answer.status != 200:
+            self._fail(answer, f"give the blob {descriptor.digest} of {self.host}/{repo}")
+        if sha256(answer.body) != descriptor.digest:
+            raise HashMismatch(
+                f"the blob {descriptor.digest} that {self.host}/{repo} gave is something else",
+                "the registry's copy or a proxy is damaged",
+            )
+        return answer.body
+
+    def _download_whole(self, repo: str, digest: str, size: int, partial: Path, meter: _Meter) -> None:
+        for _ in range(2):  # what an earlier run left may be damaged; a second try starts afresh
+            if self._download(repo, digest, size, partial, meter) == digest:
+                return
+            partial.unlink()
         raise HashMismatch(
             f"the blob {digest} that {self.host}/{repo} gave is something else, twice; it was deleted",
             "the registry's copy or a proxy is damaged",
@@ -543,13 +611,13 @@ class RegistryClient:
 
     # errors -----------------------------------------------------------------------------------------------------------
 
-    def _fail(self, answer: Answer, what: str) -> NoReturn:
+    def _fail(self, answer: Answer, what: str, kind: type[RegistryError] = RegistryError) -> NoReturn:
         """Raises the RegistryError of an answer; ``what`` goes on from "the registry did not"."""
         errors = answer.errors()
         codes = answer.codes()
         said = "; ".join(f"{code}: {message}" if message else code for code, message in errors)
         text = f"{self.host} did not {what}: {answer.status} {answer.reason}" + (f" ({said})" if said else "")
-        raise RegistryError(text, self._cure(answer.status, codes, said.lower()))
+        raise kind(text, self._cure(answer.status, codes, said.lower()))
 
     def _cure(self, status: int, codes: frozenset[str], said: str) -> str:
         if status == 413 or "quota" in said or codes & {"QUOTA_EXCEEDED", "SIZE_LIMIT_EXCEEDED"}:
@@ -768,6 +836,11 @@ def file_source(path: Path) -> BlobSource:
     return read
 
 
+def bytes_source(data: bytes) -> BlobSource:
+    """Small data as a blob to send."""
+    return lambda offset: iter((data[offset:],))
+
+
 def is_loopback(host: str) -> bool:
     """Whether ``host[:port]`` is this machine by name or address; nothing is looked up."""
     name = host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
@@ -840,6 +913,28 @@ def _drain(response: httpx.Response) -> None:
             left -= len(data)
             if left < 0:
                 return
+
+
+def sha256(data: bytes) -> str:
+    """The ``sha256:...`` digest of small data."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def parse_index(data: bytes, where: str) -> list[Descriptor]:
+    """The entries of an image index.
+
+    Raises:
+        RegistryError: it is none.
+    """
+    try:
+        return [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"] or []]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RegistryError(f"{where}: the list of attached artifacts is damaged", "ask the registry's owner") from None
+
+
+def _next_page(answer: Answer) -> str | None:
+    match = re.match(r'\s*<([^>]+)>\s*;\s*rel="?next"?', answer.headers.get("Link", ""))
+    return match[1] if match else None
 
 
 def _retry_after(text: str) -> float | None:
