@@ -117,7 +117,7 @@ def inflate(path: Path) -> Iterator[bytes]:
         raise ImageError(f"{path} is damaged: {e}", "build again, or fetch the image again") from None
 
 
-class _Ahead:
+class Ahead:
     """Inflates in a thread of its own (the codecs let go of the interpreter) and gives exact numbers of bytes."""
 
     def __init__(self, path: Path) -> None:
@@ -171,7 +171,7 @@ class _Ahead:
 
 
 @dataclass(slots=True)
-class _Member:
+class Member:
     path: str
     kind: bytes
     mode: int
@@ -188,14 +188,14 @@ def _apply(layer: Layer, tree: _Tree, store: Store) -> None:
         raise ImageError(
             f"{layer.path} is not the layer {layer.descriptor.digest}", "it was changed by hand, or is damaged: build again"
         )
-    source = _Ahead(layer.path)
+    source = Ahead(layer.path)
     try:
         tree.new_layer()
-        for member in _members(source, layer.path):
+        for member in members(source, layer.path):
             left = member.size
             for data in tree.add(member, source):
                 left -= len(data)
-            _skip(source, left + -member.size % _BLOCK, layer.path)
+            skip(source, left + -member.size % _BLOCK, layer.path)
     except OSError as e:
         if e.errno in (28, 122):  # no space, quota: space_errors says so
             raise
@@ -204,7 +204,7 @@ def _apply(layer: Layer, tree: _Tree, store: Store) -> None:
         source.close()
 
 
-def _skip(source: _Ahead, size: int, path: Path) -> None:
+def skip(source: Ahead, size: int, path: Path) -> None:
     while size:
         data = source.some(size)
         if not data:
@@ -215,7 +215,7 @@ def _skip(source: _Ahead, size: int, path: Path) -> None:
 # tar ------------------------------------------------------------------------------------------------------------------
 
 
-def _members(source: _Ahead, path: Path) -> Iterator[_Member]:
+def members(source: Ahead, path: Path) -> Iterator[Member]:
     """The members of a tar: ustar, pax (global and extended headers) and GNU long names. The caller reads the content."""
     shared: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -232,7 +232,7 @@ def _members(source: _Ahead, path: Path) -> Iterator[_Member]:
             if size > 16 << 20:
                 raise ImageError(f"{path}: a tar header of {size} bytes", _CURE)
             data = bytes(source.exactly(size))
-            _skip(source, -size % _BLOCK, path)
+            skip(source, -size % _BLOCK, path)
             if kind in (b"L", b"K"):
                 own["path" if kind == b"L" else "linkpath"] = os.fsdecode(data.rstrip(b"\0"))
             else:
@@ -252,7 +252,7 @@ def _members(source: _Ahead, path: Path) -> Iterator[_Member]:
             raise ImageError(f"{path}: {name} has a damaged header", _CURE) from None
         if size < 0:
             raise ImageError(f"{path}: {name} has a damaged header", _CURE)
-        yield _Member(
+        yield Member(
             name,
             kind,
             _number(block[100:108], path) & 0o7777,
@@ -299,7 +299,7 @@ class _Tree:
         self.root = root
         self._rootless = rootless
         self._dirs: dict[str, str] = {"": root}  # image path of a directory -> where it really is
-        self._final: dict[str, _Member] = {}  # real path of a directory -> its modes and times, set at the end
+        self._final: dict[str, Member] = {}  # real path of a directory -> its modes and times, set at the end
         self._fresh: set[str] = set()  # real paths that the current layer made: its whiteouts do not touch them
 
     def new_layer(self) -> None:
@@ -314,9 +314,9 @@ class _Tree:
                 os.chmod(path, (member.mode & 0o1777) | 0o700 if self._rootless else member.mode)
                 os.utime(path, (member.mtime, member.mtime))
 
-    def add(self, member: _Member, source: _Ahead) -> Iterator[memoryview]:
+    def add(self, member: Member, source: Ahead) -> Iterator[memoryview]:
         """Puts one member in place; gives the pieces of content that it took from the source."""
-        path = _clean(member.path)
+        path = clean_path(member.path)
         folder, _, name = path.rpartition("/")
         if name.startswith(".wh."):
             self._whiteout(folder, name, member.path)
@@ -345,7 +345,7 @@ class _Tree:
             return
         self._fresh.add(real)
 
-    def _file(self, real: str, path: str, member: _Member, source: _Ahead) -> Iterator[memoryview]:
+    def _file(self, real: str, path: str, member: Member, source: Ahead) -> Iterator[memoryview]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(real, flags, 0o600)
@@ -372,12 +372,12 @@ class _Tree:
         finally:
             os.close(fd)
 
-    def _own(self, real: str, member: _Member) -> None:
+    def _own(self, real: str, member: Member) -> None:
         if not self._rootless:
             os.chown(real, member.uid, member.gid, follow_symlinks=False)
 
-    def _hard_link(self, real: str, member: _Member) -> None:
-        target = _clean(member.target)
+    def _hard_link(self, real: str, member: Member) -> None:
+        target = clean_path(member.target)
         folder, _, name = target.rpartition("/")
         source = f"{self._directory(folder, make=False)}/{name}" if name else ""
         if not source or not os.path.lexists(source) or stat.S_ISDIR(os.lstat(source).st_mode):
@@ -386,7 +386,7 @@ class _Tree:
             self._clear(real)
             os.link(source, real, follow_symlinks=False)
 
-    def _make_directory(self, real: str, path: str, member: _Member) -> None:
+    def _make_directory(self, real: str, path: str, member: Member) -> None:
         try:
             os.mkdir(real, 0o700)
         except FileExistsError:
@@ -506,7 +506,7 @@ def _vanished() -> Iterator[None]:
         pass
 
 
-def _clean(path: str) -> str:
+def clean_path(path: str) -> str:
     parts = [p for p in path.split("/") if p not in ("", ".")]
     if ".." in parts or "\0" in path:
         raise ImageError(f"unsafe path in a layer: {path!r}", _CURE)
