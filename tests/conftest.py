@@ -8,6 +8,7 @@ from typing import NoReturn
 import pytest
 
 from tests.support import parts
+from tests.support.slurm import slurm  # noqa: F401  a fixture
 
 
 @pytest.fixture(scope="session")

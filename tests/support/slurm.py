@@ -1,0 +1,226 @@
+"""A Slurm of its own: two pretended nodes on this machine, each with a host name, a ``/tmp``, 128 cores and 8 GPUs on paper.
+
+Nothing of the host's own Slurm or munge is used or changed: key, sockets, ports, configuration, spool and logs lie in one
+temporary folder, and each node's slurmd lives in a mount and host name namespace where ``/etc/hosts`` knows both nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.parts import clean_environment, need, need_root, part_folder, start, stop, wait_for
+
+NODES = ("node1", "node2")
+#: Names that the sites' recipes submit to.
+PARTITIONS = ("debug", "small-g", "standard-g", "dev-g", "gpu", "standard", "closed")
+#: The account that jobs in partition ``closed`` need (a site's own check: accounting proper would need a database).
+ACCOUNT = "project_465000001"
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
+
+CONFIGURATION = """\
+ClusterName=tests
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={ports[0]}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
+MpiDefault=none
+JobSubmitPlugins=lua
+SwitchType=switch/none
+ReturnToService=2
+KillWait=5
+MinJobAge=3600
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] \
+Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 Gres=gpu:8 Feature=gpu State=UNKNOWN
+"""
+
+SUBMIT = """\
+function slurm_job_submit(job, partitions, user)
+  if job.partition == "closed" and job.account ~= "{account}" then
+    return slurm.ESLURM_INVALID_ACCOUNT
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify(job, record, partitions, user)
+  return slurm.SUCCESS
+end
+"""
+
+
+@dataclass
+class Slurm:
+    """A running Slurm. ``env`` is what its commands need."""
+
+    env: dict[str, str]
+    folder: Path
+
+    def run(
+        self, *command: str | Path, check: bool = True, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """``sbatch``, ``srun``, ``scancel`` ...; with ``check``, a failure ends the test with what was said."""
+        words = [str(word) for word in command]
+        done = subprocess.run(words, env={**self.env, **(env or {})}, cwd=cwd, capture_output=True, text=True)
+        if check and done.returncode:
+            pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def submit(self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+        """``sbatch ARGUMENTS``; gives the job's id."""
+        return self.run("sbatch", "--parsable", *arguments, env=env, cwd=cwd).stdout.strip().partition(";")[0]
+
+    def show(self, job: str) -> list[dict[str, str]]:
+        """What ``scontrol show job`` says of a job, or of each task of a job array."""
+        lines = self.run("scontrol", "--oneliner", "show", "job", job).stdout.splitlines()
+        return [dict(word.split("=", 1) for word in line.split(" ") if "=" in word) for line in lines if line.strip()]
+
+    def states(self, job: str) -> list[str]:
+        """The states of a job's tasks, in their order (one that waits stands for all that wait)."""
+        tasks = sorted(self.show(job), key=lambda t: int(t.get("ArrayTaskId", "0").partition("-")[0].partition("%")[0]))
+        return [t["JobState"] for t in tasks]
+
+    def wait(self, job: str, patience_s: float = 120) -> list[str]:
+        """Waits for the end of a job, or of all tasks of a job array; gives their states."""
+        end = time.monotonic() + patience_s
+        while time.monotonic() < end:
+            if set(states := self.states(job)) <= ENDED:
+                return states
+            time.sleep(0.1)
+        said = self.run("scontrol", "show", "job", job, check=False).stdout
+        self.run("scancel", job, check=False)
+        pytest.fail(f"job {job} has not ended after {patience_s:.0f} s:\n{said}{self.log()}", pytrace=False)
+
+    def log(self) -> str:
+        """The ends of all logs."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"{p.name}:\n" + "\n".join(p.read_text(errors="replace").splitlines()[-15:]) for p in logs)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1, one after the other, that nobody listens on."""
+    for _ in range(200):
+        first = secrets.randbelow(20000) + 30000
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return list(range(first, first + count))
+    pytest.fail("no free ports")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Slurm]:
+    """A Slurm with two nodes (root only)."""
+    with running_slurm() as part:
+        yield part
+
+
+@contextlib.contextmanager
+def running_slurm() -> Iterator[Slurm]:
+    """Starts munged, slurmctld and a slurmd for each node; ends them, and all that their jobs started."""
+    need_root()
+    munged, slurmctld, slurmd, unshare, _ = need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
+    with part_folder("slurm") as folder, contextlib.ExitStack() as stack:
+        host = socket.gethostname().partition(".")[0]
+        env = clean_environment(HOME=folder, SLURM_CONF=folder / "slurm.conf")
+        text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3))
+        partitions = [f"PartitionName={name} Nodes=ALL MaxTime=2-0 State=UP" for name in PARTITIONS]
+        partitions[0] += " Default=YES"
+        (folder / "job_submit.lua").write_text(SUBMIT.format(account=ACCOUNT))
+        (folder / "slurm.conf").write_text("\n".join([text, *partitions, ""]))
+        (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-7]\n")
+        for number in range(8):
+            (folder / f"gpu{number}").touch()
+        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        names = " ".join(NODES)
+        (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {names}\n")
+        (folder / "state").mkdir()
+        (folder / "munge").mkdir()
+        key = folder / "munge" / "key"
+        key.touch(mode=0o600)
+        key.write_bytes(secrets.token_bytes(128))
+
+        stack.callback(_end_processes_of, folder)
+        own = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
+        _daemon(
+            stack,
+            [munged, "--foreground", "--force", "--num-threads=2", f"--socket={folder}/munge/socket", *own],
+            folder / "munged.log",
+            env,
+            (folder / "munge" / "socket").exists,
+        )
+        part = Slurm(env, folder)
+        answers = lambda: "UP" in part.run("scontrol", "ping", check=False).stdout  # noqa: E731
+        _daemon(stack, [slurmctld, "-D", "-f", folder / "slurm.conf"], folder / "slurmctld.out", env, answers)
+        for node in NODES:
+            (folder / f"spool-{node}").mkdir()
+            (folder / f"tmp-{node}").mkdir(mode=0o777)
+            (folder / f"tmp-{node}").chmod(0o1777)
+            script = [
+                "set -e",
+                f"hostname {node}",
+                f"mount --bind {folder}/hosts /etc/hosts",
+                f"mount --bind {folder}/tmp-{node} /tmp",
+                shlex.join(["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]),
+            ]
+            private = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
+            log = folder / f"slurmd-{node}.out"
+            idle = lambda node=node: "IDLE" in part.run("scontrol", "show", "node", node, check=False).stdout  # noqa: E731
+            _daemon(stack, private, log, env, idle)
+        try:
+            yield part
+        finally:
+            _cancel_all(part)
+
+
+def _daemon(
+    stack: contextlib.ExitStack, command: Sequence[str | Path], log: Path, env: Mapping[str, str], ready: Callable[[], bool]
+) -> None:
+    process = start(command, log, env)
+    stack.callback(stop, process)
+    wait_for(ready, process, log, log.stem, 30)
+
+
+def _cancel_all(part: Slurm) -> None:
+    listed = part.run("squeue", "--noheader", "--array", "--format=%A", check=False).stdout.split()
+    if not listed:
+        return
+    part.run("scancel", "--full", *listed, check=False)
+    end = time.monotonic() + 20
+    while part.run("squeue", "--noheader", check=False).stdout.strip() and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+def _end_processes_of(folder: Path) -> None:
+    """Ends what has this Slurm's configuration in its environment: step managers and what jobs started."""
+    mark = f"SLURM_CONF={folder}/".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(process.name) != os.getpid() and mark in (process / "environ").read_bytes():
+                os.kill(int(process.name), signal.SIGKILL)
