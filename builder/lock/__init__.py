@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.lock.environment import Environment, Spec, read_environment
+from builder.lock.environment import Environment, Spec, find_links, read_environment
 from builder.lock.file import parse_lock, read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import lock_target
@@ -13,6 +13,7 @@ __all__ = [
     "FIND_LINKS",
     "Environment",
     "Spec",
+    "find_links",
     "lock_target",
     "parse_lock",
     "read_environment",

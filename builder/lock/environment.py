@@ -6,6 +6,7 @@ second to import and knows no lines, so it serves as the oracle in the tests ins
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from builder.config.recipe import Recipe
 from builder.errors import ConfigError
 from builder.lock.urls import public
 
@@ -85,6 +87,16 @@ def read_environment(path: Path, platform: str) -> Environment:
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: not a conda environment file", "it needs 'channels:' and 'dependencies:'")
     return _Reader(path).read(root, platform)
+
+
+def find_links(recipe: Recipe) -> tuple[str, ...]:
+    """Where a build looks for wheels by name: the folders and pages that environment file and recipe name, none of them relative."""
+    places = [(link, recipe.root) for link in recipe.pip.find_links]
+    if recipe.environment_path.exists():  # a lock made elsewhere needs no environment file
+        environment = read_environment(recipe.environment_path, recipe.platform)
+        places = [*((link, environment.path.parent) for link in environment.find_links), *places]
+    known = ((os.path.expandvars(link), folder) for link, folder in places)
+    return tuple(link if "://" in link else str((folder / Path(link).expanduser()).absolute()) for link, folder in known)
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
