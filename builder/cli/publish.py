@@ -96,6 +96,7 @@ def publish_one(
 
     ``agreed`` is asked before anything is sent; without its yes the build stays here.
     """
+    from builder.attest import PROVENANCE, SBOM, SMOKE_REPORT
     from builder.publish import TagPlan, destination_text
     from builder.publish import publish as publish_image
 
@@ -106,10 +107,10 @@ def publish_one(
     tell_build(context, result)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
         context.output.note(f"{recipe.name} is built, not published: oci:{project.keep(result)}:{recipe.name}")
-        return {"target": recipe.name, "digest": result.image.digest, "published": False}
+        return {"target": recipe.name, "digest": result.digest, "published": False}
     done = publish_image(
         project, result, to=where, tags=tags, policy="always" if policy == "always" else "auto", runner=runner, force=force,
-        dry_run=dry_run, move_tags=move_tags, mount_from=mount_from,
+        dry_run=dry_run, move_tags=move_tags, mount_from=mount_from, annotations=annotations,
     )  # fmt: skip
     if not context.output.as_json:
         lines = [f"[bold]{recipe.name}[/bold] {'would be' if dry_run else 'is'} {done.reference}@{done.digest}"]
@@ -121,10 +122,13 @@ def publish_one(
                 f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
                 f"{p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s"
             )
+        if done.attached:
+            names = {SBOM: "bill of material", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
+            lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
         context.output.result(None, "\n".join(lines))
     push = done.push
     return {
         "target": recipe.name, "reference": done.reference, "digest": done.digest, "tags": done.tags, "smoke": done.smoke,
-        "dry_run": dry_run, "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
+        "dry_run": dry_run, "attached": dict(done.attached), "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
         "build_seconds": result.timings,
     }  # fmt: skip

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from builder.errors import UsageError
-from builder.model import Image
+from builder.model import Descriptor, Image
 from builder.progress import QUIET, Reporter
-from builder.registry.auth import environment_credentials
 from builder.registry.client import RegistryClient
 from builder.registry.layout_target import LayoutDestination
+from builder.registry.profile import named_credentials
 from builder.registry.push import PushReport, move_tags, push_blobs_and_manifest
 from builder.registry.reference import Reference
+from builder.registry.referrers import AttachedFile, attach
 from builder.settings import Settings
 from builder.store import Store
 
@@ -30,6 +31,11 @@ class Destination(Protocol):
 
     def push_blobs(self, image: Image) -> PushReport:
         """Puts everything in but the tags; afterwards the image is there by its digest."""
+
+    def attach(
+        self, subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
+    ) -> str:
+        """Attaches files to an image that :meth:`push_blobs` has put in, once; gives the artifact's digest."""
 
     def move_tag(self, tag: str, image: Image) -> None:
         """Makes a tag name an image that :meth:`push_blobs` has put in."""
@@ -58,6 +64,11 @@ class RegistryDestination:
     def push_blobs(self, image: Image) -> PushReport:
         return push_blobs_and_manifest(image, self.client, self.repository, mount_from=self.mount_from, reporter=self.reporter)
 
+    def attach(
+        self, subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
+    ) -> str:
+        return attach(self.client, self.repository, subject, artifact_type, files, annotations=annotations)
+
     def move_tag(self, tag: str, image: Image) -> None:
         move_tags(image, self.client, self.repository, [tag])
 
@@ -71,7 +82,8 @@ def open_destination(
     insecure: bool | None = None,
     reporter: Reporter = QUIET,
 ) -> Destination:
-    """The place that ``oci:DIR`` or ``host/repository`` names. REGISTRY_USER and REGISTRY_PASSWORD are for this registry.
+    """The place that ``oci:DIR`` or ``host/repository`` names. REGISTRY_USER and REGISTRY_PASSWORD, and the file that
+    BUILDER_REGISTRY_PROFILE names, are for this registry.
 
     Args:
         to: the place, without tag.
@@ -95,5 +107,6 @@ def open_destination(
         raise UsageError(
             f"{to} names a tag or digest, not a repository", f"write {reference.name}; tags come from the recipe or --tag"
         )
-    client = RegistryClient(reference.host, environment_credentials(), insecure=insecure, settings=settings, reporter=reporter)
+    credentials = named_credentials(warn=reporter.warn)
+    client = RegistryClient(reference.host, credentials, insecure=insecure, settings=settings, reporter=reporter)
     return RegistryDestination(client, reference.repository, mount_from, reporter)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import UsageError
 from builder.image.layout import list_tags, write_layout
-from builder.model import Image, Layer
+from builder.model import Descriptor, Image, Layer
 from builder.progress import QUIET, Reporter
+from builder.registry.oras import copy_sif, is_sif
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.reference import is_tag
+from builder.registry.referrers import AttachedFile, attach_in_layout
 from builder.store import Store
 
 
@@ -45,6 +48,11 @@ class LayoutDestination:
             seconds=time.monotonic() - started,
         )
 
+    def attach(
+        self, subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
+    ) -> str:
+        return attach_in_layout(self.folder, self.store, subject, artifact_type, files, annotations=annotations)
+
     def move_tag(self, tag: str, image: Image) -> None:
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", "a tag has up to 128 letters, digits, '_', '.' and '-'")
@@ -52,15 +60,17 @@ class LayoutDestination:
             write_layout(self._complete(image), self.folder, tag, self.store)
 
     def _complete(self, image: Image) -> Image:
-        """With the layers that the layout has, and the rest fetched from the base image's registry."""
+        """With the layers that the layout has, and the rest fetched from the base image's registry.
+
+        A file outside the store (a SIF in ``dist/``) is copied, not linked: whoever signs it later writes into it.
+        """
 
         def here(layer: Layer) -> Layer:
-            path = self._blob(layer.descriptor.digest)
-            return (
-                replace(layer, path=path)
-                if layer.path is None and self._has(layer.descriptor.digest, layer.descriptor.size)
-                else layer
-            )
+            digest, path = layer.descriptor.digest, self._blob(layer.descriptor.digest)
+            if layer.path is not None and layer.path not in (path, self.store.path(digest)) and is_sif(layer.descriptor):
+                copy_sif(layer.path, layer.descriptor, path, self.store)
+                return replace(layer, path=path)
+            return replace(layer, path=path) if layer.path is None and self._has(digest, layer.descriptor.size) else layer
 
         return fetch_layers(replace(image, layers=tuple(map(here, image.layers))), self.store, self.reporter)
 

@@ -57,7 +57,12 @@ def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor
         ImageError: the manifest is damaged.
     """
     layers = [Descriptor.from_json(d) for d in parse_manifest(manifest, descriptor, where)["layers"]]
-    return layers[0] if len(layers) == 1 and layers[0].media_type in (SIF_LAYER, SIF_LAYER_PROTOTYPE) else None
+    return layers[0] if len(layers) == 1 and is_sif(layers[0]) else None
+
+
+def is_sif(layer: Descriptor) -> bool:
+    """Whether a layer is a SIF."""
+    return layer.media_type in (SIF_LAYER, SIF_LAYER_PROTOTYPE)
 
 
 def check_sif(path: Path) -> None:
@@ -113,10 +118,10 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
                     out.write(data)
                     hashed.update(data)
         except FileNotFoundError:
-            raise ImageError(f"{blob} is missing", "the layout is damaged: publish to it again") from None
+            raise ImageError(f"{blob} is missing", "build or publish it again") from None
         if f"sha256:{hashed.hexdigest()}" != layer.digest:
             partial.unlink()
-            raise HashMismatch(f"{blob} is not what its name says", "the layout is damaged: publish to it again")
+            raise HashMismatch(f"{blob} is not {layer.digest} any more", "it was changed or damaged: build or publish it again")
 
     return _place(layer, output, store, fetch)
 

@@ -53,14 +53,14 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Reads a reference as ``docker pull`` does; ``docker://`` before it is allowed.
+        """Reads a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is allowed.
 
         Without a host it is Docker Hub's, and a repository of one word there lies in ``library/``.
 
         Raises:
             RegistryError: it breaks a rule, which the message names.
         """
-        rest = text.strip().removeprefix("docker://")
+        rest = text.strip().removeprefix("docker://").removeprefix("oras://")
         if "://" in rest:
             raise RegistryError(
                 f"{_shown(text)!r} is a URL, not an image reference", "leave out the scheme: HOST[:PORT]/REPOSITORY[:TAG]"
