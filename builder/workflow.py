@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.config.recipe import Recipe, load_recipe, recipe_files
-from builder.engines.base import BuildResult
-from builder.engines.layered import build
-from builder.errors import ConfigError, LockError
+from builder.engines import find_engine
+from builder.engines.base import BuildRequest, BuildResult, place_file, run_engine
+from builder.errors import ConfigError, LockError, RunnerError
 from builder.image.base import resolve_base
 from builder.image.layout import write_layout
 from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
@@ -20,7 +20,7 @@ from builder.model import Lock
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.smoke import SmokeReport, smoke
-from builder.store import Store
+from builder.store import Store, write_atomic
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,20 @@ class Project:
         lock_file: Path | None = None,
         download_base: bool = True,
         annotations: dict[str, str] | None = None,
+        engine: str | None = None,
+        accept_licenses: bool = False,
     ) -> BuildResult:
-        """Builds a target from its lock, or from ``lock_file``; nothing is written to the layout yet."""
+        """Builds a target from its lock, or from ``lock_file``; nothing is written to ``dist/`` yet.
+
+        Args:
+            engine: instead of the recipe's.
+            accept_licenses: see :class:`builder.engines.base.BuildRequest`.
+        """
         if lock_file is not None:
             lock, path = read_lock(lock_file), lock_file
         else:
             lock, path = self.ensure_lock(recipe)
-        return build(
+        request = BuildRequest(
             recipe,
             lock,
             path.read_bytes(),
@@ -163,9 +170,11 @@ class Project:
             self.store,
             requested=self._requested(recipe),
             download_base=download_base,
-            annotations=annotations,
+            annotations=annotations or {},
+            accept_licenses=accept_licenses,
             reporter=self.reporter,
         )
+        return run_engine(find_engine(engine or recipe.engine), request)
 
     def _requested(self, recipe: Recipe) -> frozenset[str]:
         if not recipe.environment_path.exists():
@@ -173,13 +182,27 @@ class Project:
         return read_environment(recipe.environment_path, recipe.platform).requested
 
     def keep(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
-        """Writes an image into the layout under the target's name."""
+        """Puts a build where people find it; gives the OCI layout's folder, or the SIF's path.
+
+        An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``; so does the Dockerfile,
+        definition file or environment that another engine was given.
+        """
         folder = layout or self.layout
-        write_layout(result.image, folder, tag or result.recipe.name, self.store)
+        name = tag or result.recipe.name
+        if result.definition is not None:
+            suffix, text = result.definition
+            write_atomic(folder / f"{name}.{suffix}", text.encode())
+        if result.sif is not None:
+            return place_file(result.sif.path, folder / f"{name}.sif")
+        if result.image is None:
+            raise AssertionError("a build gives an image or a SIF")
+        write_layout(result.image, folder, name, self.store)
         return folder
 
     def smoke(self, result: BuildResult, *, runner: str | None = None, timeout_s: float = 300) -> SmokeReport:
         """Runs the smoke test inside the image on this host."""
+        if result.image is None:
+            raise RunnerError("a SIF of another engine has no OCI image to test", "build with --engine layered")
         return smoke(
             result.image,
             result.recipe,

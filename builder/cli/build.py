@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,21 +10,26 @@ import click
 
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.cli.output import human_bytes
+from builder.engines import ENGINES
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
+    from builder.model import Image
 
 
 def describe_build(result: BuildResult) -> dict[str, Any]:
-    """A build for ``--json``."""
-    image = result.image
-    return {
+    """A build for ``--json``; ``layers`` are those of the OCI image, where the engine made one."""
+    image, sif = result.image, result.sif
+    told: dict[str, Any] = {
         "target": result.recipe.name,
-        "digest": image.digest,
+        "engine": result.engine,
+        "format": "sif" if sif else "oci",
+        "digest": result.digest,
         "base": {"reference": result.base.reference, "digest": result.base.digest},
         "lock": result.lock.digest,
-        "size": image.size,
+        "size": result.artifact.size,
         "layers": [
             {
                 "digest": x.descriptor.digest,
@@ -33,12 +39,15 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
                 "title": x.title,
                 "packages": x.packages,
             }
-            for x in image.layers
+            for x in (image.layers if image else ())
         ],
         "conflicts": [{"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts],
         "notes": result.notes,
         "seconds": result.timings,
     }
+    if sif and image:
+        told["image"] = image.digest
+    return told
 
 
 def tell_build(context: Context, result: BuildResult) -> None:
@@ -63,6 +72,13 @@ def tell_build(context: Context, result: BuildResult) -> None:
 @click.option("--oci-archive", type=click.Path(dir_okay=False, path_type=Path), help="Also write an OCI archive.")
 @click.option("--docker-archive", type=click.Path(dir_okay=False, path_type=Path), help="Also write an archive for docker load.")
 @click.option("--load", is_flag=True, help="Also load the image into the Docker engine.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="What builds, instead of the recipe's engine.")
+@click.option("--on", type=click.Choice(["slurm"]), help="Build on a compute node, by a job with the recipe's site values.")
+@click.option("--account", help="Who pays for the job (with --on).")
+@click.option("--time", metavar="H:MM:SS", help="The job's longest time, instead of the site's (with --on).")
+@click.option(
+    "--accept-licenses", is_flag=True, help="You accept the licences that the engine asks about (cotainr: Miniforge's)."
+)
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
 @common_options
@@ -76,6 +92,11 @@ def build(
     oci_archive: Path | None,
     docker_archive: Path | None,
     load: bool,
+    engine: str | None,
+    on: str | None,
+    account: str | None,
+    time: str | None,
+    accept_licenses: bool,
     source: str | None,
     revision: str | None,
 ) -> None:
@@ -85,35 +106,105 @@ def build(
         raise UsageError("no target given", f"known targets: {', '.join(r.name for r in context.project.recipes())}")
     if len(chosen) > 1 and (lock_file or oci_archive or docker_archive):
         raise UsageError("--lock, --oci-archive and --docker-archive go with one target", "build the targets one by one")
+    if (account or time) and not on:
+        raise UsageError("--account and --time are for a build job", "add --on slurm, or leave them out")
     project = context.project
     results = []
     for recipe in project.recipes(chosen):
-        result = project.build(recipe, lock_file=lock_file, annotations=origin_annotations(source, revision))
-        folder = project.keep(result, layout)
+        if (oci_archive or docker_archive or load) and recipe.format == "sif":
+            raise UsageError(
+                f"target {recipe.name} is a SIF: there is nothing for --oci-archive, --docker-archive or --load",
+                "leave them out, or convert it: builder convert",
+            )
+        if on == "slurm":
+            told = _on_slurm(
+                context, recipe, account=account, time=time, lock_file=lock_file, layout=layout, engine=engine,
+                accept_licenses=accept_licenses, source=source, revision=revision,
+            )  # fmt: skip
+            results.append(told)
+            continue
+        result = project.build(
+            recipe,
+            lock_file=lock_file,
+            annotations=origin_annotations(source, revision),
+            engine=engine,
+            accept_licenses=accept_licenses,
+        )
+        place = project.keep(result, layout)
         tell_build(context, result)
-        told = describe_build(result) | {"layout": str(folder), "tag": recipe.name}
-        reference = f"builder/{recipe.name}:latest"
-        if oci_archive:
-            from builder.image.archive import write_oci_archive
-
-            write_oci_archive(result.image, oci_archive, recipe.name)
-        if docker_archive:
-            from builder.image.archive import write_docker_archive
-
-            write_docker_archive(result.image, docker_archive, reference)
-        if load:
-            from builder.image.archive import docker_load
-
-            told["docker_id"] = docker_load(result.image, reference)
-            context.output.note(f"loaded into docker as {reference}")
+        told = describe_build(result)
+        told |= {"sif": str(place)} if result.sif else {"layout": str(place), "tag": recipe.name}
+        if result.image and not result.sif:
+            told |= _more(context, result.image, recipe.name, oci_archive, docker_archive, load)
         results.append(told)
         if not context.output.as_json:
-            seconds = sum(result.timings.values())
+            layers = f"{len(result.image.layers)} layers, " if result.image else ""
             context.output.result(
                 None,
-                f"[bold]{recipe.name}[/bold] {result.image.digest}\n"
-                f"  {len(result.image.layers)} layers, {human_bytes(result.image.size)}, {seconds:.1f} s\n"
-                f"  oci:{folder}:{recipe.name}",
+                f"[bold]{recipe.name}[/bold] {result.digest}\n"
+                f"  {layers}{human_bytes(result.artifact.size)}, {sum(result.timings.values()):.1f} s\n"
+                f"  {place if result.sif else f'oci:{place}:{recipe.name}'}",
             )
     if context.output.as_json:
         context.output.result(results[0] if len(results) == 1 else results)
+
+
+def _on_slurm(
+    context: Context,
+    recipe: Recipe,
+    *,
+    account: str | None,
+    time: str | None,
+    lock_file: Path | None,
+    layout: Path | None,
+    engine: str | None,
+    accept_licenses: bool,
+    source: str | None,
+    revision: str | None,
+) -> dict[str, Any]:
+    """Builds by a job; gives what the build said there. What needs no compute node (the lock) is made here."""
+    from builder.engines.slurm import build_job, run_build_job
+
+    project, settings = context.project, context.settings
+    if lock_file is None:
+        project.ensure_lock(recipe)
+    command = [sys.executable, "-m", "builder", "--project", str(project.root), "--cache", str(settings.cache)]
+    if settings.tmpdir != settings.cache / "tmp":
+        command += ["--tmpdir", str(settings.tmpdir)]
+    if settings.offline:
+        command.append("--offline")
+    command += ["build", recipe.name, "--json"]
+    options = {
+        "--lock": lock_file and lock_file.absolute(),
+        "--layout": layout and layout.absolute(),
+        "--engine": engine,
+        "--source": source,
+        "--revision": revision,
+    }
+    command += [word for name, value in options.items() if value for word in (name, str(value))]
+    if accept_licenses:
+        command.append("--accept-licenses")
+    told = run_build_job(recipe, build_job(recipe, command, account=account, time=time), context.output)
+    place = told.get("sif") or f"oci:{told.get('layout')}:{told.get('tag')}"
+    if not context.output.as_json:
+        said = f"[bold]{recipe.name}[/bold] {told.get('digest')}\n  built by {told.get('engine')} in a job\n  {place}"
+        context.output.result(None, said)
+    return told
+
+
+def _more(
+    context: Context, image: Image, name: str, oci_archive: Path | None, docker_archive: Path | None, load: bool
+) -> dict[str, str]:
+    """The other forms of an OCI image that were asked for."""
+    from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
+
+    told = {}
+    reference = f"builder/{name}:latest"
+    if oci_archive:
+        write_oci_archive(image, oci_archive, name)
+    if docker_archive:
+        write_docker_archive(image, docker_archive, reference)
+    if load:
+        told["docker_id"] = docker_load(image, reference)
+        context.output.note(f"loaded into docker as {reference}")
+    return told

@@ -19,16 +19,17 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     """Show which layers a target's lock becomes, without fetching or building."""
     from rich.table import Table
 
-    from builder.engines.layered import MAX_LAYERS, OVERHEAD, ordered_packages
+    from builder.engines.layered import MAX_LAYERS, OVERHEAD
+    from builder.engines.prepare import ordered_packages
     from builder.fetch import head_sizes
     from builder.layers.plan import likely_parts, plan_lock
-    from builder.lock import read_lock
+    from builder.lock import find_links, read_lock
 
     project = context.project
     recipe = project.recipe(target)
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
-    sizes = head_sizes(packages, context.settings, project.store, find_links=recipe.pip.find_links)
+    sizes = head_sizes(packages, context.settings, project.store, find_links=find_links(recipe))
     plans = plan_lock(packages, sizes, recipe.layers, budget=MAX_LAYERS - OVERHEAD - 1, parts=likely_parts(sizes))
     table = Table("layer", "packages", "archives", box=None)
     rows = []

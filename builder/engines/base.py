@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
+import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
+from builder.errors import RunnerError, UsageError
 from builder.layers.plan import Conflict
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
+from builder.store import space_errors
 
 if TYPE_CHECKING:
     from builder.settings import Settings
@@ -57,6 +62,8 @@ class BuildResult:
     conflicts: tuple[Conflict, ...] = ()
     notes: tuple[str, ...] = ()
     timings: dict[str, float] = field(default_factory=dict)
+    definition: tuple[str, str] | None = None
+    """What the engine was given to build, as (suffix, text): its Dockerfile, definition file or conda environment."""
 
     @property
     def artifact(self) -> Image | SifImage:
@@ -73,9 +80,10 @@ class BuildResult:
 
 
 class Engine(Protocol):
-    """One way of building."""
+    """One way of building. ``formats`` are what it can make: ``oci``, ``sif``."""
 
     name: str
+    formats: frozenset[str]
 
     def available(self) -> str | None:
         """None when it works on this host for this user, else the reason; takes seconds at most."""
@@ -89,6 +97,60 @@ class Engine(Protocol):
             ImageError: the build failed; the message says at which step, and what the engine said last.
             FetchError, LayerError, RegistryError, SpaceError.
         """
+
+
+def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
+    """Builds with an engine, when it can build what the target is and works on this host.
+
+    Raises:
+        UsageError: it builds the wrong format.
+        RunnerError: it does not work here.
+        BuilderError: see :meth:`Engine.build`.
+    """
+    from builder.engines import ENGINES, find_engine
+
+    recipe = request.recipe
+    if recipe.format not in engine.formats:
+        fit = [name for name in ENGINES if recipe.format in find_engine(name).formats]
+        raise UsageError(
+            f"the engine {engine.name} makes {_FORMATS[min(engine.formats)]}, and target {recipe.name} is "
+            f"{_FORMATS[recipe.format].removesuffix('s')} ({recipe.source}: format: {recipe.format})",
+            f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
+        )
+    if (reason := engine.available()) is not None:
+        raise RunnerError(
+            f"the engine {engine.name} does not work here: {reason}",
+            "correct that, or build with --engine layered, which needs nothing; builder doctor says what there is",
+        )
+    return engine.build(request)
+
+
+_FORMATS = {"oci": "OCI images", "sif": "SIFs"}
+
+
+def place_file(source: Path, target: Path) -> Path:
+    """Puts a finished file at its place without a moment in which half of it is there: a hard link where possible, else a copy.
+
+    Raises:
+        SpaceError: the disk is full or the folder cannot be written.
+    """
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
+    with space_errors(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            try:
+                temporary.hardlink_to(source)
+            except OSError:  # another file system, or one without links
+                shutil.copyfile(source, temporary)
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)  # of two links to one file, rename leaves both
+    return target
+
+
+def tail(lines: Iterable[str], count: int = 15) -> str:
+    """The last lines that say something, indented, for a message."""
+    return "\n".join(f"    {line.rstrip()}" for line in [x for x in lines if x.strip()][-count:])
 
 
 class Clock:
