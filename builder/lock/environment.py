@@ -90,7 +90,7 @@ def read_environment(path: Path, platform: str) -> Environment:
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """Where a build looks for wheels by name: the folders and pages that environment file and recipe name, none of them relative."""
+    """Where a build looks for wheels by name: the folders and pages of environment file and recipe, none of them relative."""
     places = [(link, recipe.root) for link in recipe.pip.find_links]
     if recipe.environment_path.exists():  # a lock made elsewhere needs no environment file
         environment = read_environment(recipe.environment_path, recipe.platform)
