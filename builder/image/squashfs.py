@@ -462,16 +462,19 @@ class Squashfs:
     def compression(self) -> str:
         return _NAMES[self._compressor]
 
-    def members(self) -> Iterator[tuple[Member, Iterator[bytes]]]:
+    def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
         """All members and their content, directories before what is in them, each sorted; later names of a file are hard links.
 
         The root directory comes first, with an empty path. Device nodes other than whiteouts are left out.
+
+        Args:
+            below: a directory: only it and what is in it (nothing, when it is not there or no directory).
 
         Raises:
             ImageError: the file system is damaged.
         """
         seen: dict[int, str] = {}
-        pending: list[tuple[str, int]] = [("", self._root)]
+        pending: list[tuple[str, int]] = [(below, r) for r in (self._find(below),) if r is not None]
         folders: set[int] = set()
         while pending:
             path, reference = pending.pop()
@@ -490,6 +493,21 @@ class Squashfs:
                 continue
             seen[number] = path
             yield member, self._content(path, member.size, *more) if member.kind == FILE else iter(())
+
+    def _find(self, path: str) -> int | None:
+        """A directory's inode."""
+        at = self._root
+        with self._damage(path):
+            for part in path.split("/") if path else ():
+                member, _, more = self._inode("", at)
+                if member is None or member.kind != DIRECTORY:
+                    return None
+                found = dict(self._entries(*more)).get(part)
+                if found is None:
+                    return None
+                at = found
+            member = self._inode("", at)[0]
+        return at if member is not None and member.kind == DIRECTORY else None
 
     # tables
 
