@@ -74,10 +74,11 @@ class TagPlan:
         return cls(tuple(sorted(tags, key=lambda t: (t not in fixed, t))), frozenset(fixed))
 
 
-def destination_text(recipe: Recipe, to: str | None, registry: str | None) -> str:
+def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
     """Where a target goes: ``oci:DIR``, or ``host/repository``.
 
-    ``to`` names the whole place; ``registry`` only the host, or host and project, before the recipe's repository.
+    ``to`` names the whole place; ``registry`` only the host, or host and project, before the recipe's repository. ``option`` is
+    the name of ``to`` on the command line.
 
     Raises:
         UsageError: neither the recipe nor the command line names a registry.
@@ -87,8 +88,8 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None) -> st
     host = registry or recipe.registry.host
     if not host:
         raise UsageError(
-            f"{recipe.source}: registry.host is not set, and no --registry or --to was given",
-            "publish with --registry HOST[/PROJECT], --to HOST/REPOSITORY or --to oci:DIR",
+            f"{recipe.source}: registry.host is not set, and no --registry or {option} was given",
+            f"name the place: --registry HOST[/PROJECT], {option} HOST/REPOSITORY or {option} oci:DIR",
         )
     return f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
 

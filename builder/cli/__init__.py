@@ -29,6 +29,7 @@ MODULES = {
     "build": "build",
     "smoke": "smoke",
     "publish": "publish",
+    "pull": "pull",
     "channel": "around",
     "doctor": "around",
     "cache": "around",

@@ -148,6 +148,15 @@ class RegistryClient:
     def __repr__(self) -> str:
         return f"RegistryClient({self.host!r})"
 
+    @property
+    def plain_http(self) -> bool:
+        """Whether the registry is spoken to without TLS."""
+        return self._find_scheme() == "http"
+
+    def credentials(self, repo: str) -> Credentials:
+        """Those that are used when the registry asks for some; ANONYMOUS when none are known."""
+        return self._credentials_for(repo)
+
     def expect_push(self, repo: str) -> None:
         """Says that ``repo`` will be pushed to: one token with that right serves all, and a missing right shows at once."""
         check_repository(repo)

@@ -1,0 +1,76 @@
+"""``builder pull``."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.errors import UsageError
+
+if TYPE_CHECKING:
+    from builder.pull import Engine, Source
+
+
+@click.command()
+@target_argument
+@click.option("--if-changed", is_flag=True, help="Ask the registry for the digest; transfer nothing when it is what is here.")
+@click.option("--tag", default="latest", show_default=True, help="Which published image.")
+@click.option("--registry", help="HOST[/PROJECT] instead of the recipe's host.")
+@click.option("--from", "origin", metavar="PLACE", help="HOST/REPOSITORY, or oci:DIR: an OCI layout that was published to.")
+@click.option(
+    "--profile", type=click.Path(dir_okay=False, path_type=Path), help="A file with REGISTRY_USER and REGISTRY_PASSWORD."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="The SIF's file, or the folder of an OCI layout. Default: in dist/."
+)
+@click.option("--into", type=click.Choice(["podman-hpc", "podman", "docker"]), help="Have this engine pull it into its storage.")
+@common_options
+@pass_context
+def pull(
+    context: Context,
+    target: str,
+    if_changed: bool,
+    tag: str,
+    registry: str | None,
+    origin: str | None,
+    profile: Path | None,
+    output: Path | None,
+    into: Engine | None,
+) -> None:
+    """Fetch the published image of TARGET: a SIF into a file, an OCI image into dist/ or an engine's storage."""
+    from builder.publish import destination_text
+    from builder.pull import LayoutSource, RegistrySource, pull_into
+    from builder.pull import pull as pull_image
+    from builder.registry.client import RegistryClient
+    from builder.registry.profile import named_credentials
+    from builder.registry.reference import Reference
+
+    project, out = context.project, context.output
+    recipe = project.recipe(target)
+    where = destination_text(recipe, origin, registry, "--from")
+    with ExitStack() as stack:
+        source: Source
+        if where.startswith("oci:"):
+            if into:
+                raise UsageError(f"--into {into} needs a registry, not {where}", "leave out --into: the image goes into dist/")
+            source = LayoutSource(Path(where.removeprefix("oci:")).expanduser(), project.store)
+        else:
+            reference = Reference.parse(where)
+            if reference.tag or reference.digest:
+                raise UsageError(f"{where} names a tag or digest", f"write {reference.name}, and the tag as --tag")
+            credentials = named_credentials(profile, warn=out.warn)
+            client = stack.enter_context(RegistryClient(reference.host, credentials, settings=project.settings, reporter=out))
+            source = RegistrySource(client, reference.repository, project.store, out)
+        if into and isinstance(source, RegistrySource):
+            done = pull_into(into, recipe, source, tag, project.settings, if_changed=if_changed)
+        else:
+            place = output or (project.layout / f"{target}.sif" if recipe.format == "sif" else project.layout)
+            done = pull_image(recipe, source, tag, place, project.store, if_changed=if_changed)
+    text = f"[bold]{target}[/bold] {'is now' if done.changed else 'is already'} {done.reference}@{done.digest}\n  {done.place}"
+    out.result(
+        {"target": target, "reference": done.reference, "digest": done.digest, "changed": done.changed, "place": done.place}, text
+    )
