@@ -8,6 +8,7 @@ from builder.cli.context import Context, common_options, pass_context, target_ar
 
 
 @click.group(invoke_without_command=True)
+@common_options
 @click.pass_context
 def targets(ctx: click.Context) -> None:
     """List the targets; 'targets show NAME' prints a resolved recipe."""
