@@ -12,12 +12,14 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
 
+#: A date or time of ISO 8601; YAML makes a date of it where it has no quotes.
+Date = Annotated[str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)]
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
@@ -43,15 +45,10 @@ class Conda(Model):
 
     channels: tuple[str, ...] = ()
     fallback: Literal["debian"] | None = None
-    exclude_newer: str | None = None
+    exclude_newer: Date | None = None
     prefix: str = "/opt/conda"
     post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
     """Packages whose post-link script may be left out (nothing is run in a layered build); others that have one are refused."""
-
-    @field_validator("exclude_newer", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        return value.isoformat() if isinstance(value, date) else value  # YAML makes a date of it where it has no quotes
 
     @field_validator("prefix")
     @classmethod
@@ -64,13 +61,15 @@ class Conda(Model):
 class Pip(Model):
     """Options of the pip part, added to those of the environment file.
 
-    ``fallback: pip`` uses what pip's own configuration offers when ``index_url`` does not answer.
+    ``fallback: pip`` uses what pip's own configuration offers when ``index_url`` does not answer. ``exclude_newer`` (a date) is
+    for indexes that say when a file was uploaded: from any other, uv then takes nothing.
     """
 
     index_url: str | None = None
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     fallback: Literal["pip"] | None = None
+    exclude_newer: Date | None = None
 
 
 class Files(Model):

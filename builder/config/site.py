@@ -153,7 +153,11 @@ class Runtime(Model):
     options: tuple[ShellTextField, ...] = ()
     """After ``run`` or ``exec``, always."""
     gpu: tuple[ShellTextField, ...] = ()
-    """When the command is to have GPUs: ``--gpu``, ``--nv``, ``--device=/dev/kfd`` ... ``{count}`` is their number."""
+    """When the command is to have GPUs: ``--gpu``, ``--nv``, ``--device=/dev/kfd`` ... ``{count}``: how many, or ``all``."""
+    gpu_all: tuple[ShellTextField, ...] = ()
+    """Beside ``gpu``, when it is to have all of them."""
+    gpu_each: tuple[ShellTextField, ...] = ()
+    """Beside ``gpu``, once for each, when it is to have some: ``{index}`` counts from 0, ``{render}`` (of /dev/dri) from 128."""
     ranks: tuple[ShellTextField, ...] = ()
     """When the container is one of several processes that talk to each other."""
     binds: tuple[Bind, ...] = ()
@@ -201,12 +205,12 @@ class Node(Model):
     """Devices that torch counts: an MI250X is two."""
     cores: Annotated[int, Field(ge=1)] = 1
     """That a job may have."""
-    memory: str = ""
+    memory: Size = ""
     """``--mem`` of a job that takes whole nodes; empty: not asked for."""
     cpus_per_gpu: Annotated[int, Field(ge=1)] | None = None
     """Cores for one GPU's process; cores / gpus where it is not said."""
-    memory_per_gpu: str = ""
-    """Of a job that takes a part of a node: ``--mem-per-gpu`` on Slurm."""
+    memory_per_gpu: Size = ""
+    """Of a job that takes a part of a node, for each of its GPUs."""
     tasks: Annotated[int, Field(ge=1)] = 1
     """Processes on a node of a job without GPUs; each gets cores / tasks."""
     cpu_bind: str = ""
@@ -237,7 +241,7 @@ class Queue(Model):
     constraint: str = ""
     gpus: Option | None = None
     """How GPUs are asked for here, where that differs from ``slurm.gpus``."""
-    memory: str = ""
+    memory: Size = ""
     """``--mem``, over the node's."""
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     time: Time = ""
@@ -257,6 +261,8 @@ class Slurm(Model):
     """What an account looks like here, for error messages: ``project_465000000``."""
     gpus: Option = "--gpus-per-node={gpus}"
     """How GPUs are asked for."""
+    memory_by: Literal["node", "gpu"] = "node"
+    """How ``memory_per_gpu`` is asked for: its sum as ``--mem``, or as it is with ``--mem-per-gpu``."""
     time: Time = "01:00:00"
     max_time: Time = "24:00:00"
     """Of one job; longer runs are chains."""
@@ -303,7 +309,7 @@ class Site(Model):
     node: Node = Node()
     local: Annotated[str, AfterValidator(shell_text)] = ""
     """A folder of the job on the node itself, to unpack data into: ``$SLURM_TMPDIR``, ``/tmp/$USER-$SLURM_JOB_ID``."""
-    local_is_kept: bool = False
+    local_managed: bool = False
     """Slurm makes and removes that folder itself."""
     fabric: Fabric = Fabric()
     mpi: Additions | None = None

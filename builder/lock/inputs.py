@@ -75,6 +75,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "index_url": recipe.pip.index_url or environment.index_url,
         "extra_index_urls": [*environment.extra_index_urls, *recipe.pip.extra_index_urls],
         "find_links": [*environment.find_links, *recipe.pip.find_links],
+        "exclude_newer": recipe.pip.exclude_newer,
     }
     values: dict[str, Any] = {
         "conda": sorted(s.text for s in environment.conda),

@@ -37,7 +37,8 @@ def lock_target(
         base: the base image to pin.
         previous: a lock whose packages are kept where the sources allow.
         update: packages (conda or pip names) of ``previous`` that move to the newest version; others move only where they must.
-        exclude_newer: a date or time (ISO 8601), instead of the recipe's ``conda.exclude_newer``: what came later is not seen.
+        exclude_newer: a date or time (ISO 8601), instead of the recipe's (``conda`` and ``pip`` have each their own): what came
+            later is not seen.
 
     Raises:
         ConfigError: a wrong environment file, spec or date.
@@ -49,7 +50,9 @@ def lock_target(
     from builder.lock.pip import solve_pip
 
     environment = read_environment(recipe.environment_path, recipe.platform)
-    newest = cutoff(exclude_newer, "--exclude-newer") or cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
+    asked = cutoff(exclude_newer, "--exclude-newer")
+    newest = asked or cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
+    newest_pip = asked or cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
     before = previous.for_platform(recipe.platform) if previous else ()
     old_conda = [p for p in before if p.manager == "conda"]
     old_pip = [p for p in before if p.manager == "pip"]
@@ -79,7 +82,9 @@ def lock_target(
         started = time.monotonic()
         reporter.start("pip packages", None, "")
         try:
-            pip = solve_pip(recipe, environment, conda, settings, newest=newest, keep=old_pip, update=move_pip, reporter=reporter)
+            pip = solve_pip(
+                recipe, environment, conda, settings, newest=newest_pip, keep=old_pip, update=move_pip, reporter=reporter
+            )
         finally:
             reporter.finish("pip packages")
         reporter.note(f"{len(pip)} pip packages resolved in {time.monotonic() - started:.1f} s")
