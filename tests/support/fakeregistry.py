@@ -1,7 +1,7 @@
 """A registry in memory that can be told to misbehave: what real ones do seldom, or far away.
 
 It speaks distribution-spec over plain http on this machine: blobs, uploads (POST, PATCH, PUT, status), mounts, manifests, ranges,
-and Docker's token authentication.
+referrers (when ``lists_referrers``, two a page), and Docker's token authentication.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
+
+INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 @dataclass
@@ -70,6 +72,7 @@ class FakeRegistry:
         self.redirect_blobs_to = ""
         self.patch_limit: int | None = None
         self.put_limit: int | None = None
+        self.lists_referrers = False
         self.lock = threading.Lock()
         outer = self
 
@@ -208,6 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self.blob(request, data, cut)
         elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
             self.manifest(request, match[1], match[2])
+        elif fake.lists_referrers and (match := re.fullmatch(r"/v2/(.+)/referrers/(sha256:[0-9a-f]{64})", path)):
+            self.referrers(request, match[1], match[2])
         else:
             self.error(404, "NAME_UNKNOWN", f"{method} {path}")
 
@@ -273,12 +278,26 @@ class _Handler(BaseHTTPRequestHandler):
         if request.method == "PUT":
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
-            self.reply(201, b"", {"Docker-Content-Digest": digest})
+            subject = (json.loads(request.body).get("subject") or {}).get("digest")
+            known = {"OCI-Subject": subject} if subject and self.fake.lists_referrers else {}
+            self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
         elif ref in there:
             data, media_type = there[ref]
             self.reply(200, data, {"Content-Type": media_type, "Docker-Content-Digest": sha256(data)})
         else:
             self.error(404, "MANIFEST_UNKNOWN", "manifest unknown")
+
+    def referrers(self, request: Request, repo: str, subject: str) -> None:
+        found = []
+        for ref, (data, media_type) in sorted(self.fake.manifests.get(repo, {}).items()):
+            manifest = json.loads(data)
+            if ref == sha256(data) and (manifest.get("subject") or {}).get("digest") == subject:
+                entry = {"mediaType": media_type, "digest": ref, "size": len(data), "artifactType": manifest["artifactType"]}
+                found.append({**entry, "annotations": manifest.get("annotations", {})})
+        start = int(request.query.get("from", ["0"])[0])
+        index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": found[start : start + 2]}
+        more = {"Link": f'<{request.path}?from={start + 2}>; rel="next"'} if start + 2 < len(found) else {}
+        self.reply(200, json.dumps(index).encode(), {"Content-Type": INDEX, **more})
 
     # answers
 

@@ -1,0 +1,170 @@
+"""SIFs through a real registry, to and from a real Apptainer."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ImageError, RegistryError
+from builder.model import SifImage
+from builder.progress import Quiet
+from builder.registry.auth import Credentials
+from builder.registry.client import RegistryClient
+from builder.registry.layout_target import LayoutDestination
+from builder.registry.oras import SIF_CONFIG, SIF_LAYER, TITLE, pull_sif, sif_artifact, sif_layer
+from builder.registry.push import push_image
+from builder.store import Store, sha256_file
+from tests.support import parts
+from tests.support.sif import make_sif
+
+
+@pytest.fixture(scope="module")
+def sif(tmp_path_factory: pytest.TempPathFactory) -> SifImage:
+    return make_sif(tmp_path_factory.mktemp("sif") / "ours.sif", size=3 << 20)
+
+
+def pull(client: RegistryClient, repository: str, ref: str, output: Path, store: Store) -> bool:
+    described = client.head_manifest(repository, ref)
+    assert described is not None
+    layer = sif_layer(client.get_manifest(repository, described.digest)[0], described, repository)
+    assert layer is not None
+    return pull_sif(client, repository, layer, output, store)
+
+
+def test_what_builder_pushes_apptainer_pulls(
+    sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
+) -> None:
+    with RegistryClient(registry.host) as client:
+        report = push_image(sif_artifact(sif, "ours.sif"), client, "oras/ours", ["26.11", "latest"])
+    assert report.blobs_sent == 2 and report.bytes_sent == sif.size + 2
+    apptainer.run("pull", "--no-https", tmp_path / "got.sif", f"oras://{registry.host}/oras/ours:26.11")
+    assert sha256_file(tmp_path / "got.sif") == sif.digest
+    assert "Squashfs" in apptainer.run("sif", "list", tmp_path / "got.sif").stdout
+
+
+def test_what_apptainer_pushes_builder_pulls(
+    sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
+) -> None:
+    apptainer.run("push", "--no-https", sif.path, f"oras://{registry.host}/oras/theirs:v1")
+    store = Store(tmp_path / "cache")
+    with RegistryClient(registry.host) as client:
+        data, _, _ = client.get_manifest("oras/theirs", "v1")
+        assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is True
+        assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is False, "it is here already"
+    assert sha256_file(tmp_path / "sub/got.sif") == sif.digest
+    assert os.access(tmp_path / "sub/got.sif", os.X_OK) and [p.name for p in (tmp_path / "sub").iterdir()] == ["got.sif"]
+    theirs, ours = json.loads(data), json.loads(sif_artifact(sif, "ours.sif").manifest)
+    for manifest in (theirs, ours):
+        manifest.pop("annotations", None)  # the time in the SIF, of theirs
+        manifest["config"].pop("data", None)  # the config once more, in base64, which the image-spec allows
+    assert theirs == ours, "the same artifact but for that"
+
+
+def test_the_artifact_is_what_apptainer_and_singularity_look_for(sif: SifImage) -> None:
+    manifest = json.loads(sif_artifact(sif, "t.sif", {"org.opencontainers.image.source": "here"}).manifest)
+    assert manifest["config"]["mediaType"] == SIF_CONFIG == "application/vnd.sylabs.sif.config.v1+json"
+    (layer,) = manifest["layers"]
+    assert layer["mediaType"] == SIF_LAYER == "application/vnd.sylabs.sif.layer.v1.sif"
+    assert layer["digest"] == sif.digest and layer["size"] == sif.size and layer["annotations"] == {TITLE: "t.sif"}
+    assert manifest["annotations"] == {"org.opencontainers.image.source": "here"}
+
+
+def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(sif: SifImage, registry: parts.Registry) -> None:
+    with RegistryClient(registry.host) as client:
+        push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
+        same = push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
+        other = push_image(sif_artifact(sif, "b.sif"), client, "oras/again", ["3"])
+        assert (same.bytes_sent, other.bytes_sent) == (0, 0)
+        assert same.digest == client.head_manifest("oras/again", "2").digest != other.digest  # type: ignore[union-attr]
+
+
+def test_credentials_serve_oras_too(sif: SifImage, make_registry: parts.RegistryFactory, tmp_path: Path) -> None:
+    robot = "robot$m558+perlmutter-nersc-gov"
+    closed = make_registry(htpasswd={robot: "pa$$ word"})
+    with RegistryClient(closed.host, Credentials(robot, "pa$$ word")) as client:
+        push_image(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
+        assert pull(client, "closed/a", "latest", tmp_path / "a.sif", Store(tmp_path / "cache"))
+    with RegistryClient(closed.host, Credentials(robot, "wrong")) as client, pytest.raises(RegistryError, match="401") as caught:
+        client.head_manifest("closed/a", "latest")
+    assert "wrong," in caught.value.cure and "pa$$ word" not in str(caught.value)
+
+
+def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_path: Path) -> None:
+    """A slow pull in another process is killed in the middle: the next one asks for the rest; the old file stays until then."""
+    big = make_sif(tmp_path / "big.sif", size=24 << 20)
+    with RegistryClient(registry.host) as client:
+        push_image(sif_artifact(big, "big.sif"), client, "oras/big", ["latest"])
+    target = tmp_path / "out" / "big.sif"
+    target.parent.mkdir()
+    target.write_bytes(b"last month's")
+    program = f"""
+import sys, time
+from pathlib import Path
+from builder.model import Descriptor
+from builder.progress import Quiet
+from builder.registry.client import RegistryClient
+from builder.registry.oras import pull_sif
+from builder.store import Store
+class Slow(Quiet):
+    def advance(self, task, amount): time.sleep(0.05)
+with RegistryClient({registry.host!r}) as client:
+    layer = Descriptor({SIF_LAYER!r}, {big.digest!r}, {big.size})
+    pull_sif(client, "oras/big", layer, Path({str(target)!r}), Store(Path({str(tmp_path / "cache")!r})), Slow())
+"""
+    process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(parts.CLONE)})
+    try:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not (
+            (found := list(target.parent.glob(".big.sif.*.part"))) and found[0].stat().st_size > 1 << 20
+        ):
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    (partial,) = target.parent.glob(".big.sif.*.part")
+    have = partial.stat().st_size
+    assert 1 << 20 < have < big.size
+    assert target.read_bytes() == b"last month's", "nothing is at its place before it is whole"
+    seen: list[int] = []
+
+    class Watching(Quiet):
+        def advance(self, task: str, amount: int) -> None:
+            seen.append(amount)
+
+    with RegistryClient(registry.host) as client:
+        described = client.head_manifest("oras/big", "latest")
+        assert described is not None
+        layer = sif_layer(client.get_manifest("oras/big", "latest")[0], described, "")
+        assert layer is not None
+        assert pull_sif(client, "oras/big", layer, target, Store(tmp_path / "cache"), Watching())
+    assert seen[0] == have, "what was there counts as done and is not fetched again"
+    assert sha256_file(target) == big.digest and sorted(p.name for p in target.parent.iterdir()) == ["big.sif"]
+
+
+def test_a_layout_holds_a_copy_that_signing_the_original_does_not_change(sif: SifImage, tmp_path: Path) -> None:
+    original = make_sif(tmp_path / "o.sif", size=1 << 20)
+    place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
+    image = sif_artifact(original, "o.sif")
+    place.push_blobs(image)
+    place.move_tag("latest", image)
+    with original.path.open("r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        f.write(b"\xff")
+    blob = tmp_path / "layout/blobs" / original.digest.replace(":", "/")
+    assert sha256_file(blob) == original.digest and place.resolve("latest") == image.digest
+
+
+def test_not_a_sif_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "x.sif").write_bytes(b"#!/bin/sh\n" * 100)
+    with pytest.raises(ImageError, match=r"x\.sif is not a SIF"):
+        sif_artifact(SifImage(tmp_path / "x.sif", "sha256:" + "0" * 64, 1000), "x.sif")
+    with pytest.raises(ImageError, match=r"none\.sif: No such file"):
+        sif_artifact(SifImage(tmp_path / "none.sif", "sha256:" + "0" * 64, 1000), "none.sif")

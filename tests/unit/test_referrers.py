@@ -1,0 +1,252 @@
+"""What is attached to images: on registries with and without a list of referrers, and in OCI layouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ImageError, RegistryError, UsageError
+from builder.image.layout import list_tags, prune_layout, read_layout
+from builder.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.registry.auth import ANONYMOUS
+from builder.registry.client import ArtifactRefused, RegistryClient
+from builder.registry.layout_target import LayoutDestination
+from builder.registry.push import push_image
+from builder.registry.referrers import (
+    CREATED,
+    AttachedFile,
+    attach,
+    attach_in_layout,
+    fetch_attached,
+    layout_referrers,
+    referrers,
+    referrers_tag,
+)
+from builder.settings import Settings
+from builder.store import Store
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
+from tests.support.images import make_layer, make_test_image
+
+REPORT, OTHER = "application/vnd.builder.smoke-report.v1+json", "application/vnd.cyclonedx+json"
+
+
+def file(text: str, name: str = "report.json") -> AttachedFile:
+    return AttachedFile(name, "application/json", text.encode())
+
+
+@pytest.fixture(params=[True, False], ids=["lists referrers", "by tag"])
+def fake(request: pytest.FixtureRequest) -> Iterator[FakeRegistry]:
+    with FakeRegistry() as fake:
+        fake.lists_referrers = request.param
+        yield fake
+
+
+@pytest.fixture
+def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
+    with RegistryClient(fake.host, ANONYMOUS, sleep=lambda s: None) as client:
+        yield client
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return make_test_image([make_layer(tmp_path / "layers", "one")])
+
+
+@pytest.fixture
+def pushed(image: Image, client: RegistryClient) -> Image:
+    push_image(image, client, "a/b", ["latest"])
+    return image
+
+
+def test_attached_files_come_back_by_type_the_newest_last(
+    fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings
+) -> None:
+    subject = pushed.manifest_descriptor
+    new = attach(client, "a/b", subject, REPORT, [file('{"new": 1}')], annotations={CREATED: "2026-11-01T00:00:00Z"})
+    old = attach(client, "a/b", subject, REPORT, [file('{"old": 1}')], annotations={CREATED: "2026-10-01T00:00:00Z"})
+    bill = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
+    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, bill}, "on several pages"
+    found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    assert [a.digest for a in found] == [old, new]
+    assert found[1].files == (file('{"new": 1}'),) and found[1].created == "2026-11-01T00:00:00Z"
+    (other,) = fetch_attached(f"{fake.host}/a/b@{subject.digest}", OTHER, settings)
+    assert [f.name for f in other.files] == ["sbom.json", "more.json"]
+    assert fetch_attached(f"{fake.host}/a/b:latest", "application/none", settings) == []
+    assert client.head_manifest("a/b", "latest").digest == pushed.digest  # type: ignore[union-attr]
+
+
+def test_the_same_attached_twice_is_there_once_and_costs_questions_only(
+    fake: FakeRegistry, client: RegistryClient, pushed: Image
+) -> None:
+    first = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    fake.requests.clear()
+    assert attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")]) == first
+    assert {r.method for r in fake.requests} <= {"GET", "HEAD"}
+    assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [first]
+
+
+def test_the_manifest_is_as_the_image_spec_has_it(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
+    digest = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations={CREATED: "2026"})
+    data, media_type = fake.manifests["a/b"][digest]
+    manifest = json.loads(data)
+    assert media_type == manifest["mediaType"] == OCI_MANIFEST and manifest["artifactType"] == REPORT
+    assert manifest["subject"] == {"mediaType": OCI_MANIFEST, "digest": pushed.digest, "size": len(pushed.manifest)}
+    assert manifest["config"] == {
+        "mediaType": "application/vnd.oci.empty.v1+json",
+        "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
+        "size": 2,
+    }
+    assert fake.blobs["a/b"][manifest["config"]["digest"]] == b"{}"
+    (entry,) = referrers(client, "a/b", pushed.digest)
+    assert entry.artifact_type == REPORT and entry.annotations == {CREATED: "2026"}, (
+        "the list tells, so that nobody need fetch all"
+    )
+    tag = fake.manifests["a/b"].get(referrers_tag(pushed.digest))
+    assert (tag is None) == fake.lists_referrers
+    if tag is not None:
+        assert tag[1] == OCI_INDEX and json.loads(tag[0])["manifests"] == [entry.to_json()]
+
+
+def put(fake: FakeRegistry, tag: str, data: bytes, media_type: str = OCI_INDEX) -> None:
+    """What somebody else puts into the registry."""
+    fake.manifests["a/b"][tag] = fake.manifests["a/b"][sha256(data)] = (data, media_type)
+
+
+by_tag = pytest.mark.parametrize("fake", [False], indirect=True, ids=["by tag"])
+
+
+@by_tag
+def test_artifacts_of_others_under_the_tag_stay(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    theirs = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "1" * 64, "size": 7, "artifactType": "application/vnd.theirs"}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs]}
+    client.put_manifest("a/b", referrers_tag(pushed.digest), json.dumps(index).encode(), OCI_INDEX)
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [theirs["digest"], ours]
+
+
+@by_tag
+def test_an_entry_that_another_writer_overwrote_is_written_again(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
+    tag = referrers_tag(pushed.digest)
+    theirs = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "2" * 64, "size": 7, "artifactType": "application/vnd.theirs"}
+    body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs]}).encode()
+    lost = []
+
+    def fault(request: object) -> None:
+        """Somebody's list, made before ours came, goes in right after ours."""
+        if fake.count("PUT", f"/manifests/{tag}$") == 1 and fake.requests[-1].method == "HEAD" and not lost:
+            lost.append(1)
+            put(fake, tag, body)
+
+    fake.fault = fault
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert lost and [d.digest for d in referrers(client, "a/b", pushed.digest)] == [theirs["digest"], ours]
+
+
+@by_tag
+@pytest.mark.parametrize("status", [400, 404, 405, 406])
+def test_however_a_registry_says_that_it_has_no_list(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image, status: int
+) -> None:
+    fake.fault = lambda r: Reply(status, body=b"<html>what?</html>") if "/referrers/" in r.path else None
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
+
+
+def test_a_refusal_to_list_is_no_empty_list(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    fake.fault = lambda r: Reply(403, body=b'{"errors":[{"code":"DENIED","message":"no"}]}') if "/referrers/" in r.path else None
+    with pytest.raises(RegistryError, match=r"did not list what is attached to .*403 .*DENIED"):
+        referrers(client, "a/b", pushed.digest)
+
+
+def test_a_registry_that_takes_images_only_says_so(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    fake.fault = lambda r: (
+        Reply(400, body=b'{"errors":[{"code":"MANIFEST_INVALID","message":"config media type"}]}')
+        if r.method == "PUT" and "/manifests/" in r.path
+        else None
+    )
+    with pytest.raises(ArtifactRefused, match="MANIFEST_INVALID: config media type"):
+        attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+
+
+def test_a_blob_that_the_registry_lost_is_no_refusal(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    fake.fault = lambda r: (
+        Reply(400, body=b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"gone"}]}')
+        if r.method == "PUT" and "/manifests/" in r.path
+        else None
+    )
+    with pytest.raises(RegistryError, match="MANIFEST_BLOB_UNKNOWN") as caught:
+        attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert not isinstance(caught.value, ArtifactRefused)
+
+
+def test_broken_connections_are_tried_again(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings
+) -> None:
+    fake.fail_once("GET", "/referrers/", Cut(3))
+    attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert len(fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)) == 1
+
+
+@by_tag
+def test_bad_lists_and_names(client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings) -> None:
+    with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
+        fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
+    put(fake, referrers_tag(pushed.digest), b'{"manifests": 3}')
+    with pytest.raises(RegistryError, match="the list of attached artifacts is damaged"):
+        fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
+    with pytest.raises(RegistryError, match="something else took this tag"):
+        fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+
+
+# layouts --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_layout_lists_them_beside_its_images(image: Image, tmp_path: Path, settings: Settings) -> None:
+    folder, store = tmp_path / "layout", Store(tmp_path / "cache")
+    place = LayoutDestination(folder, store)
+    place.push_blobs(image)
+    place.move_tag("latest", image)
+    first = place.attach(image.manifest_descriptor, REPORT, [file('{"a": 1}')], {CREATED: "2026-10"})
+    assert (
+        attach_in_layout(folder, store, image.manifest_descriptor, REPORT, [file('{"a": 1}')], annotations={CREATED: "2026-10"})
+        == first
+    )
+    place.attach(image.manifest_descriptor, OTHER, [file("{}")], {})
+    assert [d.digest for d in layout_referrers(folder, image.digest, REPORT)] == [first]
+    assert len(layout_referrers(folder, image.digest)) == 2 and layout_referrers(folder, "sha256:" + "0" * 64) == []
+    for reference in (f"oci:{folder}:latest", f"oci:{folder}@{image.digest}"):
+        (found,) = fetch_attached(reference, REPORT, settings)
+        assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"
+    assert list_tags(folder) == {"latest": image.digest}
+    assert read_layout(folder).digest == image.digest, "the only image is found without its tag still"
+    assert prune_layout(folder) == 0
+    assert len(fetch_attached(f"oci:{folder}:latest", REPORT, settings)) == 1, "they belong to what is in use"
+
+
+def test_damaged_and_missing_layouts_are_named(image: Image, tmp_path: Path, settings: Settings) -> None:
+    folder = tmp_path / "layout"
+    place = LayoutDestination(folder, Store(tmp_path / "cache"))
+    place.push_blobs(image)
+    place.move_tag("latest", image)
+    digest = place.attach(image.manifest_descriptor, REPORT, [file('{"a": 1}')], {})
+    with pytest.raises(ImageError, match=r"holds no image 'old'"):
+        fetch_attached(f"oci:{folder}:old", REPORT, settings)
+    with pytest.raises(UsageError, match="names no image"):
+        fetch_attached("oci:layout", REPORT, settings)
+    manifest = json.loads((folder / "blobs" / digest.replace(":", "/")).read_bytes())
+    blob = folder / "blobs" / manifest["layers"][0]["digest"].replace(":", "/")
+    blob.unlink()
+    blob.write_bytes(b"else")
+    with pytest.raises(ImageError, match="is not what its name says"):
+        fetch_attached(f"oci:{folder}:latest", REPORT, settings)
