@@ -108,6 +108,10 @@ def _commands(text: str, path: Path) -> Iterator[list[tuple[str, bool, int]]]:
             line += 1
         if quote != "'" and (c == "`" or (c == "$" and following in ("(", "{"))):
             computed = True
+        if c == "\\" and following == "\n" and quote != "'":
+            i += 1  # the line goes on
+            line += 1
+            continue
         if not quote and c in " \t\n;&|":
             if word is not None:
                 words.append(("".join(word), computed, start))
@@ -127,12 +131,9 @@ def _commands(text: str, path: Path) -> Iterator[list[tuple[str, bool, int]]]:
             quote = ""
         elif not quote and c in "'\"":
             quote = c
-        elif c == "\\" and quote != "'" and following and (not quote or following in '$`"\\\n'):
+        elif c == "\\" and quote != "'" and following and (not quote or following in '$`"\\'):
             i += 1
-            if following == "\n":
-                line += 1
-            else:
-                word.append(following)
+            word.append(following)
         else:
             word.append(c)
     if quote:
