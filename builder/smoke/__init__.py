@@ -1,9 +1,11 @@
-"""The smoke test: the benchmark inside an image, on this host, and what it says."""
+"""The smoke test: the benchmark inside an image, on this host, what it says, and what that is worth (grade.py)."""
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +14,11 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
-from builder.model import Image
+from builder.model import Image, Lock
 from builder.progress import QUIET, Reporter
 from builder.run import Completed, Runner, find_runner
 from builder.settings import Settings
+from builder.smoke.grade import Expected, grade, references
 from builder.store import Store, write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
@@ -50,10 +53,12 @@ def smoke(
     runner: str | None = None,
     timeout_s: float = 300,
     devices: int | None = None,
+    all_gpus: bool = False,
+    lock: Lock | None = None,
     folder: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
-    """Runs the benchmark inside an image, by its own Python; what goes wrong in there is a verdict, never an exception.
+    """Runs the benchmark inside an image, by its own Python, and grades it; what goes wrong in there is a verdict, no exception.
 
     Args:
         image: the image; all its layers are on this machine.
@@ -63,6 +68,8 @@ def smoke(
         runner: ``docker``, ``podman``, ``apptainer``, ``embedded``; None takes the first that works.
         timeout_s: seconds after which the benchmark ends itself and says what hung.
         devices: how many GPUs there must be; None: at least one when the recipe is for GPUs.
+        all_gpus: one process per GPU, all measured at once and against each other.
+        lock: what the image was made from: the report keeps its packages, for comparisons.
         folder: where the report is kept, as ``<target>/<digest12>-<time>.json``.
         reporter: hears what is being done.
 
@@ -71,11 +78,7 @@ def smoke(
         SpaceError: the report cannot be written.
     """
     vendor = recipe.gpu.vendor
-    command = [f"{recipe.conda.prefix}/bin/python", PROGRAM, "--json", "-", "--expect", vendor, "--timeout", f"{timeout_s:g}"]
-    if recipe.gpu.architectures:
-        command += ["--architectures", ",".join(recipe.gpu.architectures)]
-    if devices is not None:
-        command += ["--devices", str(devices)]
+    command = benchmark_command(recipe, timeout_s, devices=devices, all_gpus=all_gpus)
     started = time.monotonic()
     chosen = find_runner(settings, store, runner, reporter)
     given_up: list[str] = []
@@ -96,10 +99,49 @@ def smoke(
                 break
             reporter.warn(f"{e.message}; trying {following.name}")
             chosen = following
-    report["image"] = {"digest": image.digest, "target": recipe.name, "runner": chosen.name}
+    report = complete(report, recipe, image.digest, chosen.name, devices=devices, lock=lock)
     duration = round(time.monotonic() - started, 3)
-    path = _keep(report, folder / recipe.name, image.digest) if folder is not None else None
+    path = keep(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, chosen.name, image.digest, duration, path)
+
+
+def benchmark_command(
+    recipe: Recipe, timeout_s: float, *, devices: int | None = None, all_gpus: bool = False, report: str = "-"
+) -> list[str]:
+    """The benchmark's command line inside an image; ``report`` is where it writes its JSON."""
+    prefix, vendor = recipe.conda.prefix, recipe.gpu.vendor
+    command = [f"{prefix}/bin/python", PROGRAM, "--json", report, "--expect", vendor, "--timeout", f"{timeout_s:g}"]
+    if recipe.gpu.architectures:
+        command += ["--architectures", ",".join(recipe.gpu.architectures)]
+    if devices is not None:
+        command += ["--devices", str(devices)]
+    if all_gpus:
+        command.append("--all-gpus")
+    return command
+
+
+def complete(
+    report: dict[str, Any], recipe: Recipe, digest: str, runner: str, *, devices: int | None = None, lock: Lock | None = None
+) -> dict[str, Any]:
+    """The benchmark's report with what it cannot know (which image it was in), and graded."""
+    from builder.smoke.history import packages_of
+
+    about: dict[str, Any] = {"digest": digest, "target": recipe.name, "runner": runner}
+    if tag := dated_tag(recipe, str(report.get("started", ""))):
+        about["tag"] = tag
+    if lock is not None:
+        about["packages"] = packages_of(lock, recipe.platform)
+    report = {**report, "image": about}
+    return report if report["verdict"] == "error" else grade(report, references(), Expected.of(recipe, devices))
+
+
+def dated_tag(recipe: Recipe, started: str) -> str:
+    """The recipe's first dated tag (``26.11``) for the day that a report was begun; empty when it has none."""
+    pattern = next((t for t in recipe.registry.tags if "%" in t), "")
+    try:
+        return datetime.datetime.strptime(started, "%Y-%m-%dT%H:%M:%SZ").strftime(pattern)
+    except ValueError:
+        return ""
 
 
 def _next_runner(settings: Settings, store: Store, reporter: Reporter, given_up: Sequence[str]) -> Runner | None:
@@ -124,10 +166,8 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     if report.get("schema_version") != SCHEMA_VERSION:
         seen = f"a report of schema version {report.get('schema_version')!r}, not {SCHEMA_VERSION}"
         return could_not_run(recipe, "report", seen, "the image was built by another version of builder: build it again")
-    if fault := _fault(report):
-        return could_not_run(
-            recipe, "report", f"a damaged report: {fault}", "run it again; if it stays so, build the image again"
-        )
+    if said := fault(report):
+        return could_not_run(recipe, "report", said, "run it again; if it stays so, build the image again")
     if done.returncode != VERDICTS[report["verdict"]]:
         seen = f"the benchmark said {report['verdict']!r} and ended with code {done.returncode}"
         return could_not_run(recipe, "report", seen, "it was ended while it was writing, perhaps: run it again")
@@ -155,8 +195,19 @@ def _objects(text: str) -> Iterator[int]:
             yield start
 
 
+def fault(value: Any) -> str:
+    """What keeps a value from being believed as a report, in words; empty when nothing does."""
+    if not isinstance(value, dict) or "schema_version" not in value:
+        return "no smoke report"
+    if value["schema_version"] != SCHEMA_VERSION:
+        version = value["schema_version"]
+        return f"a report of schema version {version!r}, not {SCHEMA_VERSION}: it was made by another version of builder"
+    said = _fault(value)
+    return f"a damaged report: {said}" if said else ""
+
+
 def _fault(report: dict[str, Any]) -> str:
-    """What keeps a report from being believed: a hand-written part of the schema, as that is checked in tests only."""
+    """A hand-written part of the schema, which itself is checked in tests only."""
     if str(report.get("verdict")) not in VERDICTS:
         return f"verdict {report.get('verdict')!r}"
     worst = "pass"
@@ -173,6 +224,11 @@ def _fault(report: dict[str, Any]) -> str:
                 worst = item["status"]
     if not isinstance(report.get("facts"), dict):
         return "facts is no mapping"
+    image = report.get("image", {})
+    if not isinstance(image, dict) or not isinstance(image.get("packages", {}), dict):
+        return "image is no mapping"
+    if report["verdict"] == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):
+        return "verdict 'pass', though nothing was measured"
     if (report["verdict"] == "pass" and worst != "pass") or (report["verdict"] == "warn" and worst == "fail"):
         return f"verdict {report['verdict']!r}, though something in it says {worst!r}"
     return ""
@@ -192,8 +248,18 @@ def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[st
     }
 
 
-def _keep(report: dict[str, Any], folder: Path, digest: str) -> Path:
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = folder / f"{digest.partition(':')[2][:12]}-{now}.json"
+def keep(report: dict[str, Any], folder: Path) -> Path:
+    """Writes a report into a folder, under a name that no other one has.
+
+    Raises:
+        SpaceError: there is no room for it.
+    """
+    about = report.get("image", {})
+    stem = f"{str(about.get('digest', '')).partition(':')[2][:12] or 'report'}-{re.sub(r'[-:]', '', report['started'])}"
+    path = folder / f"{stem}.json"
+    for n in itertools.count(2):
+        if not path.exists():
+            break
+        path = folder / f"{stem}-{n}.json"
     write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
     return path

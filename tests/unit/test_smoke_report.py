@@ -14,6 +14,7 @@ from rich.console import Console
 
 import builder.smoke as smoke_module
 from builder.errors import ImageError, RunnerError
+from builder.model import Lock, LockedPackage
 from builder.run import Completed
 from builder.settings import Settings
 from builder.smoke import could_not_run, find_report, interpret, smoke
@@ -26,11 +27,12 @@ RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 FAILED = {"id": "x", "status": "fail", "seen": "", "advice": ""}
 GOOD: dict[str, Any] = {
     "schema_version": 2, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 3.5,
-    "expect": {"gpu": "nvidia", "architectures": [], "devices": None}, "facts": {},
+    "expect": {"gpu": "nvidia", "architectures": [], "devices": None},
+    "facts": {"devices": [{"name": "Some GPU", "architecture": "sm_80", "memory_bytes": 42297786368}]},
     "probes": [{"id": "torch.build", "status": "pass", "seen": "CUDA build", "advice": ""},
                {"id": "gpu.x", "status": "skip", "seen": "not [here]", "advice": ""}],
     "measurements": [{"id": "matmul.fp32", "status": "pass", "seen": "", "advice": "",
-                      "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6, "samples_gflop_per_s": [83.81],
+                      "device": "cuda:0", "median_gflop_per_s": 83.81, "mad_gflop_per_s": 6.6, "samples_gflop_per_s": [83.81],
                       "repeats": 5, "size": 2048, "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True}}],
 }  # fmt: skip
 
@@ -124,7 +126,8 @@ def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner
 
 
 def test_the_benchmark_is_run_by_the_images_python_in_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = FakeRunner("docker", said(GOOD))
+    four = {**GOOD, "facts": {"devices": GOOD["facts"]["devices"] * 4}}
+    runner = FakeRunner("docker", said(four))
     made, report = smoked(tmp_path, monkeypatch, runner, timeout_s=77, devices=4, folder=tmp_path / "reports")
     ((command, options),) = runner.asked
     assert command == ["/opt/conda/bin/python", "/opt/builder/smoke.py", "--json", "-", "--expect", "nvidia", "--timeout", "77",
@@ -132,11 +135,44 @@ def test_the_benchmark_is_run_by_the_images_python_in_its_environment(tmp_path: 
     assert options["entrypoint"] == ["/opt/builder/entrypoint"] and options["gpu"] == "nvidia"
     assert options["timeout_s"] > 77  # the benchmark's own watchdog comes first
     assert (report.verdict, report.runner, report.image_digest) == ("pass", "docker", made.digest)
-    assert report.report["image"] == {"digest": made.digest, "target": "tiny", "runner": "docker"}
+    assert report.report["image"] == {"digest": made.digest, "target": "tiny", "runner": "docker", "tag": "26.01"}
     assert report.path.parent == tmp_path / "reports" / "tiny" and report.path.name.startswith(made.digest[7:19])
     kept = json.loads(report.path.read_text())
     jsonschema.validate(kept, SCHEMA)
-    assert kept == report.report
+    assert kept == report.report and kept["grade"]["verdict"] == "pass"
+
+
+def test_the_worse_of_verdict_and_grade_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {**GOOD["facts"]["devices"][0], "name": "NVIDIA A100-SXM4-40GB"}  # 83.81 GFLOP/s is no speed for one
+    runner = FakeRunner("docker", said({**GOOD, "facts": {"devices": [slow]}}))
+    _, report = smoked(tmp_path, monkeypatch, runner)
+    assert report.verdict == "fail" == report.report["verdict"]
+    (found,) = [f for f in report.report["grade"]["findings"] if f["status"] == "fail"]
+    assert found["id"] == "matmul.fp32" and "0% of 18.1 TFLOP/s" in found["seen"]
+
+
+def test_a_lock_says_what_is_in_the_image_and_two_runs_in_a_second_are_both_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = (
+        LockedPackage("numpy", "2.3.1", "conda", "linux-64", "https://c.example/linux-64/numpy-2.3.1-py311h0_0.conda", "0" * 64),
+        LockedPackage("torch", "2.13.0", "pip", "linux-64", "https://p.example/torch-2.13.0-py3-none-any.whl", "1" * 64),
+        LockedPackage(
+            "numpy", "2.3.1", "conda", "linux-aarch64", "https://c.example/linux-aarch64/numpy-2.3.1-x_0.conda", "2" * 64
+        ),
+    )
+    lock = Lock(packages, ("linux-64",))
+    runner = FakeRunner("docker", said(GOOD))
+    _, one = smoked(tmp_path, monkeypatch, runner, folder=tmp_path / "reports", lock=lock)
+    _, two = smoked(tmp_path, monkeypatch, runner, folder=tmp_path / "reports", lock=lock)
+    assert one.report["image"]["packages"] == {"numpy": "2.3.1 py311h0_0", "torch": "2.13.0"}
+    assert one.path != two.path and one.path.read_text() == two.path.read_text()
+    jsonschema.validate(one.report, SCHEMA, jsonschema.Draft202012Validator)
+
+
+def test_nothing_measured_is_no_pass() -> None:
+    report = interpret(said({**GOOD, "measurements": []}), RECIPE)
+    assert report["verdict"] == "error" and "nothing was measured" in report["probes"][0]["seen"]
 
 
 def test_a_runner_that_starts_nothing_gives_way_to_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
