@@ -1,5 +1,10 @@
 """``python -m builder``."""
 
-from builder.cli import main
+import sys
+
+try:
+    from builder.cli import main
+except KeyboardInterrupt:  # before there is anything to interrupt
+    sys.exit(130)
 
 main()

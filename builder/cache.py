@@ -9,12 +9,15 @@ Removing any of them costs time, never a result.
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.store import Store
+
+_BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,10 @@ def _prune_cache(cache: Path, days: float | None) -> int:
             blob.unlink(missing_ok=True)
             blob.with_name(blob.name + ".seen").unlink(missing_ok=True)
     _prune_uv(cache / "uv", oldest)
-    for name in ("seen", "partial", "layers", "index", "smoke", "repodata"):
+    for record in (cache / "layers").glob("*.json"):  # worth as much as the blobs that they name
+        if not all((cache / "blobs" / "sha256" / name.decode()).exists() for name in _BLOB.findall(record.read_bytes())):
+            record.unlink(missing_ok=True)
+    for name in ("seen", "partial", "index", "smoke", "repodata"):
         for path in (cache / name).rglob("*"):
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)

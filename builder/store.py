@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -19,11 +20,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import filelock
 
 from builder.errors import BuilderError, SpaceError
+from builder.model import canonical_json
 
 CHUNK = 1 << 20
 
@@ -68,6 +70,23 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def write_record(path: Path, value: Any) -> None:
+    """Writes JSON that :func:`read_record` believes only as long as no byte of it has changed."""
+    data = canonical_json(value)
+    write_atomic(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+
+
+def read_record(path: Path) -> Any:
+    """What :func:`write_record` wrote, or None when it is not there or damaged."""
+    try:
+        digest, _, data = path.read_bytes().partition(b"\n")
+        with contextlib.suppress(PermissionError):
+            os.utime(path)  # when it was last used
+    except OSError:
+        return None
+    return json.loads(data) if hashlib.sha256(data).hexdigest().encode() == digest else None
 
 
 class BlobWriter:
@@ -144,7 +163,10 @@ class Store:
                 if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                     with contextlib.suppress(FileNotFoundError):
                         freed += path.stat().st_size
-                        path.unlink()
+                        if path.is_dir():
+                            shutil.rmtree(path, ignore_errors=True)
+                        else:
+                            path.unlink()
         return freed
 
     def writer(self) -> BlobWriter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -22,7 +21,7 @@ from builder.layers.wheel import WheelReader
 from builder.model import Descriptor, Fetched, Layer, LockedPackage, canonical_json
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import Store, require_space, write_atomic
+from builder.store import Store, read_record, require_space, write_record
 
 #: Changes whenever the same packages would give other bytes; part of every cache key.
 FORMAT = 3
@@ -87,16 +86,14 @@ def build_layers(
         return known
     job = _Job(fetched, context, options.compression, codec, settings, store, allowed, reporter)
     result = job.run(options, budget)
-    write_atomic(
+    write_record(
         whole,
-        canonical_json(
-            {
-                "layers": [_record(x) for x in result.layers],
-                "conflicts": [asdict(c) for c in result.conflicts],
-                "notes": result.notes,
-                "activation": [dict(result.activation.env), result.activation.scripts],
-            }
-        ),
+        {
+            "layers": [_record(x) for x in result.layers],
+            "conflicts": [asdict(c) for c in result.conflicts],
+            "notes": result.notes,
+            "activation": [dict(result.activation.env), result.activation.scripts],
+        },
     )
     return result
 
@@ -208,14 +205,11 @@ class _Job:
     def _index(self, package: LockedPackage) -> PackageIndex:
         name = _digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])
         path = self._store.root / "index" / f"{name}.json"
-        try:
-            data = json.loads(path.read_bytes())
+        if (data := read_record(path)) is not None:
             return PackageIndex(tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # not there, or damaged: made anew
         index = self._reader(package).index(self._fetched[package.key], self._context)
         entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
-        write_atomic(path, canonical_json({"entries": entries, "post_link": index.post_link, "notes": index.notes}))
+        write_record(path, {"entries": entries, "post_link": index.post_link, "notes": index.notes})
         return index
 
     def _check_scripts(self, indexes: Mapping[str, PackageIndex]) -> list[str]:
@@ -284,7 +278,7 @@ class _Job:
             except LayerError as e:
                 name = now[-1].filename if now else ""
                 raise e if name in e.message else LayerError(f"{name}: {e.message}", e.cure) from e
-            write_atomic(record, canonical_json(_record(layer)))
+            write_record(record, _record(layer))
             return layer
 
     def _advance(self, n: int) -> None:
@@ -366,20 +360,18 @@ def _from_record(data: Mapping[str, Any], store: Store) -> Layer | None:
 
 def _load_layer(path: Path, store: Store) -> Layer | None:
     """A layer on record whose blob is there and whole, else None."""
-    try:
-        return _from_record(json.loads(path.read_bytes()), store)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    data = read_record(path)
+    return None if data is None else _from_record(data, store)
 
 
 def _load_set(path: Path, store: Store) -> LayersResult | None:
-    try:
-        data = json.loads(path.read_bytes())
-        layers = [_from_record(x, store) for x in data["layers"]]
-        conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
-        activation = Activation(data["activation"][0], tuple(data["activation"][1]))
-    except (OSError, ValueError, KeyError, TypeError):
+    data = read_record(path)
+    if data is None:
         return None
-    if any(x is None for x in layers):
+    layers = tuple(layer for x in data["layers"] if (layer := _from_record(x, store)) is not None)
+    if len(layers) < len(data["layers"]):
         return None
-    return LayersResult(tuple(x for x in layers if x), conflicts, tuple(data["notes"]), activation, 0)
+    conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
+    return LayersResult(
+        layers, conflicts, tuple(data["notes"]), Activation(data["activation"][0], tuple(data["activation"][1])), 0
+    )

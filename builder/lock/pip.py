@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -61,7 +62,8 @@ def solve_pip(
             f"{environment.path}: a pip section, but no python among the conda packages", "add 'python=3.11' to dependencies:"
         )
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="lock-", dir=settings.tmpdir) as name:
+    prefix = f"blob-{socket.gethostname()}-{os.getpid()}-"  # a name that Store.sweep knows
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=settings.tmpdir) as name:
         work = Path(name)
         provided = _provided(conda, settings)
         for spec in environment.pip:

@@ -660,8 +660,13 @@ def test_prune_by_age(do: Cli, copy: TinyProject) -> None:
         assert do("cache", "prune", "--older-than", "1").code == 0
         assert (uv / "CACHEDIR.TAG").exists()
     assert used and used == {p.name for p in (copy.cache / "blobs" / "sha256").glob("*.seen")}
+    records = {p.name for p in (copy.cache / "layers").iterdir()}
     assert do("cache", "prune", "--older-than", "1").code == 0
     assert [p for p in uv.iterdir() if p.is_dir()] == []
+    assert len(records) > 5 and {p.name for p in (copy.cache / "layers").iterdir()} == records, "their blobs are there"
     assert do("build", "tiny", "--json").json["digest"] == digest
     copy.lock.unlink()
     assert do("build", "tiny", "--json").json["digest"] == digest, "uv and rattler begin anew"
+    for path in (copy.cache / "blobs" / "sha256").iterdir():
+        os.utime(path, (0, 0))
+    assert do("cache", "prune").code == 0 and list((copy.cache / "layers").iterdir()) == []

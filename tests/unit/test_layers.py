@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import struct
 import subprocess
@@ -30,7 +29,7 @@ from builder.layers.entry import Content, Deflated, Entry, IndexEntry, Inline, L
 from builder.layers.wheel import WheelReader
 from builder.model import Fetched, Layer
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.store import Store, read_record, sha256_file
 from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tar_bytes, tree, zip_info
 
 EPOCH = 315532800
@@ -427,6 +426,6 @@ def test_progress_adds_up(tmp_path: Path, wheels: list[Fetched]) -> None:
 def test_the_index_cache_holds_no_path_of_this_machine(tmp_path: Path, wheels: list[Fetched]) -> None:
     build(wheels, tmp_path)
     for path in (tmp_path / "cache" / "index").iterdir():
-        data = json.loads(path.read_text())
+        data = read_record(path)
         assert str(tmp_path) not in path.read_text()
         assert all(IndexEntry(*e).path.startswith("opt/conda/") for e in data["entries"])

@@ -1,0 +1,377 @@
+"""What goes wrong in the middle: killed and interrupted runs, full disks, damaged caches, registries that refuse.
+
+Every test runs real processes, and ends by running again: the right digest, the image whole, nothing half-made taken for whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.publish import SmokeRecord
+from tests.support.channel import Server, serve
+from tests.support.parts import Registry, RegistryFactory
+from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
+
+CLONE = Path(__file__).parents[2]
+BULK = 24 << 20
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """The small project with a larger package, what its image is, and how long it takes on this machine."""
+
+    project: TinyProject
+    server: Server
+    channel: Path
+    digest: str
+    seconds: float
+
+    def command(self, *args: str | Path) -> list[str]:
+        return [sys.executable, "-m", "builder", "--project", str(self.project.root), *(str(a) for a in args)]
+
+    def environment(self, cache: Path) -> dict[str, str]:
+        return {**self.project.variables(), "BUILDER_CACHE": str(cache), "PYTHONPATH": str(CLONE)}
+
+    def run(self, cache: Path, *args: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {**self.environment(cache), **more}
+        return subprocess.run(self.command(*args), env=env, capture_output=True, text=True, timeout=120)
+
+    def build(self, cache: Path, layout: Path) -> None:
+        """Builds, which has to work, and looks at everything that it leaves."""
+        done = self.run(cache, "build", "tiny", "--layout", layout, "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["digest"] == self.digest
+        whole(layout, self.digest)
+        sound(cache)
+
+
+def sound(cache: Path) -> None:
+    """Every blob is what its name says, and nothing half-made lies about."""
+    for blob in (cache / "blobs" / "sha256").iterdir():
+        if not blob.suffix:
+            assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
+    for folder in ("tmp", "partial"):
+        assert not (cache / folder).exists() or list((cache / folder).iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    folder = tmp_path_factory.mktemp("faulty")
+    channel = tiny_channel(folder / "channel", bulk=BULK)
+    with serve(channel) as server:
+        project = tiny_project(folder, server.url)
+        first = Faulty(project, server, channel, "", 0)
+        done = first.run(folder / "reference", "build", "tiny", "--json")
+        assert done.returncode == 0, done.stderr
+        start = time.monotonic()
+        again = first.run(folder / "cold", "build", "tiny", "--json")
+        seconds = time.monotonic() - start
+        digest = json.loads(done.stdout)["digest"]
+        assert json.loads(again.stdout)["digest"] == digest, "a cold cache gives the same image"
+        shutil.rmtree(folder / "cold")
+        yield Faulty(project, server, channel, digest, seconds)
+
+
+@pytest.fixture
+def warm(faulty: Faulty, tmp_path: Path) -> Path:
+    """A cache in which the image was built."""
+    return Path(shutil.copytree(faulty.project.cache.parent / "reference", tmp_path / "warm"))
+
+
+def interrupt(process: subprocess.Popen[str], number: int, after: float) -> tuple[int, str]:
+    """Signals a process after some seconds, as a terminal's Ctrl-C (its whole group) or as kill -9 (it alone)."""
+    try:
+        _, err = process.communicate(timeout=after)
+    except subprocess.TimeoutExpired:
+        if number == signal.SIGKILL:
+            process.kill()
+        else:
+            os.killpg(process.pid, number)
+        _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+# Ctrl-C and kill -9 ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_build_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number: int) -> None:
+    """In one cache again and again, so that each run meets what all before it left."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    moments = sorted(random.Random(seed).uniform(0.25, faulty.seconds) for _ in range(7))
+    cache, layout = tmp_path / "cache", tmp_path / "dist"
+    ended = 0
+    for moment in moments:
+        process = subprocess.Popen(
+            faulty.command("build", "tiny", "--layout", layout), env=faulty.environment(cache),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        code, err = interrupt(process, number, moment)
+        assert code in (0, -number, 130), f"seed {seed}, {moment} s: {code}\n{err}"
+        ended += code != 0
+        if code == 130:
+            assert "interrupted" in err and "Traceback" not in err, f"seed {seed}, {moment} s:\n{err}"
+        if (layout / "index.json").exists():
+            whole(layout, faulty.digest)
+        if (cache / "layers").exists() and moment != moments[-1]:
+            shutil.rmtree(cache / "layers")  # so that there is something to be done next time
+    assert ended, f"seed {seed}: this machine is too fast for the test"
+    faulty.build(cache, layout)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_locking_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number: int) -> None:
+    """The lock is whole or as it was; never a part."""
+    lock = faulty.project.lock
+    text = lock.read_bytes()
+    rng = random.Random()
+    try:
+        for _ in range(3):
+            lock.unlink(missing_ok=True)
+            process = subprocess.Popen(
+                faulty.command("lock", "tiny"), env=faulty.environment(tmp_path / "cache"),
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            )  # fmt: skip
+            code, err = interrupt(process, number, rng.uniform(0.3, 1.5))
+            assert code in (0, -number, 130), err
+            assert lock.read_bytes() == text if lock.exists() else code != 0
+        done = faulty.run(tmp_path / "cache", "lock", "tiny")
+        assert done.returncode == 0 and lock.read_bytes() == text
+        faulty.build(tmp_path / "cache", tmp_path / "dist")
+    finally:
+        lock.write_bytes(text)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_publishing_that_ends_at_any_moment(
+    faulty: Faulty, make_registry: RegistryFactory, warm: Path, tmp_path: Path, number: int
+) -> None:
+    """A tag names a whole image or nothing; the next run sends what is missing and moves the tags."""
+    registry = make_registry()
+    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
+    seed = int.from_bytes(os.urandom(4), "big")
+    ended = 0
+    for moment in sorted(random.Random(seed).uniform(0.4, 1.0) for _ in range(5)):
+        process = subprocess.Popen(
+            faulty.command(*publish), env=faulty.environment(warm),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        code, err = interrupt(process, number, moment)
+        assert code in (0, -number, 130), f"seed {seed}, {moment} s: {code}\n{err}"
+        assert code != 130 or "Traceback" not in err, f"seed {seed}, {moment} s:\n{err}"
+        ended += code != 0
+        for tag in ("26.11", "latest"):
+            if (digest := resolve(registry, tag)) is not None:
+                assert digest == faulty.digest
+                pulled_whole(registry, tag)
+    assert ended, f"seed {seed}: nothing was interrupted"
+    done = faulty.run(warm, *publish, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tags"] == ["26.11", "latest"]
+    assert resolve(registry, "latest") == resolve(registry, "26.11") == faulty.digest
+    pulled_whole(registry, "latest")
+
+
+def resolve(registry: Registry, tag: str) -> str | None:
+    import httpx
+
+    accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+    answer = httpx.head(f"{registry.url}/v2/tests/tiny/manifests/{tag}", headers=accept)
+    return answer.headers["docker-content-digest"] if answer.status_code == 200 else None
+
+
+def pulled_whole(registry: Registry, tag: str) -> None:
+    """Every blob of a tag is in the registry and is what its digest says."""
+    import httpx
+
+    where = f"{registry.url}/v2/tests/tiny"
+    manifest = httpx.get(f"{where}/manifests/{tag}", headers={"Accept": "application/vnd.oci.image.manifest.v1+json"}).json()
+    for part in (manifest["config"], *manifest["layers"]):
+        data = httpx.get(f"{where}/blobs/{part['digest']}").content
+        assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
+
+
+# the disk -------------------------------------------------------------------------------------------------------------
+
+
+def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess[str]:
+    """Runs a shell script where it may mount: a namespace of its own, so that nothing is left on this machine."""
+    enter = ["unshare", "--mount", "--propagation=private"]
+    if os.geteuid() != 0:
+        enter += ["--user", "--map-root-user"]
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        part_missing("no mount namespace for this user")
+    return subprocess.run([*enter, "bash", "-ec", script], capture_output=True, text=True, timeout=120)
+
+
+def test_the_disk_fills_while_a_layer_is_written(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
+    """More room than is asked for in advance (half of what is inside, for most things shrink), and less than it takes."""
+    (tmp_path / "disk").mkdir()
+    packages = json.loads(faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout)["layers"]
+    assert sum(x["archive_bytes"] for x in packages) > BULK
+    mirror = f"{faulty.server.url}={faulty.channel}"  # used in place: the disk is for layers alone
+    build = shlex.join(faulty.command("--cache", tmp_path / "disk" / "cache", "build", "tiny", "--layout", tmp_path / "dist"))
+    done = subprocess_env(
+        f"""
+        mount -t tmpfs -o size=18m tmpfs {tmp_path}/disk
+        export BUILDER_MIRRORS={mirror} BUILDER_TMPDIR={tmp_path}/tmp
+        {build} && exit 99 || echo "code $?"
+        find {tmp_path}/disk/cache/tmp {tmp_path}/tmp -type f
+        mount -o remount,size=80m {tmp_path}/disk
+        {build} --json
+        """,
+        faulty, tmp_path, part_missing,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    code, _, rest = done.stdout.partition("\n")
+    assert code == "code 13", done.stderr
+    assert f"no space left while writing in {tmp_path}/disk/cache" in done.stderr and "builder cache prune" in done.stderr
+    assert rest.lstrip().startswith("{"), "temporary files are gone"
+    assert json.loads(rest)["digest"] == faulty.digest
+    whole(tmp_path / "dist", faulty.digest)
+
+
+def subprocess_env(script: str, faulty: Faulty, tmp_path: Path, part_missing: Any) -> subprocess.CompletedProcess[str]:
+    exports = "".join(
+        f"export {k}={shlex.quote(v)}\n" for k, v in faulty.environment(tmp_path / "cache").items() if k.isidentifier()
+    )
+    return in_small_disk(exports + script, part_missing)
+
+
+def test_a_full_tmpdir_is_seen_before(faulty: Faulty, warm: Path, tmp_path: Path, part_missing: Any) -> None:
+    for made in ("layers", "index"):
+        shutil.rmtree(warm / made)
+    (tmp_path / "small").mkdir()
+    blobs = sorted(p.name for p in (warm / "blobs" / "sha256").iterdir())
+    build = shlex.join(faulty.command("--cache", warm, "--tmpdir", tmp_path / "small", "build", "tiny"))
+    done = subprocess_env(
+        f"mount -t tmpfs -o size=1m tmpfs {tmp_path}/small\n{build} || echo code $?\nls -A {tmp_path}/small",
+        faulty, tmp_path, part_missing,
+    )  # fmt: skip
+    assert done.stdout == "code 13\n", done.stdout + done.stderr
+    assert f"unpacking conda packages needs about 25.2 MB in {tmp_path}/small, 1.0 MB are free" in done.stderr
+    assert "--tmpdir" in done.stderr
+    assert sorted(p.name for p in (warm / "blobs" / "sha256").iterdir()) == blobs, "no layer was begun"
+
+
+# damage ---------------------------------------------------------------------------------------------------------------
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    """Changes one byte in place."""
+    with path.open("r+b") as f:
+        f.seek(int(path.stat().st_size * at))
+        byte = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes([byte[0] ^ 0x55]))
+
+
+@pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
+def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
+    """Whatever somebody does to it, the next build finds out and makes it good; the layout too, whose blobs are links to it."""
+    layout = tmp_path / "dist"
+    faulty.build(warm, layout)
+    blobs = [p for p in (warm / "blobs" / "sha256").iterdir() if not p.suffix]
+    layers = {x["digest"].removeprefix("sha256:") for x in manifest(layout, faulty.digest)["layers"]}
+    if what == "packages":
+        for blob in blobs:
+            if blob.name not in layers:
+                flip(blob)
+        shutil.rmtree(warm / "layers")
+    elif what == "layers":
+        for blob in blobs:
+            if blob.name in layers:
+                flip(blob)
+    elif what == "records":
+        for record in [p for name in ("index", "layers") for p in (warm / name).rglob("*.json")]:
+            flip(record, random.random())
+    elif what == "fingerprints":
+        for seen in (warm / "blobs" / "sha256").glob("*.seen"):
+            seen.write_text("nonsense")
+    elif what == "truncated":
+        for path in (*blobs, *(warm / "index").rglob("*.json"), *(warm / "layers").rglob("*.json")):
+            os.truncate(path, path.stat().st_size // 2)
+    else:
+        for name in random.sample([p.name for p in warm.iterdir()], 3):
+            shutil.rmtree(warm / name, ignore_errors=True)
+    faulty.build(warm, layout)
+
+
+def manifest(layout: Path, digest: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes())
+    return data
+
+
+def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
+    """At once, from nothing: both right, and no package fetched twice."""
+    faulty.server.requests.clear()
+    processes = [
+        subprocess.Popen(
+            faulty.command("build", "tiny", "--layout", tmp_path / "dist", "--json"), env=faulty.environment(tmp_path / "cache"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    for process in processes:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        assert json.loads(out)["digest"] == faulty.digest
+    whole(tmp_path / "dist", faulty.digest)
+    sound(tmp_path / "cache")
+    fetched = [r for r in faulty.server.requests if r.endswith(".conda")]
+    assert len(fetched) == len(set(fetched)) == 9
+
+
+# registries that refuse -----------------------------------------------------------------------------------------------
+
+
+def test_a_registry_that_takes_nothing(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
+    registry = make_registry(readonly=True)
+    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    done = faulty.run(warm, "publish", "tiny", "--registry", registry.host)
+    assert done.returncode == 9 and registry.host in done.stderr and "read-only" in done.stderr, done.stderr
+    assert "cure:" in done.stderr and "Traceback" not in done.stderr
+    assert resolve(registry, "latest") is None
+
+
+def test_a_registry_that_wants_a_password(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
+    registry = make_registry(htpasswd={"robot$ci": "s3cret"})
+    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
+    nobody = faulty.run(warm, *publish)
+    assert nobody.returncode == 9 and registry.host in nobody.stderr and "REGISTRY_USER" in nobody.stderr, nobody.stderr
+    wrong = faulty.run(warm, *publish, REGISTRY_USER="robot$ci", REGISTRY_PASSWORD="hunter2")
+    assert wrong.returncode == 9 and "hunter2" not in wrong.stderr + wrong.stdout, wrong.stderr
+    right = faulty.run(warm, *publish, REGISTRY_USER="robot$ci", REGISTRY_PASSWORD="s3cret")
+    assert right.returncode == 0 and "s3cret" not in right.stderr + right.stdout, right.stderr
+
+
+def test_a_dated_tag_in_a_registry_moves_only_with_force(faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path) -> None:
+    changed = TinyProject(tmp_path / "project", warm)
+    shutil.copytree(faulty.project.root, changed.root, symlinks=True)
+    edit(changed.recipe, registry={"repository": "tests/forced"}, labels={"changed": "yes"})
+    other = Faulty(changed, faulty.server, faulty.channel, "", 0)
+    digest = json.loads(other.run(warm, "build", "tiny", "--json").stdout)["digest"]
+    for each in (faulty.digest, digest):
+        SmokeRecord(warm).keep(each, "pass", "embedded")
+    to = ["--to", f"{registry.host}/tests/forced", "--tag", "26.11"]
+    assert faulty.run(warm, "publish", "tiny", *to).returncode == 0
+    refused = other.run(warm, "publish", "tiny", *to)
+    assert refused.returncode == 12 and "26.11 exists and is" in refused.stderr and "--force" in refused.stderr
+    assert other.run(warm, "publish", "tiny", *to, "--force").returncode == 0
