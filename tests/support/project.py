@@ -1,7 +1,6 @@
 """A small project of one target that locks and builds within a second or two, without a mirror, a real Python or an engine.
 
-Its base is an OCI layout of one file, its conda packages (one poses as python) lie in a channel made here, and a wheel comes from a
-folder.
+Its base is an OCI layout of one file, its conda packages (one poses as python) lie in a channel made here, its wheel in a folder.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def noise(seed: str, size: int) -> bytes:
 
 
 def tiny_channel(folder: Path, *, bulk: int = 2 << 20) -> Path:
-    """A channel with a python (a name and a file), ``greeter``, five small ones, and ``bulky``: ``bulk`` bytes that do not compress."""
+    """A channel with a python (a name and a file), ``greeter``, five small ones, and ``bulky``: ``bulk`` bytes of noise."""
     make_package(folder, "python", "3.11.9", "0_cpython", files={"bin/python3.11": "#!/bin/sh\necho no python\n"})
     make_package(folder, "pip", "24.0", "py_0", noarch="python", depends=["python >=3.8"], files={"site-packages/pip.py": ""})
     make_package(
