@@ -113,8 +113,9 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     if recipe.format not in engine.formats:
         fit = [name for name in ENGINES if recipe.format in find_engine(name).formats]
         raise UsageError(
-            f"the engine {engine.name} makes {_FORMATS[min(engine.formats)]}, and target {recipe.name} is "
-            f"{_FORMATS[recipe.format].removesuffix('s')} ({recipe.source}: format: {recipe.format})",
+            f"the engine {engine.name} makes {' and '.join(_FORMATS[f] + 's' for f in sorted(engine.formats))}, and target "
+            f"{recipe.name} is {'an' if recipe.format == 'oci' else 'a'} {_FORMATS[recipe.format]} "
+            f"({recipe.source}: format: {recipe.format})",
             f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
         )
     if (reason := engine.available()) is not None:
@@ -125,7 +126,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     return engine.build(request)
 
 
-_FORMATS = {"oci": "OCI images", "sif": "SIFs"}
+_FORMATS = {"oci": "OCI image", "sif": "SIF"}
 
 
 def place_file(source: Path, target: Path) -> Path:

@@ -61,7 +61,7 @@ class Docker:
         tag = f"builder-build:{secrets.token_hex(8)}"
         try:
             with _client() as client:
-                text = dockerfile(request, prepared, _base(request, prepared.base, client), kit)
+                text = dockerfile(request, prepared, _base(request, prepared.base, client))
                 try:
                     _build(request, client, text, kit, prepared, tag)
                     clock.mark("docker build")
@@ -96,7 +96,7 @@ class Docker:
         )
 
 
-def dockerfile(request: BuildRequest, prepared: Prepared, base: str, kit: Kit) -> str:
+def dockerfile(request: BuildRequest, prepared: Prepared, base: str) -> str:
     """The Dockerfile: a stage that installs the lock from the kit, and the image that takes the environment from it.
 
     ``base`` is the image's name in the engine.

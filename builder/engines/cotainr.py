@@ -1,0 +1,248 @@
+"""The cotainr engine: the real ``cotainr build``, with a conda environment file written from the locked versions.
+
+cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and packs a SIF. The locked versions
+and builds leave conda one solution. cotainr ends with 0 when a licence is refused, so the file is what counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from builder.engines.apptainer import environment, find_tool, keep_sif, write_base
+from builder.engines.base import BuildRequest, BuildResult, Clock, tail
+from builder.engines.kit import build_folder, link_or_copy
+from builder.engines.prepare import Prepared, prepare
+from builder.errors import ImageError, RunnerError, UsageError
+from builder.lock.environment import read_environment
+from builder.lock.urls import public
+from builder.model import LockedBase, LockedPackage
+
+#: Where cotainr puts every environment.
+PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
+
+
+class Cotainr:
+    """Builds SIFs with the cotainr that is installed."""
+
+    name = "cotainr"
+    formats = frozenset({"sif"})
+
+    def available(self) -> str | None:
+        """Whether cotainr is installed, and the singularity that it needs."""
+        if find_cotainr() is None:
+            return "cotainr is not installed (pip install cotainr; on LUMI: module load LUMI cotainr)"
+        if find_tool() is None:
+            return "cotainr needs singularity or apptainer, and neither is installed"
+        return None
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        program = find_cotainr()
+        if program is None:
+            raise RunnerError(
+                f"the engine cotainr does not work here: {self.available()}", "install it, or take another --engine"
+            )
+        if not request.accept_licenses and not sys.stdin.isatty():
+            raise UsageError(
+                f"cotainr installs Miniforge in the image of target {request.recipe.name}, and its licence was not accepted",
+                "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE) and add --accept-licenses, "
+                "or run this in a terminal, where cotainr asks",
+            )
+        recipe = replace_prefix(request)
+        clock = Clock()
+        system = recipe.recipe.cotainr.system
+        prepared = prepare(recipe, clock)
+        notes = [f"the environment lies in {PREFIX}, where cotainr puts it; cotainr's own conda is beside it"]
+        with build_folder(request) as folder, contextlib.ExitStack() as stack:
+            served = None
+            if _needs_serving(request):
+                served = stack.enter_context(serve_packages(prepared, folder / "packages"))
+                notes.append("conda and pip took the locked archives from builder, not from their public addresses")
+            text = environment_file(recipe, served)
+            (folder / "environment.yml").write_text(text)
+            if system:
+                origin = [f"--system={system}"]
+                notes.append(f"the base is that of cotainr's system {system}, not the locked one")
+            else:
+                write_base(prepared, folder / "base", request)
+                origin = [f"--base-image=oci:{folder}/base"]
+            command = [program, "build", f"{folder}/image.sif", *origin, f"--conda-env={folder}/environment.yml", "--no-color"]
+            if request.accept_licenses:
+                command.append("--accept-licenses")
+            _run(request, command, folder)
+            sif = keep_sif(folder / "image.sif", request, self.name)
+        clock.mark("cotainr build")
+        base = prepared.base
+        return BuildResult(
+            recipe.recipe,
+            request.lock,
+            LockedBase(f"cotainr system {system}", "") if system else LockedBase(base.reference, base.digest),
+            sif=sif,
+            engine=self.name,
+            notes=tuple(notes),
+            timings=clock.timings,
+            definition=("cotainr.yml", environment_file(recipe, None)),
+        )
+
+
+def find_cotainr() -> str | None:
+    """The path of cotainr: on PATH, or beside builder's own Python."""
+    beside = Path(sys.executable).with_name("cotainr")
+    return shutil.which("cotainr") or (str(beside) if os.access(beside, os.X_OK) else None)
+
+
+def replace_prefix(request: BuildRequest) -> BuildRequest:
+    """The request for the prefix that cotainr's environments have."""
+    conda = request.recipe.conda.model_copy(update={"prefix": PREFIX})
+    return replace(request, recipe=request.recipe.model_copy(update={"conda": conda}))
+
+
+# the environment file -------------------------------------------------------------------------------------------------
+
+
+def environment_file(request: BuildRequest, served: str | None) -> str:
+    """The conda environment with one solution: each locked package by version and build.
+
+    ``served`` is the address of builder's own server of the locked archives; None: their public channels and indexes.
+    """
+    recipe = request.recipe
+    packages = request.lock.for_platform(recipe.platform)
+    conda = sorted((p for p in packages if p.manager == "conda"), key=lambda p: p.name)
+    wheels = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
+    dependencies: list[Any] = [f"{p.name}={p.version}={p.build}" for p in conda]
+    if wheels:
+        options = [f"--no-index --find-links {served}/wheels/"] if served else _index_options(request)
+        dependencies.append({"pip": [*options, *(f"{p.name}=={p.version}{_hash(p)}" for p in wheels)]})
+    data = {
+        "name": recipe.name,
+        "channels": [f"{served}/conda", "nodefaults"] if served else [*_channels(conda), "nodefaults"],
+        "dependencies": dependencies,
+    }
+    head = f"# Target {recipe.name}, every package as it is locked. Made by builder for cotainr (docs/engines.md).\n"
+    return head + yaml.safe_dump(data, sort_keys=False, width=1000)
+
+
+def _hash(package: LockedPackage) -> str:
+    """What makes pip take this very archive; conda writes these lines into a requirements file as they are."""
+    return f" --hash=sha256:{package.sha256}" if package.sha256 else ""
+
+
+def _channels(conda: Sequence[LockedPackage]) -> list[str]:
+    """The channels of the packages, as their URLs say: what a lock calls them may be a name or a mirror's."""
+    found: dict[str, None] = {}
+    for p in conda:
+        channel = public(p.url).rsplit("/", 2)[0]
+        found[channel.removeprefix("https://conda.anaconda.org/")] = None
+    return list(found)
+
+
+def _index_options(request: BuildRequest) -> list[str]:
+    """pip's options, of the recipe and of the environment file, in the form that a requirements file takes."""
+    recipe = request.recipe
+    index, extra, links = recipe.pip.index_url, list(recipe.pip.extra_index_urls), list(recipe.pip.find_links)
+    if recipe.environment_path.exists():
+        own = read_environment(recipe.environment_path, recipe.platform)
+        index = index or own.index_url
+        extra, links = [*extra, *own.extra_index_urls], [*links, *own.find_links]
+    return [
+        *([f"--index-url {public(index)}"] if index else []),
+        *(f"--extra-index-url {public(url)}" for url in dict.fromkeys(extra)),
+        *(f"--find-links {public(link)}" for link in dict.fromkeys(links)),
+    ]
+
+
+# packages from here ---------------------------------------------------------------------------------------------------
+
+
+def _needs_serving(request: BuildRequest) -> bool:
+    """Whether conda and pip could not find the locked archives by themselves: mirrors and folders of this machine, or offline."""
+    settings = request.settings
+    local = any(not p.url.startswith(("http://", "https://")) for p in request.lock.for_platform(request.recipe.platform))
+    return local or settings.offline or bool(settings.mirrors)
+
+
+@contextlib.contextmanager
+def serve_packages(prepared: Prepared, folder: Path) -> Iterator[str]:
+    """Serves the locked archives on loopback as a conda channel and a find-links page; gives the address."""
+    import asyncio
+
+    from rattler.index import index_fs
+
+    for subdir in ("linux-64", "noarch"):
+        (folder / "conda" / subdir).mkdir(parents=True)
+    (folder / "wheels").mkdir()
+    for f in prepared.fetched:
+        place = folder / ("conda" if f.package.manager == "conda" else "wheels") / f.package.subdir / f.package.filename
+        place.parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(f.path, place)
+    asyncio.run(index_fs(folder / "conda", force=True, write_shards=False, write_zst=False))
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# running it -----------------------------------------------------------------------------------------------------------
+
+
+def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
+    """Runs cotainr and passes on what it says.
+
+    Raises:
+        ImageError: it failed, or ended well and left no file.
+    """
+    env = dict(environment(request.settings))
+    env.setdefault("TMPDIR", str(request.settings.tmpdir))  # where cotainr's sandbox goes
+    request.settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    if shutil.which("singularity") is None and (tool := find_tool()):  # cotainr knows no other name
+        (folder / "bin").mkdir()
+        (folder / "bin" / "singularity").symlink_to(tool)
+        env["PATH"] = f"{folder}/bin:{env.get('PATH', '')}"
+    request.reporter.note(f"cotainr: {shlex.join(command)}")
+    lines: list[str] = []
+    stdin = None if sys.stdin.isatty() and not request.accept_licenses else subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            request.reporter.note(line.rstrip())
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    if code or not (folder / "image.sif").is_file():
+        refused = any("not accepted" in line for line in lines)
+        what = f"ended with code {code}" if code else "ended with code 0, but left no file"
+        raise ImageError(
+            f"cotainr build of target {request.recipe.name} {what}:\n{tail(lines)}",
+            "accept Miniforge's licence with --accept-licenses"
+            if refused
+            else "the lines above are cotainr's own; --engine layered makes the SIF without conda and without Miniforge",
+        )
