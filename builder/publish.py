@@ -165,17 +165,18 @@ def require_smoke(
         SmokeError: it did not pass; no tag may move.
     """
     record = SmokeRecord(project.settings.cache)
-    digest = result.digest
-    if policy == "auto" and (verdict := record.passed(digest)):
-        project.reporter.note(f"smoke test: {verdict} (on record for {digest[:19]})")
-        return verdict, kept_report(project, result.recipe, digest)
+    # a SIF and the image that it was made of hold the same files: either may have been tested
+    for digest in [a.digest for a in (result.sif, result.image) if a is not None and policy == "auto"]:
+        if verdict := record.passed(digest):
+            project.reporter.note(f"smoke test: {verdict} (on record for {digest[:19]})")
+            return verdict, kept_report(project, result.recipe, digest)
     report = project.smoke(result, runner=runner)
     if report.verdict not in ("pass", "warn"):
         raise SmokeError(
             f"the smoke test of {result.recipe.name} says {report.verdict} (runner: {report.runner}); no tag was moved",
             f"see the failed probes: builder smoke {result.recipe.name}; to test it on the target instead: --no-tags",
         )
-    record.keep(digest, report.verdict, report.runner, report.path)
+    record.keep(report.image_digest, report.verdict, report.runner, report.path)
     return report.verdict, report.report
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     "--profile", type=click.Path(dir_okay=False, path_type=Path), help="A file with REGISTRY_USER and REGISTRY_PASSWORD."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="The SIF's file, or the folder of an OCI layout. Default: in dist/."
+    "--output", type=click.Path(path_type=Path), help="The SIF's file or its folder, or the OCI layout's. Default: dist/."
 )
 @click.option("--into", type=click.Choice(["podman-hpc", "podman", "docker"]), help="Have this engine pull it into its storage.")
 @common_options
@@ -68,7 +68,9 @@ def pull(
         if into and isinstance(source, RegistrySource):
             done = pull_into(into, recipe, source, tag, project.settings, if_changed=if_changed)
         else:
-            place = output or (project.layout / f"{target}.sif" if recipe.format == "sif" else project.layout)
+            place = output or project.layout
+            if recipe.format == "sif" and (output is None or output.is_dir()):
+                place /= f"{target}.sif"
             done = pull_image(recipe, source, tag, place, project.store, if_changed=if_changed)
     text = f"[bold]{target}[/bold] {'is now' if done.changed else 'is already'} {done.reference}@{done.digest}\n  {done.place}"
     out.result(

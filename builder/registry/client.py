@@ -273,7 +273,7 @@ class RegistryClient:
             self._fail(answer, f"delete {self._named(repo, digest)}")
 
     def list_tags(self, repo: str) -> list[str]:
-        """All tags of a repository, sorted."""
+        """All tags of a repository, sorted; without those that are lists of attached artifacts (``sha256-<hex>``)."""
         check_repository(repo)
         tags: list[str] = []
         path: str | httpx.URL = f"/v2/{repo}/tags/list?n=1000"
@@ -289,7 +289,7 @@ class RegistryClient:
             if following is None:
                 break
             path = self._location(answer.url, following)
-        return sorted(set(tags))
+        return sorted({t for t in tags if not re.fullmatch(r"sha256-[0-9a-f]{64}", t)})
 
     # blobs: reading ---------------------------------------------------------------------------------------------------
 

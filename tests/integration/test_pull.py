@@ -1,0 +1,345 @@
+"""What one machine publishes, another pulls: images and SIFs, through real registries, OCI layouts and engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.attest import PROVENANCE, SBOM, SMOKE_REPORT
+from builder.publish import SmokeRecord
+from builder.registry.referrers import fetch_attached
+from builder.settings import Settings
+from builder.store import sha256_file
+from tests.support import parts
+from tests.support.channel import index_channel, make_package
+from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
+
+ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "s3cr$t 'word'"
+
+
+@dataclass
+class Machine:
+    """A project and a cache of its own, as on a machine of its own."""
+
+    project: TinyProject
+
+    def run(
+        self, *args: str | Path, check: bool = True, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
+        full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
+        done = subprocess.run([str(c) for c in command], env=full, capture_output=True, text=True, check=False)
+        assert PASSWORD not in done.stdout + done.stderr
+        if check and done.returncode:
+            pytest.fail(f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done
+
+    def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
+        return json.loads(self.run(*args, "--json", env=env).stdout)
+
+    def passed(self, digest: str, when: str = "2026-11-21T08:00:00Z") -> None:
+        """Says that the smoke test of an image passed here; these images have no Python to run it."""
+        report = {"schema_version": 1, "verdict": "pass", "started": when, "image": {"digest": digest}}
+        path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report))
+        SmokeRecord(self.project.cache).keep(digest, "pass", "embedded", path)
+
+    def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
+        built = self.json("build", "tiny")
+        self.passed(built["digest"])
+        return self.json("publish", "tiny", *args, env=env)
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_channel(tmp_path_factory.mktemp("channel"))
+
+
+@pytest.fixture(scope="module")
+def maker(channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """The machine that builds and publishes."""
+    return Machine(tiny_project(tmp_path_factory.mktemp("maker"), channel.as_uri()))
+
+
+@pytest.fixture
+def user(channel: Path, tmp_path: Path) -> Machine:
+    """The machine that pulls: the same project, nothing built."""
+    return Machine(tiny_project(tmp_path / "user", channel.as_uri()))
+
+
+@pytest.fixture(scope="module")
+def published(maker: Machine, registry: parts.Registry) -> Any:
+    return maker.publish("--registry", f"{registry.host}/pull")
+
+
+@dataclass
+class Asked:
+    """What a registry was asked since."""
+
+    registry: parts.Registry
+    start: int
+
+    def lines(self) -> list[str]:
+        text = self.registry.log.read_bytes()[self.start :].decode(errors="replace")
+        return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)
+
+
+@pytest.fixture
+def asked(registry: parts.Registry) -> Asked:
+    return Asked(registry, registry.log.stat().st_size)
+
+
+def test_an_image_comes_once_and_again_when_it_has_changed(
+    published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: Asked, channel: Path
+) -> None:
+    place = ("--registry", f"{registry.host}/pull")
+    first = user.json("pull", "tiny", *place, "--if-changed")
+    assert first == {
+        "target": "tiny", "reference": f"{registry.host}/pull/tests/tiny:latest", "digest": published["digest"],
+        "changed": True, "place": f"oci:{user.project.root / 'dist'}:tiny",
+    }  # fmt: skip
+    whole(user.project.root / "dist", published["digest"])
+    asked.start = registry.log.stat().st_size
+    again = user.json("pull", "tiny", *place, "--if-changed")
+    assert again == {**first, "changed": False}
+    assert [line for line in asked.lines() if line != "GET /v2/"] == ["HEAD /v2/pull/tests/tiny/manifests/latest"]
+    assert "is already" in user.run("pull", "tiny", *place, "--if-changed").stdout
+
+    make_package(channel, "small0", "1.1", files={"share/small0": b"new"})
+    index_channel(channel)
+    maker.run("lock", "tiny", "--update", "small0")
+    newer = maker.publish(*place, "--force")
+    asked.start = registry.log.stat().st_size
+    third = user.json("pull", "tiny", *place, "--if-changed")
+    assert third["changed"] and third["digest"] == newer["digest"] != first["digest"]
+    whole(user.project.root / "dist", newer["digest"])
+    blobs = [line for line in asked.lines() if "/blobs/" in line]
+    assert 0 < len(blobs) <= 4, f"the layers that are the same are not fetched again: {blobs}"
+    dated = next(t for t in published["tags"] if t != "latest")
+    assert user.json("pull", "tiny", *place, "--tag", dated)["digest"] == newer["digest"], "--force moved it"
+
+
+def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registry: parts.Registry) -> None:
+    place = ("--registry", f"{registry.host}/pull", "--if-changed")
+    first = user.json("pull", "tiny", *place)
+    blob = max((user.project.root / "dist/blobs/sha256").iterdir(), key=lambda p: p.stat().st_size)
+    data = bytearray(blob.read_bytes())
+    data[len(data) // 2] ^= 1
+    blob.write_bytes(data)  # the cache's copy is the same file
+    assert user.json("pull", "tiny", *place)["changed"] is True
+    whole(user.project.root / "dist", first["digest"])
+    assert user.json("pull", "tiny", *place)["changed"] is False
+
+
+def test_what_was_said_about_it_is_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    """Debian's registry does not list referrers: the lists are tags."""
+    assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
+    reference = f"{published['reference']}@{published['digest']}"
+    settings = Settings.from_environment({"HOME": str(tmp_path)})
+    (bill,) = fetch_attached(reference, SBOM, settings)
+    names = {c["name"] for c in json.loads(bill.files[0].data)["components"]}
+    assert {"python", "greeter", "bulky", "small0", "pure", "oci:base"} <= names
+    (statement,) = fetch_attached(reference, PROVENANCE, settings)
+    said = json.loads(statement.files[0].data)
+    assert said["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
+    (report,) = fetch_attached(reference, SMOKE_REPORT, settings)
+    assert json.loads(report.files[0].data)["image"] == {"digest": published["digest"]}
+    assert report.created == "2026-11-21T08:00:00Z"
+
+
+def test_publishing_the_same_again_attaches_nothing_more(maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    one = maker.publish("--to", f"{registry.host}/pull/twice")
+    two = maker.publish("--to", f"{registry.host}/pull/twice")
+    assert two["attached"] == one["attached"] and two["push"]["bytes_sent"] == 0
+    settings = Settings.from_environment({"HOME": str(tmp_path)})
+    for kind in (SBOM, PROVENANCE, SMOKE_REPORT):
+        assert len(fetch_attached(f"{one['reference']}:latest", kind, settings)) == 1
+
+
+def test_through_a_folder_without_any_registry(maker: Machine, user: Machine, tmp_path: Path) -> None:
+    done = maker.publish("--to", f"oci:{tmp_path / 'pub'}")
+    place = ("--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
+    first = user.json("pull", "tiny", *place)
+    assert first["changed"] and first["digest"] == done["digest"]
+    whole(user.project.root / "dist", done["digest"])
+    assert user.json("pull", "tiny", *place)["changed"] is False
+    (report,) = fetch_attached(f"oci:{tmp_path / 'pub'}:latest", SMOKE_REPORT, Settings.from_environment({"HOME": str(tmp_path)}))
+    assert json.loads(report.files[0].data)["verdict"] == "pass"
+    missing = user.run("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--tag", "20.01", check=False)
+    assert missing.returncode == 9 and f"there is no oci:{tmp_path / 'pub'}:20.01" in missing.stderr
+
+
+# credentials ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def closed(make_registry: parts.RegistryFactory) -> parts.Registry:
+    return make_registry(htpasswd={ROBOT: PASSWORD})
+
+
+@pytest.fixture(scope="module")
+def closed_image(maker: Machine, closed: parts.Registry) -> Any:
+    return maker.publish("--to", f"{closed.host}/p/t", env={"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD})
+
+
+def profile(folder: Path, password: str = PASSWORD) -> Path:
+    path = folder / "registry.profile"
+    quoted = "'" + password.replace("'", "'\\''") + "'"
+    path.write_text(f"# the project's robot\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD={quoted}\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_the_robot_account_of_a_profile(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+    file = profile(tmp_path)
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--if-changed")
+    assert user.json(*place, "--profile", file)["digest"] == closed_image["digest"]
+    assert user.json(*place, env={"BUILDER_REGISTRY_PROFILE": str(file)})["changed"] is False
+    assert user.json(*place, env={"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD})["changed"] is False
+    file.chmod(0o644)
+    assert f"chmod 600 {file}" in user.run(*place, "--profile", file).stderr
+
+
+def test_credentials_that_do_not_do(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t")
+    none = user.run(*place, check=False)
+    assert none.returncode == 9 and "401" in none.stderr and f"no credentials for {closed.host}" in none.stderr
+    wrong = user.run(*place, "--profile", profile(tmp_path, "hunter2"), check=False)
+    assert wrong.returncode == 9 and f"the credentials of {tmp_path / 'registry.profile'} were used" in wrong.stderr
+    assert "hunter2" not in wrong.stdout + wrong.stderr
+    absent = user.run(*place, "--profile", tmp_path / "none", check=False)
+    assert absent.returncode == 9 and f"cannot read the registry profile {tmp_path / 'none'}" in absent.stderr
+
+
+# engines --------------------------------------------------------------------------------------------------------------
+
+
+def test_podman_pulls_it_itself_with_the_same_credentials(
+    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
+) -> None:
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", "podman", "--if-changed")
+    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"}
+    first = user.json(*place, env=env)
+    name = f"{closed.host}/p/t:latest"
+    assert first["changed"] and first["place"] == f"podman:{name}" and first["digest"] == closed_image["digest"]
+    (known,) = json.loads(podman.run("image", "inspect", name).stdout)
+    assert known["Digest"] == closed_image["digest"]
+    assert user.json(*place, env=env)["changed"] is False
+    assert not list((user.project.cache / "tmp").glob("auth-*")), "no file with the password is left"
+    podman.run("rmi", name)
+    assert user.json(*place, env=env)["changed"] is True
+
+
+def test_docker_pulls_it_itself_with_the_same_credentials(
+    closed_image: Any, closed: parts.Registry, user: Machine, docker_engine: parts.DockerEngine, tmp_path: Path
+) -> None:
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", "docker", "--if-changed")
+    env = {"DOCKER_HOST": docker_engine.host}
+    assert user.json(*place, env=env)["changed"] is True
+    image = docker_engine.client.images.get(f"{closed.host}/p/t:latest")
+    assert image.attrs["RepoDigests"] == [f"{closed.host}/p/t@{closed_image['digest']}"]
+    assert user.json(*place, env=env)["changed"] is False
+
+
+def test_into_an_engine_that_is_not_there_or_from_a_folder(published: Any, user: Machine, registry: parts.Registry) -> None:
+    place = ("pull", "tiny", "--registry", f"{registry.host}/pull")
+    done = user.run(*place, "--into", "podman-hpc", check=False)
+    assert done.returncode == 10 and "podman-hpc is not installed here" in done.stderr
+    done = user.run("pull", "tiny", "--from", "oci:somewhere", "--into", "podman", check=False)
+    assert done.returncode == 2 and "--into podman needs a registry" in done.stderr
+
+
+# SIFs -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sif_maker(channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    machine = Machine(tiny_project(tmp_path_factory.mktemp("sifmaker"), channel.as_uri()))
+    edit(machine.project.recipe, format="sif")
+    return machine
+
+
+@pytest.fixture(scope="module")
+def sif_published(sif_maker: Machine, registry: parts.Registry) -> Any:
+    return sif_maker.publish("--to", f"{registry.host}/pull/sif")
+
+
+@pytest.fixture
+def sif_user(user: Machine) -> Machine:
+    edit(user.project.recipe, format="sif")
+    return user
+
+
+def test_a_sif_is_built_published_and_pulled(
+    sif_published: Any,
+    sif_maker: Machine,
+    sif_user: Machine,
+    registry: parts.Registry,
+    apptainer: parts.Apptainer,
+    tmp_path: Path,
+) -> None:
+    ours = sha256_file(sif_maker.project.root / "dist/tiny.sif")
+    assert set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
+    place = ("pull", "tiny", "--from", f"oras://{registry.host}/pull/sif", "--if-changed")
+    first = sif_user.json(*place)
+    file = sif_user.project.root / "dist/tiny.sif"
+    assert first["changed"] and first["digest"] == ours == sha256_file(file) and first["place"] == str(file)
+    assert sif_user.json(*place)["changed"] is False
+    elsewhere = tmp_path / "images"
+    elsewhere.mkdir()
+    assert sif_user.json(*place, "--output", elsewhere)["place"] == str(elsewhere / "tiny.sif")
+    assert sha256_file(elsewhere / "tiny.sif") == ours
+    apptainer.run("pull", "--no-https", tmp_path / "theirs.sif", f"oras://{registry.host}/pull/sif:latest")
+    assert sha256_file(tmp_path / "theirs.sif") == ours
+
+
+def test_a_sif_that_was_changed_here_is_pulled_again(sif_published: Any, sif_user: Machine, registry: parts.Registry) -> None:
+    place = ("pull", "tiny", "--from", f"{registry.host}/pull/sif", "--if-changed")
+    file = Path(sif_user.json(*place)["place"])
+    with file.open("r+b") as f:
+        f.seek(-1, os.SEEK_END)
+        f.write(b"\xff")
+    assert sif_user.json(*place)["changed"] is True
+    assert sif_user.json(*place)["changed"] is False
+
+
+def test_a_sif_through_a_folder(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
+    done = sif_maker.publish("--to", f"oci:{tmp_path / 'pub'}")
+    assert set(done["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
+    place = ("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
+    first = sif_user.json(*place)
+    assert first["changed"] and first["digest"] == sha256_file(sif_user.project.root / "dist/tiny.sif")
+    assert sif_user.json(*place)["changed"] is False
+
+
+def test_one_kind_where_the_other_is_needed(
+    published: Any, sif_published: Any, user: Machine, registry: parts.Registry, tmp_path: Path
+) -> None:
+    done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/sif", check=False)
+    assert done.returncode == 8 and "is a SIF, and target tiny runs an OCI image" in done.stderr
+    edit(user.project.recipe, format="sif")
+    done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny", check=False)
+    assert done.returncode == 8 and "is an OCI image, and target tiny runs a SIF" in done.stderr
+    done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/sif", "--into", "podman", check=False)
+    assert done.returncode == 2 and "runs a SIF, which podman does not" in done.stderr
+
+
+def test_places_that_are_none(user: Machine, registry: parts.Registry, published: Any) -> None:
+    done = user.run("pull", "tiny", check=False)
+    assert done.returncode == 2 and "no --registry or --from was given" in done.stderr
+    done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "20.01", check=False)
+    assert done.returncode == 9 and f"there is no {registry.host}/pull/tests/tiny:20.01" in done.stderr
+    done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
+    assert done.returncode == 2 and "as --tag" in done.stderr
+    done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)
+    assert done.returncode == 8 and "no such folder" in done.stderr
