@@ -30,6 +30,8 @@ MODULES = {
     "smoke": "smoke",
     "publish": "publish",
     "pull": "pull",
+    "convert": "convert",
+    "diff": "convert",
     "channel": "around",
     "doctor": "around",
     "cache": "around",

@@ -1,7 +1,7 @@
 """Base images: what lies below an environment. Their layers pass through byte for byte.
 
-``docker://[host/]repository[:tag][@digest]``, ``oci:DIR[:TAG]``, ``oci-archive:FILE[:TAG]``, ``docker-archive:FILE[:TAG]``
-and ``debian:SUITE``.
+``docker://[host/]repository[:tag][@digest]``, ``oci:DIR[:TAG]``, ``oci-archive:FILE[:TAG]``, ``docker-archive:FILE[:TAG]``,
+``debian:SUITE`` and ``sif:FILE``.
 """
 
 from __future__ import annotations
@@ -32,25 +32,39 @@ from builder.image.layout import (
 )
 from builder.image.pack import pack_tar
 from builder.image.rootfs import inflate
-from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_LAYER_ZSTD, OCI_MANIFEST, Descriptor, Layer, LockedBase, canonical_json
+from builder.model import (
+    OCI_CONFIG,
+    OCI_LAYER_GZIP,
+    OCI_LAYER_ZSTD,
+    OCI_MANIFEST,
+    Descriptor,
+    Layer,
+    LockedBase,
+    SifImage,
+    canonical_json,
+)
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.reference import Reference
 from builder.settings import Settings
 from builder.store import CHUNK, BlobWriter, Store, write_atomic
 
-KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian")
-_CURE = "write it as docker://host/repository:tag, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE or debian:SUITE"
+KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian", "sif")
+_CURE = "write it as docker://host/repository:tag, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE, debian:SUITE or sif:FILE"
 
 
 @dataclass(frozen=True, slots=True)
 class BaseImage:
-    """A base as it is opened: ``config`` is the parsed image config, ``digest`` that of the platform's manifest."""
+    """A base as it is opened: ``config`` is the parsed image config, ``digest`` that of the platform's manifest.
+
+    A SIF has no layers: ``sif`` is the file, ``digest`` that of its bytes, and ``config`` says what it says of itself.
+    """
 
     reference: str
     digest: str
     config: dict[str, Any]
     layers: tuple[Layer, ...]
+    sif: SifImage | None = None
 
 
 def resolve_base(
@@ -156,7 +170,7 @@ def split(reference: str) -> tuple[str, str]:
     """Kind and the rest of a base reference.
 
     Raises:
-        ConfigError: not one of the five kinds.
+        ConfigError: not one of :data:`KINDS`.
     """
     kind, sep, rest = reference.partition(":")
     if kind == "docker" and rest.startswith("//"):
@@ -224,7 +238,9 @@ def _open_docker(locked: LockedBase, settings: Settings, store: Store, download:
 def _open_local(
     kind: str, rest: str, reference: str, architecture: str, settings: Settings, store: Store, root: Path | None
 ) -> BaseImage:
-    path, tag = _path_and_tag(rest, root or Path())
+    if kind == "sif":
+        return _from_sif(reference, (root or Path()) / Path(rest).expanduser(), architecture, store)
+    path, tag = path_and_tag(rest, root or Path())
     if not path.exists():
         raise ImageError(f"base {reference}: {path} does not exist", "correct the path; it is relative to the project folder")
     if kind == "oci":
@@ -237,7 +253,18 @@ def _open_local(
         return _from_docker_archive(reference, path, tag, tar, settings, store)
 
 
-def _path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:
+def _from_sif(reference: str, path: Path, architecture: str, store: Store) -> BaseImage:
+    from builder.image.sif import open_sif, read_sif
+
+    if not path.exists():
+        raise ImageError(f"base {reference}: {path} does not exist", "correct the path; it is relative to the project folder")
+    sif = open_sif(path, store, architecture)
+    config = {**read_sif(path).config(), "architecture": architecture, "os": "linux"}
+    config |= {"rootfs": {"type": "layers", "diff_ids": []}, "history": []}
+    return BaseImage(reference, sif.digest, config, (), sif)
+
+
+def path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:
     """``PATH[:TAG]`` or ``PATH[@sha256:...]``; a path that exists as it is written is one."""
     whole = root / Path(rest).expanduser()
     if whole.exists():

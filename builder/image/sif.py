@@ -1,8 +1,8 @@
 """SIF, the Singularity Image Format, version 01: read, checked, and put together from squashfs pieces without apptainer.
 
 A SIF is a header, 48 descriptors, and what they describe: here a definition, two JSON objects (what ``inspect`` shows, and the
-OCI config), and partitions. ``flat`` images have one, the primary system partition. ``layered`` ones have overlay partitions above
-it, which the runtime mounts over each other; each piece is made once, kept in the cache by what it is made of, and copied. The
+OCI config), and partitions. ``flat`` images have one, the primary system partition; ``layered`` ones have overlays above
+it, which the runtime mounts over each other. Each piece is made once, kept in the cache by what it is made of, and copied. The
 format is that of github.com/sylabs/sif (v2); ids and times come from the content, so the same image gives the same bytes.
 """
 

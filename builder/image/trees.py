@@ -217,14 +217,20 @@ class Merge:
 
 # comparing ------------------------------------------------------------------------------------------------------------
 
-#: What Apptainer and builder put into a SIF's root for the runtime, and an OCI image does not have.
-METADATA = frozenset({".singularity.d", "singularity", "environment", ".run", ".exec", ".test", ".shell"})
+#: What Apptainer and builder put into a SIF for the runtime, and an OCI image does not have; and the names of links to it.
+METADATA = ".singularity.d"
+_METADATA_LINKS = frozenset({"singularity", "environment", ".run", ".exec", ".test", ".shell"})
 #: Directories and empty files that a SIF has so that the runtime can mount over them; ignored where one side alone has them.
 MOUNT_POINTS: Mapping[str, bytes] = {
     **dict.fromkeys(("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"), DIRECTORY),
     **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), FILE),
 }
 _KIND_NAMES = {FILE: "file", SYMLINK: "symlink", DIRECTORY: "directory", FIFO: "fifo"}
+
+
+def is_metadata(path: str, target: str) -> bool:
+    """Whether a path (a symlink to ``target``, if that is not empty) is there for the runtime, and no part of the image."""
+    return path.partition("/")[0] == METADATA or (path in _METADATA_LINKS and target.startswith(METADATA))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +305,7 @@ def read_tree(sources: Sequence[Source]) -> Tree:
 def compare_trees(a: Tree, b: Tree, *, owners: bool = True, modes: bool = True) -> list[Difference]:
     """What differs between two trees, by path: types, modes, owners, sizes, contents and link targets; times do not count.
 
-    The root directory, :data:`METADATA` and :data:`MOUNT_POINTS` that one side alone has are left out.
+    The root directory, :data:`METADATA` and links to it, and :data:`MOUNT_POINTS` that one side alone has are left out.
 
     Args:
         owners: compare users and groups.
@@ -307,11 +313,11 @@ def compare_trees(a: Tree, b: Tree, *, owners: bool = True, modes: bool = True) 
     """
     found = []
     for path in sorted(a.keys() | b.keys()):
-        if not path or path.partition("/")[0] in METADATA:
-            continue
         x, y = a.get(path), b.get(path)
         one = x or y
         assert one is not None
+        if not path or is_metadata(path, one.target):
+            continue
         if x is None or y is None:
             if path in MOUNT_POINTS and _KIND_NAMES[MOUNT_POINTS[path]] == one.type and not one.size:
                 continue
