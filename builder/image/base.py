@@ -32,6 +32,7 @@ from builder.image.layout import (
 )
 from builder.image.pack import pack_tar
 from builder.image.rootfs import inflate
+from builder.mirrors import mirrored_base
 from builder.model import (
     OCI_CONFIG,
     OCI_LAYER_GZIP,
@@ -97,9 +98,11 @@ def resolve_base(
         )
     if kind == "debian":
         return LockedBase(reference, debian_base(reference, architecture, settings, store, packages=packages, reporter=reporter))
+    actual = mirrored_base(settings, reference)
+    kind, rest = split(actual)
     if kind == "docker":
-        return LockedBase(reference, _resolve_docker(reference, architecture, settings, store, reporter))
-    return LockedBase(reference, _open_local(kind, rest, reference, architecture, settings, store, root).digest)
+        return LockedBase(reference, _resolve_docker(actual, architecture, settings, store, reporter))
+    return LockedBase(reference, _open_local(kind, rest, actual, architecture, settings, store, root).digest)
 
 
 def open_base(
@@ -113,7 +116,7 @@ def open_base(
     root: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> BaseImage:
-    """The base that a lock pins, ready to be built on.
+    """The base that a lock pins, ready to be built on; from its mirror, if BUILDER_MIRRORS names one.
 
     Args:
         locked: reference and digest. A registry gives what the digest says, whatever the tag names now.
@@ -125,19 +128,21 @@ def open_base(
     Raises:
         ConfigError, ImageError, RegistryError: as :func:`resolve_base`; ImageError also when a local image is not the locked one.
     """
-    kind, rest = split(locked.reference)
+    actual = mirrored_base(settings, locked.reference)
+    kind, rest = split(actual)
     if kind == "debian":
         digest = debian_base(
             locked.reference, architecture, settings, store, packages=packages, pinned=locked.digest, reporter=reporter
         )
         base = _from_store(locked.reference, digest, store)
     elif kind == "docker":
-        base = _open_docker(locked, settings, store, download, reporter)
+        base = _open_docker(locked, actual, settings, store, download, reporter)
     else:
-        base = _open_local(kind, rest, locked.reference, architecture, settings, store, root)
+        base = replace(_open_local(kind, rest, actual, architecture, settings, store, root), reference=locked.reference)
         if base.digest != locked.digest:
             raise ImageError(
-                f"the lock pins the base {locked.reference} as {locked.digest}, but it holds {base.digest}",
+                f"the lock pins the base {locked.reference} as {locked.digest}, but "
+                f"{'it' if actual == locked.reference else actual} holds {base.digest}",
                 "bring the locked image back, or pin this one: builder lock --update-base",
             )
     have = base.config.get("architecture")
@@ -198,9 +203,11 @@ def _resolve_docker(reference: str, architecture: str, settings: Settings, store
     return digest
 
 
-def _open_docker(locked: LockedBase, settings: Settings, store: Store, download: bool, reporter: Reporter) -> BaseImage:
-    """Fetches what the store lacks; a base that was fetched before needs no registry."""
-    parsed = Reference.parse(locked.reference)
+def _open_docker(
+    locked: LockedBase, actual: str, settings: Settings, store: Store, download: bool, reporter: Reporter
+) -> BaseImage:
+    """Fetches what the store lacks from where it ``actual``-ly lies; a base that was fetched before needs no registry."""
+    parsed = Reference.parse(actual)
     repository = parsed.repository
     with ExitStack() as stack:
 
