@@ -89,3 +89,14 @@ def cpu(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Builder:
     builder = Builder(new_project(folder / "project", "cpu"), keep_base(base_cache, folder / "cache"))
     builder.run("build", "cpu")
     return builder
+
+
+@pytest.fixture(scope="session")
+def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of target ``cpu`` as a SIF, by a recipe that extends it."""
+    folder = tmp_path_factory.mktemp("sif")
+    project = new_project(folder, "cpu")
+    (project / "recipes" / "cpu-sif.yaml").write_text("extends: cpu\nformat: sif\n")
+    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", project / "environments" / "cpu.cpu-sif.lock.yml")
+    Builder(project, cpu.cache).run("build", "cpu-sif")
+    return project / "dist" / "cpu-sif.sif"
