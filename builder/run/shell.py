@@ -46,10 +46,14 @@ def map_literal(text: str, change: Callable[[str], str]) -> str:
 
 def quote(word: str) -> str:
     """A word as bash reads it: variables are filled in and not split, all else is literal."""
-    if not isinstance(word, ShellText) or not VARIABLE.search(word):
-        return shlex.quote(word)
+    if not isinstance(word, ShellText):
+        if not set("$`") & set(word):
+            return shlex.quote(word)
+        # Double quotes, as a person would: shellcheck asks whether $ in single ones was meant. An interactive shell reads "!".
+        parts = (re.sub(r'["\\$`]', r"\\\g<0>", part) for part in re.split("(!+)", word))
+        return "".join(f"'{p}'" if p.startswith("!") else f'"{p}"' for p in parts if p)
     if not any(found["dollar"] is None for found in VARIABLE.finditer(word)):
-        return shlex.quote(word.replace("$$", "$"))
+        return quote(word.replace("$$", "$"))
 
     def inside(found: re.Match[str]) -> str:
         return {"$": r"\$"}.get(found["dollar"] or "", found[0]) if found.lastgroup else "\\" + found[0]

@@ -84,7 +84,7 @@ def site_command(
     devices = _gpu_options(site, gpus) if recipe.gpu.vendor != "none" else []
     more = [ShellText(o) for a in additions for o in a.options]
     if runtime.kind == "embedded":
-        return _embedded(recipe, command, mounts, variables)
+        return _embedded(recipe, command, mounts, variables, workdir)
     if runtime.takes_sif:
         return _sif_command(recipe, image, command, [*devices, *more, *options], mounts, variables, workdir)
     words = [
@@ -180,11 +180,16 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
 
 
 def _embedded(
-    recipe: Recipe, command: Sequence[str], mounts: Sequence[tuple[str, str, str]], variables: Mapping[str, str | None]
+    recipe: Recipe,
+    command: Sequence[str],
+    mounts: Sequence[tuple[str, str, str]],
+    variables: Mapping[str, str | None],
+    workdir: str | None,
 ) -> list[str]:
     words = ["builder", "run", recipe.name]
     words += [w for s, t, m in mounts for w in ("--bind", join(s, ":", t, f":{m}" if m else ""))]
     words += [w for k, v in variables.items() for w in ("--env", k if v is None else join(k, "=", v))]
+    words += ["--workdir", workdir] if workdir else []
     return [*words, *(["--", *command] if command else [])]
 
 
@@ -234,7 +239,7 @@ def check_image(reference: str, environ: Mapping[str, str]) -> None:
     """Refuses a SIF that is not there. Raises RunnerError."""
     path = Path(expand(reference, environ))
     if not path.is_file():
-        raise RunnerError(f"{path}: no such image", "fetch it with builder pull TARGET, or name it with --image FILE")
+        raise RunnerError(f"{path}: no such image", f"fetch it: builder pull TARGET --output {path}, or say --image FILE")
 
 
 def parse_env(items: Sequence[str]) -> dict[str, str | None]:
