@@ -250,13 +250,22 @@ _SCALE = {
 
 def shown(value: float, unit: str) -> str:
     """``247 TFLOP/s``, ``1.38 TB/s``, ``12.5 ms``: three digits and a unit for people."""
-    if unit in _SCALE:
-        factor, large, small = _SCALE[unit]
-        value, text = (value / factor, large) if value >= factor else (value, small)
-    else:
-        text = unit.replace("_per_", "/").replace("_", " ")
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:.{min(digits, 6)}f} {text}"
+    factor, text = scale_of(value, unit)
+    return f"{digits(value / factor)} {text}"
+
+
+def scale_of(value: float, unit: str) -> tuple[float, str]:
+    """What to divide values of this size by, and the unit that people read then."""
+    if unit not in _SCALE:
+        return 1.0, unit.replace("_per_", "/").replace("_", " ")
+    factor, large, small = _SCALE[unit]
+    return (factor, large) if value >= factor else (1.0, small)
+
+
+def digits(value: float) -> str:
+    """Three significant digits, no exponent."""
+    places = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
+    return f"{value:.{min(places, 6)}f}"
 
 
 # grading --------------------------------------------------------------------------------------------------------------

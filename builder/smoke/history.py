@@ -251,7 +251,8 @@ class Change:
         )
         if self.outcome == "other":
             return f"{text}, on another machine: {self.machines[0]}, now {self.machines[1]}"
-        return f"{text}, {self.ratio:.2f} times; {self.limit:.0%} counts"
+        word = "slower" if self.ratio < 1 else "faster"
+        return f"{text}, {abs(self.ratio - 1):.0%} {word} ({self.limit:.0%} counts)"
 
     def to_json(self) -> dict[str, Any]:
         more = {"machines": list(self.machines)} if self.outcome == "other" else {}
