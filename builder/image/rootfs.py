@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import zstandard
 from isal import igzip, isal_zlib
@@ -56,19 +56,36 @@ def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -
         SpaceError: not enough room.
     """
     require_layers(image, f"unpack into {folder}")
+    with new_tree(folder, sum(x.unpacked or 3 * x.descriptor.size for x in image.layers), rootless=rootless) as tree:
+        for layer in image.layers:
+            _apply(layer, tree, store)
+
+
+@contextmanager
+def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[Tree]:
+    """A tree to be filled; the folder appears under its name when everything is in it.
+
+    Args:
+        folder: must not exist, or be empty.
+        size: about how many bytes will be written.
+        rootless: as for :func:`unpack`.
+
+    Raises:
+        ImageError: the folder is not empty.
+        SpaceError: not enough room.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ImageError(f"{folder} is not empty", "unpack into a new folder")
     folder = folder.absolute()
     with space_errors(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        require_space(folder.parent, sum(x.unpacked or 3 * x.descriptor.size for x in image.layers), f"unpacking into {folder}")
+        require_space(folder.parent, size, f"unpacking into {folder}")
         temporary = folder.parent / f".{folder.name}.{secrets.token_hex(6)}.tmp"
         temporary.mkdir(mode=0o755)
         temporary.chmod(0o755)
         try:
-            tree = _Tree(str(temporary), rootless)
-            for layer in image.layers:
-                _apply(layer, tree, store)
+            tree = Tree(str(temporary), rootless)
+            yield tree
             tree.finish()
             os.replace(temporary, folder)
         except BaseException:
@@ -115,6 +132,13 @@ def inflate(path: Path) -> Iterator[bytes]:
                     yield data
     except _DAMAGE as e:
         raise ImageError(f"{path} is damaged: {e}", "build again, or fetch the image again") from None
+
+
+class Source(Protocol):
+    """Where a member's content comes from."""
+
+    def some(self, limit: int) -> bytes | memoryview:
+        """Between 1 and ``limit`` bytes; none at the end."""
 
 
 class Ahead:
@@ -182,7 +206,7 @@ class Member:
     target: str
 
 
-def _apply(layer: Layer, tree: _Tree, store: Store) -> None:
+def _apply(layer: Layer, tree: Tree, store: Store) -> None:
     assert layer.path is not None
     if not believed(layer.path, layer.descriptor.digest, store):
         raise ImageError(
@@ -292,7 +316,7 @@ def _pax(data: bytes, path: Path) -> dict[str, str]:
 # the tree -------------------------------------------------------------------------------------------------------------
 
 
-class _Tree:
+class Tree:
     """A root file system being made. The folder is nobody else's, so what was resolved stays true until this changes it."""
 
     def __init__(self, root: str, rootless: bool) -> None:
@@ -314,7 +338,7 @@ class _Tree:
                 os.chmod(path, (member.mode & 0o1777) | 0o700 if self._rootless else member.mode)
                 os.utime(path, (member.mtime, member.mtime))
 
-    def add(self, member: Member, source: Ahead) -> Iterator[memoryview]:
+    def add(self, member: Member, source: Source) -> Iterator[bytes | memoryview]:
         """Puts one member in place; gives the pieces of content that it took from the source."""
         path = clean_path(member.path)
         folder, _, name = path.rpartition("/")
@@ -345,7 +369,7 @@ class _Tree:
             return
         self._fresh.add(real)
 
-    def _file(self, real: str, path: str, member: Member, source: Ahead) -> Iterator[memoryview]:
+    def _file(self, real: str, path: str, member: Member, source: Source) -> Iterator[bytes | memoryview]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             fd = os.open(real, flags, 0o600)

@@ -1,4 +1,5 @@
-"""Apptainer and SingularityCE, through their command line, on the image unpacked as a sandbox: nothing is compressed first."""
+"""Apptainer and SingularityCE, through their command line: a SIF as it is, an OCI image unpacked as a sandbox, so that nothing is
+compressed first."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
-from builder.model import Image
+from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices, reason
 from builder.run.rootfs import cached_rootfs
@@ -37,7 +39,7 @@ class ApptainerRunner:
 
     def run(
         self,
-        image: Image,
+        image: Image | SifImage,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
@@ -52,12 +54,20 @@ class ApptainerRunner:
         config = ImageConfig.of(image)
         words = config.arguments(command, entrypoint)
         check_mounts(mounts, unfit=":,\\")
+        action = "exec"
+        if isinstance(image, SifImage):
+            config = replace(config, env={})  # its own scripts set it
+            if entrypoint is None:
+                action, words = "run", list(command)
         tool = _tool()
         if tool is None:
             raise RunnerError("neither apptainer nor singularity is installed", "install one, or use another --runner")
-        sandbox = cached_rootfs(image, self._settings, self._store, self._reporter)
+        if isinstance(image, SifImage):
+            container = image.path.absolute()
+        else:
+            container = cached_rootfs(image, self._settings, self._store, self._reporter)
         # Nothing of the home, /tmp or the environment gets in. Values go by variables: they are secret, and may hold commas.
-        arguments = ["exec", "--containall", "--cleanenv", "--pwd", workdir or config.workdir]
+        arguments = [action, "--containall", "--cleanenv", "--pwd", workdir or config.workdir]
         if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
             arguments.append("--no-eval")  # a value is a value, not shell code
         if network == "none":
@@ -73,15 +83,16 @@ class ApptainerRunner:
             for name in ("tmp", "var/tmp"):
                 (Path(scratch) / "builder" / name).mkdir(parents=True)
                 arguments += ["--bind", f"{scratch}/builder/{name}:/{name}"]
-            arguments += [str(sandbox), *words]
+            arguments += [str(container), *words]
             done = execute(
                 [tool, *arguments], env=_environ(tool, {**config.env, **(env or {})}), timeout_s=timeout_s, capture=capture
             )
         if done.returncode == 255 and (fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]):
             said = fatal[-1].split("FATAL:")[-1].strip()
-            raise RunnerError(
-                f"apptainer could not run the image: {said}", "see apptainer's configuration, or use another --runner"
-            )
+            cure = "see apptainer's configuration, or use another --runner"
+            if "overlay" in said.lower() and isinstance(image, SifImage):
+                cure = "build the SIF with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
+            raise RunnerError(f"apptainer could not run the image: {said}", cure)
         return done
 
 

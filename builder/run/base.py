@@ -19,7 +19,8 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.image.layout import write_layout
 from builder.image.rootfs import remove_tree
-from builder.model import Image
+from builder.image.sif import read_sif
+from builder.model import Image, SifImage
 from builder.settings import Settings
 from builder.store import Store
 
@@ -66,7 +67,7 @@ class Runner(Protocol):
 
     def run(
         self,
-        image: Image,
+        image: Image | SifImage,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
@@ -82,6 +83,7 @@ class Runner(Protocol):
 
         Args:
             image: the image; all its layers are on this machine. It is loaded or unpacked when the runner does not have it yet.
+                A SIF is run as it is by apptainer, unpacked by embedded, and refused by docker and podman.
             command: appended to the entry point; empty: the image's own command.
             env: variables beside the image's; these win.
             mounts: of the host, beside what the runner itself brings.
@@ -93,7 +95,7 @@ class Runner(Protocol):
             capture: False lets the command write to this process's own output.
 
         Raises:
-            RunnerError: the container or the command could not be started.
+            RunnerError: the container or the command could not be started, or the runner does not take SIFs.
             ImageError: the image cannot be unpacked or loaded.
         """
 
@@ -108,8 +110,9 @@ class ImageConfig:
     workdir: str
 
     @classmethod
-    def of(cls, image: Image) -> ImageConfig:
-        config: dict[str, Any] = json.loads(image.config).get("config") or {}
+    def of(cls, image: Image | SifImage) -> ImageConfig:
+        whole = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+        config: dict[str, Any] = whole.get("config") or {}
         env = dict(item.partition("=")[::2] for item in config.get("Env") or [])
         return cls(env, list(config.get("Entrypoint") or []), list(config.get("Cmd") or []), config.get("WorkingDir") or "/")
 
@@ -124,6 +127,20 @@ class ImageConfig:
         if not words:
             raise RunnerError("the image has neither entry point nor command", "say what to run")
         return words
+
+
+def refuse_sif(image: Image | SifImage, runner: str) -> Image:
+    """The image, when it is an OCI image.
+
+    Raises:
+        RunnerError: it is a SIF.
+    """
+    if isinstance(image, SifImage):
+        raise RunnerError(
+            f"{runner} does not run SIFs, and {image.path} is one",
+            "use --runner apptainer or --runner embedded, or turn it into an OCI image: builder convert",
+        )
+    return image
 
 
 def check_mounts(mounts: Sequence[Mount], unfit: str = "") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.image.archive import docker_load
-from builder.model import Image
+from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import (
     SHM_SIZE,
@@ -24,6 +24,7 @@ from builder.run.base import (
     Network,
     check_mounts,
     gpu_devices,
+    refuse_sif,
     without_userinfo,
 )
 from builder.settings import Settings
@@ -56,7 +57,7 @@ class DockerRunner:
 
     def run(
         self,
-        image: Image,
+        image: Image | SifImage,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
@@ -73,6 +74,7 @@ class DockerRunner:
         from docker.types import LogConfig
         from docker.types import Mount as Bind
 
+        image = refuse_sif(image, "docker")
         ImageConfig.of(image).arguments(command, entrypoint)
         check_mounts(mounts)
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
-from builder.model import Image
+from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices
 from builder.run.rootfs import cached_rootfs
@@ -50,7 +50,7 @@ class EmbeddedRunner:
 
     def run(
         self,
-        image: Image,
+        image: Image | SifImage,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
-from builder.model import Image
+from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import (
     SHM_SIZE,
@@ -27,6 +27,7 @@ from builder.run.base import (
     gpu_devices,
     image_layout,
     reason,
+    refuse_sif,
 )
 from builder.settings import Settings
 from builder.store import Store, write_atomic
@@ -53,7 +54,7 @@ class PodmanRunner:
 
     def run(
         self,
-        image: Image,
+        image: Image | SifImage,
         command: Sequence[str],
         *,
         env: Mapping[str, str] | None = None,
@@ -65,6 +66,7 @@ class PodmanRunner:
         timeout_s: float | None = None,
         capture: bool = True,
     ) -> Completed:
+        image = refuse_sif(image, "podman")
         ImageConfig.of(image).arguments(command, entrypoint)
         check_mounts(mounts, unfit=',"\n')
         name = f"builder-run-{secrets.token_hex(8)}"

@@ -1,22 +1,25 @@
-"""Unpacked images in the cache: one folder for each digest and user, whole or not there."""
+"""Unpacked images, OCI and SIF, in the cache: one folder for each digest and user, whole or not there."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from builder.image.rootfs import unpack
-from builder.model import Image
+from builder.image.rootfs import Member, new_tree, unpack
+from builder.image.sif import read_sif
+from builder.image.squashfs import HARDLINK
+from builder.image.trees import Content, Merge
+from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store import Store
 
 
-def cached_rootfs(image: Image, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Path:
+def cached_rootfs(image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Path:
     """The root file system of an image, unpacked once; everything in it belongs to this user.
 
     Raises:
-        ImageError: a layer is damaged or not on this machine.
+        ImageError: a layer or partition is damaged or not on this machine.
         SpaceError: not enough room.
     """
     folder = settings.cache / "rootfs" / f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
@@ -24,6 +27,43 @@ def cached_rootfs(image: Image, settings: Settings, store: Store, reporter: Repo
         with store.lock(f"rootfs {folder.name}"):
             if not folder.exists():
                 reporter.note("unpacking the image, once")
-                unpack(image, folder, store)
+                if isinstance(image, SifImage):
+                    unpack_sif(image, folder)
+                else:
+                    unpack(image, folder, store)
     os.utime(folder)  # when it was last used, for `builder cache prune`
     return folder
+
+
+def unpack_sif(image: SifImage, folder: Path) -> None:
+    """Unpacks a SIF's partitions as one tree, everything in it this user's.
+
+    Raises:
+        ImageError: the SIF is damaged, or the folder is not empty.
+        SpaceError: not enough room.
+    """
+    links: list[Member] = []
+    with new_tree(folder, 3 * image.size, rootless=True) as tree:
+        for member, content in Merge(read_sif(image.path).sources()):
+            if member.kind == HARDLINK:
+                links.append(member)
+                continue
+            for _ in tree.add(member, _Pieces(content)):
+                pass
+        for member in links:
+            for _ in tree.add(member, _Pieces(iter(()))):
+                pass
+
+
+class _Pieces:
+    """Content as the tree takes it."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._data = memoryview(b"")
+
+    def some(self, limit: int) -> memoryview:
+        if not self._data:
+            self._data = memoryview(next(self._content, b""))
+        out, self._data = self._data[:limit], self._data[limit:]
+        return out
