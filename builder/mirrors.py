@@ -6,34 +6,44 @@ Locks keep the public address, so they are the same with and without a mirror.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from builder.registry.reference import Reference
 from builder.settings import Settings
 
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _FOLDER = ("/", "./", "../", "~")
 
 
-def mirrors_of(settings: Settings, place: str) -> Iterator[str]:
-    """Where else a URL or path is to be had, in the order of the setting. Folders stay paths."""
+def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
+    """Where else a URL is to be had, in the order of the setting; in a folder, by its path."""
     for source, target in settings.mirrors:
-        if (rest := below(place, source)) is not None:
-            yield target.rstrip("/") + rest
+        if (rest := below(url, source)) is not None:
+            yield target.rstrip("/") + (rest if "://" in target else unquote(urlsplit(rest).path))
 
 
-def mirrored(settings: Settings, place: str) -> str:
-    """The first mirror of a URL or path; without one, the place itself."""
-    return next(mirrors_of(settings, place), place)
-
-
-def public_place(settings: Settings, place: str) -> str:
-    """The public address of something that lies in a mirror: :func:`mirrored` the other way round."""
+def mirrored_url(settings: Settings, url: str) -> str:
+    """The first mirror of a URL, as a URL: ``file:`` for a folder."""
     for source, target in settings.mirrors:
-        prefix = Path(target).expanduser().absolute().as_uri() if target.startswith(_FOLDER) else target
-        if (rest := below(place, prefix)) is not None:
+        if (rest := below(url, source)) is not None:
+            return _as_url(target) + rest
+    return url
+
+
+def public_url(settings: Settings, url: str) -> str:
+    """The public address of something that lies in a mirror: :func:`mirrored_url` the other way round. Users and passwords in
+    URLs make no difference."""
+    for source, target in settings.mirrors:
+        if (rest := below(_USERINFO.sub("", url), _USERINFO.sub("", _as_url(target)))) is not None:
             return source.rstrip("/") + rest
-    return place
+    return url
+
+
+def _as_url(target: str) -> str:
+    return (target if "://" in target else Path(target).expanduser().absolute().as_uri()).rstrip("/")
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:

@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -24,6 +24,7 @@ from builder.errors import BuilderError, FetchError, HashMismatch
 from builder.fetch.findlinks import FindLinks, as_path
 from builder.fetch.http import make_client, shown
 from builder.fetch.pipconfig import pip_configuration
+from builder.mirrors import mirrors_of
 from builder.model import Fetched, LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -128,16 +129,9 @@ class _Fetcher:
     def places(self, package: LockedPackage, client: httpx.Client | None, *, make: bool = True) -> Iterator[Path | _Url]:
         """Where to look, in order. Web pages are read only with a ``client``, the embedded channel is made only with ``make``."""
         url = os.path.expandvars(package.url)  # as conda-lock does: $TOKEN in a URL
-        for source, target in self._settings.mirrors:
-            rest = url.removeprefix(source)
-            if rest == url or not (source.endswith("/") or rest.startswith("/")):
-                continue
-            folder = as_path(target)
-            if folder is not None:
-                yield folder / unquote(urlsplit(rest).path).lstrip("/")
-            else:
-                mirrored = f"{target.rstrip('/')}/{rest.lstrip('/')}"
-                yield _Url(mirrored, shown(mirrored))
+        for mirrored in mirrors_of(self._settings, url):
+            folder = as_path(mirrored)
+            yield folder if folder is not None else _Url(mirrored, shown(mirrored))
         if url.startswith(EMBEDDED):
             yield from self._embedded(url.removeprefix(EMBEDDED), make)
         elif (path := as_path(url)) is not None:

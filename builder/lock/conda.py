@@ -17,6 +17,7 @@ from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.environment import Environment
 from builder.lock.inputs import channels, virtual_packages
 from builder.lock.urls import EMBEDDED, expanded, public, unexpanded
+from builder.mirrors import mirrored_url
 from builder.model import LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -112,13 +113,7 @@ def _channels(named: Sequence[str], recipe: Recipe, settings: Settings) -> list[
                 f"channel {public(name)!r} cannot be understood: {public(str(e))}", "name it as conda does, or give its URL"
             ) from None
         locked = public(name).rstrip("/") + "/" if "$" in name and "://" in name else public(base)
-        actual = base
-        for source, target in settings.mirrors:
-            if base.startswith(source.rstrip("/") + "/"):
-                place = target if "://" in target else Path(target).absolute().as_uri()
-                actual = place.rstrip("/") + "/" + base[len(source.rstrip("/")) + 1 :]
-                break
-        out.append(_Channel(public(name), actual, locked))
+        out.append(_Channel(public(name), mirrored_url(settings, base), locked))
     return out
 
 

@@ -29,6 +29,7 @@ from builder.lock.environment import Environment
 from builder.lock.inputs import virtual_packages
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.urls import FIND_LINKS, expanded, public, unexpanded
+from builder.mirrors import mirrored_url, public_url
 from builder.model import LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -86,7 +87,7 @@ def solve_pip(
         _run_uv(work, recipe, python.version, newest, update, settings, environment, provided, lines)
         packages = tomllib.loads((work / "pylock.toml").read_text()).get("packages", [])
     tags = _tags(recipe, python.version)
-    return [_locked(p, recipe, tags, lines) for p in packages if p["name"] not in provided]
+    return [_locked(p, recipe, tags, lines, settings) for p in packages if p["name"] not in provided]
 
 
 # what conda brings ----------------------------------------------------------------------------------------------------
@@ -138,19 +139,19 @@ class _Sources:
         self._pip = pip_configuration()
 
     def lines(self) -> list[str]:
-        """As lines of a requirements file.
+        """As lines of a requirements file; indexes and pages of the environment and the recipe by their mirrors.
 
         Raises:
             FetchError: an index that the environment or the recipe names does not answer, and the recipe names no fallback.
         """
         recipe, environment = self._recipe.pip, self._environment
-        index = recipe.index_url or environment.index_url
-        extra = list(dict.fromkeys([*environment.extra_index_urls, *recipe.extra_index_urls]))
+        index = self._mirrored(recipe.index_url or environment.index_url or "") or None
+        extra = list(dict.fromkeys(map(self._mirrored, [*environment.extra_index_urls, *recipe.extra_index_urls])))
         silent = self._silent([u for u in (index, *extra) if u])
         if index in silent:
             index = None
         extra = [u for u in extra if u not in silent]
-        default = index or self._pip.index_url or _default_index()
+        default = index or self._pip.index_url or self._mirrored(_default_index())
         if self._pip.no_index and not index:
             indexes = extra
             out = ["--no-index"] if not extra else []
@@ -161,11 +162,14 @@ class _Sources:
             out = [f"--index-url {default}"] if default else []
         out += [f"--extra-index-url {u}" for u in dict.fromkeys(indexes)]
         links = [
-            *(_place(f, environment.path.parent, str(environment.path)) for f in environment.find_links),
-            *(_place(f, self._recipe.root, str(self._recipe.source)) for f in recipe.find_links),
+            *(self._mirrored(_place(f, environment.path.parent, str(environment.path))) for f in environment.find_links),
+            *(self._mirrored(_place(f, self._recipe.root, str(self._recipe.source))) for f in recipe.find_links),
             *(_place(f, Path.cwd(), "pip's configuration") for f in self._pip.find_links),
         ]
         return out + [f"--find-links {link}" for link in dict.fromkeys(links)]
+
+    def _mirrored(self, url: str) -> str:
+        return mirrored_url(self._settings, url)
 
     def _silent(self, urls: Sequence[str]) -> set[str]:
         """The indexes that do not answer; only when the recipe lets pip's configuration take over."""
@@ -337,7 +341,9 @@ def _manylinux(glibc: int, machine: str) -> Iterator[str]:
     yield f"linux_{machine}"
 
 
-def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int], sources: Sequence[str]) -> LockedPackage:
+def _locked(
+    package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int], sources: Sequence[str], settings: Settings
+) -> LockedPackage:
     name = package["name"]
     wheels = list(package.get("wheels") or ())
     if (archive := package.get("archive")) is not None:
@@ -354,7 +360,7 @@ def _locked(package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int],
     sha256 = (wheel.get("hashes") or {}).get("sha256")
     if not sha256:
         raise SolveError(f"{filename}: its index gives no sha256", "take it from another index, or from a find-links folder")
-    url = unexpanded(wheel.get("url", ""), sources)
+    url = public_url(settings, unexpanded(wheel.get("url", ""), sources))
     if not url.startswith(("http://", "https://")):
         url = FIND_LINKS + quote(filename, safe="+!")
     version = package.get("version") or str(parse_wheel_filename(filename)[1])
