@@ -34,7 +34,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     table = Table("layer", "packages", "archives", box=None)
     rows = []
     for p in plans:
-        known = [size for x in p.packages if (size := sizes.get(x.key)) is not None]
+        known = [n for x in p.packages if (n := sizes.get(x.key)) is not None]
         total, unknown = sum(known) // p.parts, len(p.packages) - len(known)
         size = " + ".join([human_bytes(total)] * bool(known) + [f"{unknown} unknown"] * bool(unknown))
         table.add_row(p.title, str(len(p.packages)), size)
