@@ -224,4 +224,6 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
         made = open_base(locked, r.recipe.architecture, r.settings, r.store)
     own = {layer.diff_id: layer for layer in base.layers}
     layers = tuple(own.get(layer.diff_id, layer) for layer in made.layers)
-    return BaseImage(base.reference, base.digest, made.config, layers)
+    # what the Dockerfile sets is set once more from the recipe, by the code that makes every image's config
+    config = {**made.config, "config": base.config.get("config") or {}}
+    return BaseImage(base.reference, base.digest, config, layers)

@@ -64,6 +64,7 @@ PIP_CONFIG_FILE=/dev/null PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CH
 #: Run by the locked Python, which lies unpacked in the kit; needs nothing but py-rattler beside it.
 _INSTALL_PY = """\
 import asyncio
+import os
 import sys
 
 kit, prefix = sys.argv[1:]
@@ -76,10 +77,11 @@ async def main():
         files = [line.strip().removeprefix("file://") for line in listing if line.startswith("file://")]
     records = [await RepoDataRecord.from_package_archive(file) for file in files]
     await install(records, prefix, cache_dir=kit + "/cache", execute_link_scripts=True, show_progress=False)
-    print(len(records), "conda packages installed")
+    print(len(records), "conda packages installed", flush=True)
 
 
 asyncio.run(main())
+os._exit(0)  # rattler's threads may still hold Python objects, which crashes an interpreter that ends in the usual way
 """
 
 

@@ -1,6 +1,6 @@
 """What stands for Miniforge in tests of cotainr: its installer comes from GitHub, which tests do not reach.
 
-Only the download is replaced: cotainr's own code makes the sandbox, runs this installer in it, asks conda for what it always asks,
+Only the download is replaced: cotainr's own code makes the sandbox, runs this installer in it, asks conda for what it always asks
 and packs the SIF. The installer is a shell script with a tar behind it, as Miniforge's is: it shows a licence, and puts a small
 ``conda`` at its prefix. That ``conda`` really works, by rattler: ``env create`` solves the environment file against its channels,
 installs what comes out, and lets the environment's pip install the wheels.
@@ -57,6 +57,7 @@ END_OF_SCRIPT
 #: Read on the Python of the tool, which has nothing but the standard library and py-rattler.
 CONDA = """\
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,8 @@ elif command == "env":
     file = arguments[arguments.index("-f") + 1]
     name = arguments[arguments.index("-n") + 1]
     asyncio.run(create(file, prefix + "/envs/" + name))
+    sys.stdout.flush()
+    os._exit(0)  # see builder/engines/kit.py
 elif command == "clean":
     shutil.rmtree(prefix + "/pkgs", ignore_errors=True)
     if any(Path(prefix, "envs").iterdir()):  # the last that cotainr asks for: the tool is not to weigh on the image

@@ -199,7 +199,6 @@ def test_dockerfile(tmp_path: Path) -> None:
         r,
         prepared(tmp_path, [], PATH="/opt/conda/bin:/bin", QUOTED='a"b\\c$d'),
         "registry.example/base@sha256:1",
-        Kit({}, "rattler"),
     )
     lines = text.splitlines()
     assert lines.count("FROM registry.example/base@sha256:1") == 1 and "FROM registry.example/base@sha256:1 AS install" in lines
