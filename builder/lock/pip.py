@@ -154,7 +154,7 @@ class _Sources:
         default = index or self._pip.index_url or self._mirrored(_default_index())
         if self._pip.no_index and not index:
             indexes = extra
-            out = ["--no-index"] if not extra else []
+            out = [f"--index-url {extra[0]}"] if extra else ["--no-index"]  # without one uv would ask PyPI
         else:
             # pip treats all indexes alike. The main one stands first as well, so that of two indexes with the same wheel it is
             # the one whose URL is locked, not a mirror on this machine's disk.
