@@ -46,8 +46,9 @@ def test_docker_pulls_the_same_digest(published: str, cpu: Builder, docker_engin
     docker_engine.docker("pull", published)
     image = docker_engine.client.images.get(published)
     assert image.attrs["RepoDigests"] == [published]
-    said = docker_engine.docker("run", "--rm", "--network=none", published, "python", "-c", TORCH)
-    assert said.stdout.strip() == SAID
+    for user in ("0:0", "1234:1234"):
+        said = docker_engine.docker("run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH)
+        assert said.stdout.strip() == SAID
 
 
 def test_podman_runs_it_as_root_and_as_another_user(published: str, podman: Any) -> None:

@@ -374,6 +374,62 @@ def test_plan_estimates_packages_that_will_be_split() -> None:
     assert likely_parts({"torch": gb, "cudnn": 400 * 10**6, "numpy": 20 * 10**6, "unknown": None}) == {"torch": 4, "cudnn": 2}
 
 
+SYNAPSE = CLONE.parent / "shared/data/synapse-ml"
+#: What such packages weigh, in MB; all others of the lock count as half a megabyte.
+LARGE = {
+    "libtorch": 530, "libcublas": 240, "libcudnn": 390, "libcufft": 153, "libcusolver": 97, "libcusparse": 117, "libmagma": 310,
+    "mkl": 125, "nccl": 160, "pytorch": 35, "libarrow": 9,
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine")
+def test_the_synapse_lock_is_planned_completely(
+    do: Cli, tiny: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from builder.lock import read_lock
+
+    plan = ["--project", CLONE, "plan", "perlmutter", "--lock", SYNAPSE / "environment-lock.yml", "--json"]
+    packages = read_lock(SYNAPSE / "environment-lock.yml").for_platform("linux-64")
+    blind = do("--offline", *plan).json
+    assert blind["packages"] == blind["unknown_sizes"] == 302 == len({n for x in blind["layers"] for n in x["packages"]})
+    for p in packages:  # files without content, of the size that the packages have, where a mirror would have them
+        path = tmp_path / "mirror" / p.subdir / p.filename
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.truncate(path, int(LARGE.get(p.name, 0.5) * 1_000_000))
+    monkeypatch.setenv("BUILDER_MIRRORS", f"https://conda.anaconda.org/conda-forge={tmp_path / 'mirror'}")
+    said = do("--offline", *plan).json
+    assert said["unknown_sizes"] == 0
+    of_their_own = [x["packages"][0] for x in said["layers"] if len(x["packages"]) == 1]
+    assert sorted(set(of_their_own)) == sorted(LARGE)
+    assert of_their_own.count("libtorch") == of_their_own.count("libcudnn") == 2, "over 1 GiB unpacked, most likely"
+    groups = [x for x in said["layers"] if len(x["packages"]) > 1]
+    assert len(groups) == 12 and sum(len(x["packages"]) for x in groups) == 302 - len(LARGE)
+    total = sum(x["archive_bytes"] for x in said["layers"])
+    assert total == pytest.approx(sum(LARGE.values()) * 1e6 + (302 - len(LARGE)) * 5e5, abs=20)
+
+
+def test_a_link_into_another_layer_leads_there(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    """A package's symlink to what another one brings, and a file below another one's symlinked folder."""
+    from builder.image.layout import read_layout
+    from builder.image.rootfs import unpack
+    from builder.store import Store
+
+    channel = tmp_path / "links"
+    make_package(channel, "library", "1.0", files={"lib/real/data.txt": "data\n"}, symlinks={"lib/short": "real"})
+    make_package(channel, "linker", "1.0", files={"share/own": ""}, symlinks={"share/there": "../lib/real/data.txt"})
+    make_package(channel, "below", "1.0", files={"lib/short/more.txt": "more\n"}, depends=["library"])
+    index_channel(channel)
+    edit(tiny.environment, channels=[channel.as_uri()], dependencies=["library", "linker", "below"])
+    edit(tiny.recipe, layers={"own_layer_from": 1})
+    said = do("build", "tiny", "--json").json
+    assert [x["packages"] for x in said["layers"] if x["packages"]] == [["below"], ["library"], ["linker"]]
+    unpack(read_layout(tiny.root / "dist", "tiny"), tmp_path / "root", Store(tiny.cache))
+    prefix = tmp_path / "root" / "opt" / "conda"
+    assert (prefix / "share" / "there").is_symlink() and (prefix / "share" / "there").read_text() == "data\n"
+    assert (prefix / "lib" / "short").is_symlink() and (prefix / "lib" / "real" / "more.txt").read_text() == "more\n"
+
+
 def test_build_writes_whole_images_and_the_outputs_asked_for(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     shutil.rmtree(copy.root / "dist")
     said = do("build", "tiny", "--oci-archive", tmp_path / "o.tar", "--docker-archive", tmp_path / "d.tar", "--json").json
