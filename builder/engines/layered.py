@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.prepare import opened_base, ordered_packages
+from builder.errors import UsageError
 from builder.fetch import fetch_packages
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
@@ -25,7 +26,7 @@ class Layered:
     formats = frozenset({"oci", "sif"})
 
     def available(self) -> str | None:
-        """Always: SIFs need mksquashfs, and say so."""
+        """Always: SIFs too are made without other programs."""
         return None
 
     def build(self, request: BuildRequest) -> BuildResult:
@@ -34,6 +35,11 @@ class Layered:
         clock = Clock()
         r.store.sweep(r.settings.tmpdir)
         base = opened_base(r)
+        if base.sif is not None and r.recipe.format != "sif":
+            raise UsageError(
+                f"{r.recipe.source}: target {r.recipe.name} is an OCI image, and its base is a SIF: {r.recipe.base}",
+                "say 'format: sif', or make an OCI image of the base: builder convert BASE.sif oci:DIR:TAG",
+            )
         clock.mark("base")
         packages = ordered_packages(r.recipe, r.lock)
         fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
@@ -77,13 +83,13 @@ class Layered:
         clock.mark("image")
         sif = None
         if r.recipe.format == "sif":
-            sif = _sif(r, image)
+            sif = _sif(r, image, base.sif)
             clock.mark("sif")
         return BuildResult(
             r.recipe,
             r.lock,
             LockedBase(base.reference, base.digest),
-            image,
+            image if base.sif is None else None,  # without its base it is no image
             sif,
             conflicts=made.conflicts,
             notes=made.notes,
@@ -91,14 +97,21 @@ class Layered:
         )
 
 
-def _sif(request: BuildRequest, image: Image) -> SifImage:
+def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage:
     """The SIF of an image, in the cache."""
     from builder.image.sif import write_sif
 
     r = request
     options = r.recipe.sif
-    path = r.settings.cache / "sif" / f"{image.digest.partition(':')[2][:32]}-{options.layout}-{options.compression}.sif"
+    path = r.settings.cache / "sif" / f"{r.recipe.name}-layered.sif"
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_sif(
-        image, path, r.settings, r.store, layout=options.layout, compression=options.compression, reporter=r.reporter
+        image,
+        path,
+        r.settings,
+        r.store,
+        layout=options.layout,
+        compression=options.compression,
+        base=base,
+        reporter=r.reporter,
     )

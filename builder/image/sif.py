@@ -232,17 +232,33 @@ def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifIm
         ImageError: as :func:`read_sif`.
     """
     sif = read_sif(path, architecture)
+    digest = _remembered(path, store)
+    if digest is None:
+        digest = sha256_file(path)
+        _remember(path, store, digest)
+    return SifImage(path, digest, path.stat().st_size, sif.architecture)
+
+
+def _record(path: Path, store: Store) -> Path:
+    return store.root / "seen" / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"
+
+
+def _fingerprint(path: Path) -> str:
     info = path.stat()
-    fingerprint = f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
-    place = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
-    record = store.root / "seen" / f"sif-{place}"
+    return f"{info.st_size} {info.st_ino} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def _remembered(path: Path, store: Store) -> str | None:
+    """The digest of a file that is as it was when it was hashed."""
     with contextlib.suppress(OSError, ValueError):
-        known, digest = record.read_text().rsplit(" ", 1)
-        if known == fingerprint:
-            return SifImage(path, digest, info.st_size, sif.architecture)
-    digest = sha256_file(path)
-    write_atomic(record, f"{fingerprint} {digest}".encode())
-    return SifImage(path, digest, info.st_size, sif.architecture)
+        known, digest = _record(path, store).read_text().rsplit(" ", 1)
+        if known == _fingerprint(path):
+            return digest
+    return None
+
+
+def _remember(path: Path, store: Store, digest: str) -> None:
+    write_atomic(_record(path, store), f"{_fingerprint(path)} {digest}".encode())
 
 
 def sif_environment(sif: Sif) -> dict[str, str]:
@@ -304,16 +320,21 @@ def write_sif(
         if path.is_dir():
             raise ImageError(f"{path} is a folder", "name a file for the SIF")
         pieces = maker.flat() if layout == "flat" else maker.layered()
+        contents = _Contents.of(pieces, metadata, image.config, architecture, settings.epoch)
+        with contextlib.suppress(ImageError):
+            if read_sif(path).uuid == contents.uuid and (known := _remembered(path, store)):
+                return SifImage(path, known, path.stat().st_size, architecture)
         require_space(path.parent, sum(p.size for p in pieces), f"writing {path}")
         temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
         try:
             with temporary.open("w+b") as out:
-                _assemble(out, pieces, metadata, image.config, architecture, settings.epoch)
+                contents.write(out, architecture, settings.epoch)
             digest, size = sha256_file(temporary), temporary.stat().st_size
             temporary.chmod(0o755)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+    _remember(path, store, digest)
     return SifImage(path, digest, size, architecture)
 
 
@@ -523,43 +544,51 @@ def _beneath(merge: Merge, lower: Sequence[_Piece]) -> Iterator[Member]:
             yield attributes
 
 
-def _assemble(out: BinaryIO, pieces: Sequence[_Piece], metadata: Metadata, config: bytes, architecture: str, epoch: int) -> None:
-    """Writes header, descriptors, objects and pieces."""
-    arch = _ARCHITECTURES[architecture] + b"\0"
-    inspect = canonical_json(metadata.inspect())
-    objects: list[tuple[int, bytes | _Piece, str, bytes]] = [
-        (_DEFINITION, metadata.definition.encode(), "definition", b""),
-        (_JSON, inspect, INSPECT, b""),
-        (_JSON, config, OCI_CONFIG_NAME, b""),
-    ]
-    objects += [
-        (_PARTITION_TYPE, p, p.name, _PARTITION.pack(_SQUASHFS, _OVERLAY if i else _PRIMARY, arch)) for i, p in enumerate(pieces)
-    ]
-    described = [[k, x.digest if isinstance(x, _Piece) else hashlib.sha256(x).hexdigest(), n] for k, x, n, _ in objects]
-    # RFC 9562: version 8 is for ids made in one's own way
-    uuid = bytearray(hashlib.sha256(canonical_json([described, architecture, epoch])).digest()[:16])
-    uuid[6], uuid[8] = uuid[6] & 0x0F | 0x80, uuid[8] & 0x3F | 0x80
-    table = bytearray()
-    at = _DATA_AT
-    for number, (kind, content, name, extra) in enumerate(objects, 1):
-        start = at + (-at % 4096 if isinstance(content, _Piece) else 0)
-        size = content.size if isinstance(content, _Piece) else len(content)
-        out.seek(start)
-        if isinstance(content, _Piece):
-            _copy(content, out, start)
-        else:
-            out.write(content)
-        table += _DESCRIPTOR.pack(
-            kind, True, number, _GROUP, 0, start, size, start + size - at, epoch, epoch, 0, 0, name.encode()[:127], extra
-        )
-        at = start + size
-    head = (_LAUNCH, b"SIF_MAGIC\0", b"01\0", arch, bytes(uuid), epoch, epoch)
-    out.seek(0)
-    out.write(
-        _HEADER.pack(*head, _SLOTS - len(objects), _SLOTS, _DESCRIPTORS_AT, _SLOTS * _DESCRIPTOR.size, _DATA_AT, at - _DATA_AT)
-    )
-    out.seek(_DESCRIPTORS_AT)
-    out.write(table)
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """What goes into a SIF: type, bytes or piece, name and the descriptor's extra part of each object."""
+
+    objects: tuple[tuple[int, bytes | _Piece, str, bytes], ...]
+    uuid: bytes
+
+    @classmethod
+    def of(cls, pieces: Sequence[_Piece], metadata: Metadata, config: bytes, architecture: str, epoch: int) -> _Contents:
+        arch = _ARCHITECTURES[architecture] + b"\0"
+        objects: list[tuple[int, bytes | _Piece, str, bytes]] = [
+            (_DEFINITION, metadata.definition.encode(), "definition", b""),
+            (_JSON, canonical_json(metadata.inspect()), INSPECT, b""),
+            (_JSON, config, OCI_CONFIG_NAME, b""),
+        ]
+        for i, piece in enumerate(pieces):
+            extra = _PARTITION.pack(_SQUASHFS, _OVERLAY if i else _PRIMARY, arch)
+            objects.append((_PARTITION_TYPE, piece, piece.name, extra))
+        described = [[k, x.digest if isinstance(x, _Piece) else hashlib.sha256(x).hexdigest(), n] for k, x, n, _ in objects]
+        # RFC 9562: version 8 is for ids made in one's own way
+        uuid = bytearray(hashlib.sha256(canonical_json([described, architecture, epoch])).digest()[:16])
+        uuid[6], uuid[8] = uuid[6] & 0x0F | 0x80, uuid[8] & 0x3F | 0x80
+        return cls(tuple(objects), bytes(uuid))
+
+    def write(self, out: BinaryIO, architecture: str, epoch: int) -> None:
+        """Writes header, descriptors, objects and pieces."""
+        table = bytearray()
+        at = _DATA_AT
+        for number, (kind, content, name, extra) in enumerate(self.objects, 1):
+            start = at + (-at % 4096 if isinstance(content, _Piece) else 0)
+            size = content.size if isinstance(content, _Piece) else len(content)
+            out.seek(start)
+            if isinstance(content, _Piece):
+                _copy(content, out, start)
+            else:
+                out.write(content)
+            head = (kind, True, number, _GROUP, 0, start, size, start + size - at, epoch, epoch, 0, 0)
+            table += _DESCRIPTOR.pack(*head, name.encode()[:127], extra)
+            at = start + size
+        out.seek(0)
+        first = (_LAUNCH, b"SIF_MAGIC\0", b"01\0", _ARCHITECTURES[architecture] + b"\0", self.uuid, epoch, epoch)
+        places = (_SLOTS - len(self.objects), _SLOTS, _DESCRIPTORS_AT, _SLOTS * _DESCRIPTOR.size, _DATA_AT, at - _DATA_AT)
+        out.write(_HEADER.pack(*first, *places))
+        out.seek(_DESCRIPTORS_AT)
+        out.write(table)
 
 
 def _copy(piece: _Piece, out: BinaryIO, at: int) -> None:
