@@ -10,7 +10,6 @@ import hashlib
 import os
 import pwd
 import re
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,8 +19,10 @@ from builder.engines.base import BuildRequest, BuildResult, Clock, tail
 from builder.engines.kit import PLACE, build_folder, make_kit
 from builder.engines.prepare import Prepared, prepare
 from builder.errors import ImageError
+from builder.image.base import BaseImage
 from builder.image.files import ENTRYPOINT
 from builder.image.layout import write_layout
+from builder.image.singularity import environment_script, run_script
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.run.base import execute, reason
 from builder.settings import Settings
@@ -54,9 +55,9 @@ class Apptainer:
             kit.write(folder / "kit")
             assert prepared.files.path is not None
             shutil.copyfile(prepared.files.path, folder / "kit" / "files.tar.gz")
-            write_base(prepared, folder / "base", request)
-            text = definition(request, prepared, "base", "kit")
-            (folder / "image.def").write_text(definition(request, prepared, f"{folder}/base", f"{folder}/kit"))
+            base = write_base(prepared.base, folder / "base", request)
+            text = definition(request, prepared, (base[0], "base" if base[0] == "oci" else base[1]), "kit")
+            (folder / "image.def").write_text(definition(request, prepared, base, f"{folder}/kit"))
             clock.mark("context")
             built = spython_build(folder / "image.def", folder / "image.sif", request)
             sif = keep_sif(built, request, self.name)
@@ -81,9 +82,13 @@ def find_tool() -> str | None:
     return shutil.which("singularity") or shutil.which("apptainer")
 
 
-def write_base(prepared: Prepared, folder: Path, request: BuildRequest) -> None:
-    """The base alone in an OCI layout (hard links to the cache), for apptainer to start from."""
-    base = prepared.base
+def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[str, str]:
+    """Puts the base where apptainer can start from it: an OCI layout (hard links to the cache), or the SIF that it is.
+
+    Gives the bootstrap agent and its source.
+    """
+    if base.sif is not None:
+        return "localimage", str(base.sif.path.absolute())
     config = canonical_json(base.config)
     described = _describe(OCI_CONFIG, config)
     manifest = canonical_json(
@@ -95,17 +100,17 @@ def write_base(prepared: Prepared, folder: Path, request: BuildRequest) -> None:
         }
     )
     write_layout(Image(base.layers, config, described, manifest, _describe(OCI_MANIFEST, manifest)), folder, None, request.store)
+    return "oci", str(folder)
 
 
 def _describe(media_type: str, data: bytes) -> Descriptor:
     return Descriptor(media_type, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
 
-def definition(request: BuildRequest, prepared: Prepared, base: str, kit: str) -> str:
-    """The definition file. ``base`` (an OCI layout) and ``kit`` are folders of the build host."""
+def definition(request: BuildRequest, prepared: Prepared, base: tuple[str, str], kit: str) -> str:
+    """The definition file. ``base`` is as :func:`write_base` gives it, ``kit`` a folder of the build host."""
     recipe = request.recipe
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
-    command = shlex.join(recipe.cmd or ("sh",))
     labels = {**recipe.labels, "org.builder.target": recipe.name, "org.builder.lock": request.lock.digest}
     sections = {
         "files": [f"{kit} {PLACE}"],
@@ -114,20 +119,17 @@ def definition(request: BuildRequest, prepared: Prepared, base: str, kit: str) -
             f"tar -xzf {PLACE}/files.tar.gz -C /",
             f"rm -rf {PLACE}",
         ],
-        "environment": [f"export {name}={shlex.quote(value)}" for name, value in prepared.env.items()],
-        "runscript": [
-            f'[ "$#" -gt 0 ] || set -- {command}',
-            *([f"cd {shlex.quote(recipe.workdir)} || exit"] if recipe.workdir != "/" else []),
-            f'exec {shlex.join(entrypoint)} "$@"' if entrypoint else 'exec "$@"',
-        ],
+        # the same lines as in the SIFs that builder writes itself
+        "environment": environment_script(prepared.env).splitlines()[2:],
+        "runscript": run_script(entrypoint, recipe.cmd).splitlines()[2:],
         "labels": [f"{name} {' '.join(value.split())}" for name, value in labels.items() if value],
     }
     head = [
         f"# Target {recipe.name}, made by builder for its apptainer engine (docs/engines.md). The kit holds the locked archives:",
         "# nothing needs a network.",
         f"# base: {prepared.base.reference} {prepared.base.digest}",
-        "Bootstrap: oci",
-        f"From: {base}",
+        f"Bootstrap: {base[0]}",
+        f"From: {base[1]}",
     ]
     body = ["\n".join([f"%{name}", *(f"    {line}" for line in lines)]) for name, lines in sections.items()]
     return "\n\n".join(["\n".join(head), *body]) + "\n"

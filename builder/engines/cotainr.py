@@ -25,11 +25,13 @@ import yaml
 from builder.engines.apptainer import environment, find_tool, keep_sif, write_base
 from builder.engines.base import BuildRequest, BuildResult, Clock, tail
 from builder.engines.kit import build_folder, link_or_copy
-from builder.engines.prepare import Prepared, prepare
+from builder.engines.prepare import opened_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
+from builder.fetch import fetch_packages
 from builder.lock.environment import read_environment
 from builder.lock.urls import public
-from builder.model import LockedBase, LockedPackage
+from builder.mirrors import mirrored_base
+from builder.model import Fetched, LockedBase, LockedPackage
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
@@ -61,40 +63,46 @@ class Cotainr:
                 "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE) and add --accept-licenses, "
                 "or run this in a terminal, where cotainr asks",
             )
-        recipe = replace_prefix(request)
+        request = replace_prefix(request)
+        recipe, settings = request.recipe, request.settings
         clock = Clock()
-        system = recipe.recipe.cotainr.system
-        prepared = prepare(recipe, clock)
+        request.store.sweep(settings.tmpdir)
+        # a mirror of the base says that the site's own images are not here
+        system = recipe.cotainr.system if mirrored_base(settings, recipe.base) == recipe.base else None
+        base = None if system else opened_base(request)
         notes = [f"the environment lies in {PREFIX}, where cotainr puts it; cotainr's own conda is beside it"]
         with build_folder(request) as folder, contextlib.ExitStack() as stack:
             served = None
             if _needs_serving(request):
-                served = stack.enter_context(serve_packages(prepared, folder / "packages"))
+                packages = ordered_packages(recipe, request.lock)
+                fetched = fetch_packages(
+                    packages, settings, request.store, find_links=recipe.pip.find_links, reporter=request.reporter
+                )
+                served = stack.enter_context(serve_packages(fetched, folder / "packages"))
                 notes.append("conda and pip took the locked archives from builder, not from their public addresses")
-            text = environment_file(recipe, served)
-            (folder / "environment.yml").write_text(text)
-            if system:
-                origin = [f"--system={system}"]
+            (folder / "environment.yml").write_text(environment_file(request, served))
+            if base is None:
+                origin = f"--system={system}"
                 notes.append(f"the base is that of cotainr's system {system}, not the locked one")
             else:
-                write_base(prepared, folder / "base", request)
-                origin = [f"--base-image=oci:{folder}/base"]
-            command = [program, "build", f"{folder}/image.sif", *origin, f"--conda-env={folder}/environment.yml", "--no-color"]
+                kind, place = write_base(base, folder / "base", request)
+                origin = f"--base-image={place if kind == 'localimage' else f'{kind}:{place}'}"
+            clock.mark("context")
+            command = [program, "build", f"{folder}/image.sif", origin, f"--conda-env={folder}/environment.yml", "--no-color"]
             if request.accept_licenses:
                 command.append("--accept-licenses")
             _run(request, command, folder)
             sif = keep_sif(folder / "image.sif", request, self.name)
         clock.mark("cotainr build")
-        base = prepared.base
         return BuildResult(
-            recipe.recipe,
+            recipe,
             request.lock,
-            LockedBase(f"cotainr system {system}", "") if system else LockedBase(base.reference, base.digest),
+            LockedBase(base.reference, base.digest) if base else LockedBase(f"cotainr's system {system}", ""),
             sif=sif,
             engine=self.name,
             notes=tuple(notes),
             timings=clock.timings,
-            definition=("cotainr.yml", environment_file(recipe, None)),
+            definition=("cotainr.yml", environment_file(request, None)),
         )
 
 
@@ -175,7 +183,7 @@ def _needs_serving(request: BuildRequest) -> bool:
 
 
 @contextlib.contextmanager
-def serve_packages(prepared: Prepared, folder: Path) -> Iterator[str]:
+def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
     """Serves the locked archives on loopback as a conda channel and a find-links page; gives the address."""
     import asyncio
 
@@ -184,7 +192,7 @@ def serve_packages(prepared: Prepared, folder: Path) -> Iterator[str]:
     for subdir in ("linux-64", "noarch"):
         (folder / "conda" / subdir).mkdir(parents=True)
     (folder / "wheels").mkdir()
-    for f in prepared.fetched:
+    for f in fetched:
         place = folder / ("conda" if f.package.manager == "conda" else "wheels") / f.package.subdir / f.package.filename
         place.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(f.path, place)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
-from builder.errors import ImageError
+from builder.errors import ConfigError, ImageError
 from builder.fetch import fetch_packages
 from builder.image.base import BaseImage, open_base, resolve_base
 from builder.image.config import environment
@@ -46,7 +46,7 @@ def opened_base(request: BuildRequest) -> BaseImage:
             reporter=r.reporter,
         )
         r.reporter.note(f"the lock pins no base image; {r.recipe.base} is {locked.digest} now")
-    return open_base(
+    base = open_base(
         locked,
         r.recipe.architecture,
         r.settings,
@@ -56,6 +56,12 @@ def opened_base(request: BuildRequest) -> BaseImage:
         root=r.recipe.root,
         reporter=r.reporter,
     )
+    if base.sif is not None and r.recipe.format != "sif":
+        raise ConfigError(
+            f"{r.recipe.source}: the base {r.recipe.base} is a SIF, and target {r.recipe.name} an OCI image",
+            "set 'format: sif', or make an OCI image of the base: builder convert",
+        )
+    return base
 
 
 @dataclass(frozen=True)

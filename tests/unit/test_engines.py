@@ -211,10 +211,10 @@ def test_dockerfile(tmp_path: Path) -> None:
 
 def test_definition_file(tmp_path: Path) -> None:
     r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels={"title": "two\nlines"})
-    text = definition(r, prepared(tmp_path, [], GREETING="a 'quoted' $value"), "base", "kit")
+    text = definition(r, prepared(tmp_path, [], GREETING="a 'quoted' $value"), ("oci", "base"), "kit")
     assert "Bootstrap: oci\nFrom: base\n" in text
     assert f"%files\n    kit {PLACE}\n" in text
-    assert """    export GREETING='a '"'"'quoted'"'"' $value'\n""" in text
+    assert """ export GREETING='a '"'"'quoted'"'"' $value'\n""" in text
     assert "    [ \"$#\" -gt 0 ] || set -- python -c 'print(1)'\n" in text
     assert '    exec /opt/builder/entrypoint "$@"\n' in text
     assert "    title two lines\n" in text
