@@ -12,7 +12,7 @@ from pathlib import Path
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines import find_engine
 from builder.engines.base import BuildRequest, BuildResult, place_file, run_engine
-from builder.errors import ConfigError, LockError, RunnerError
+from builder.errors import ConfigError, LockError
 from builder.image.base import resolve_base
 from builder.image.layout import write_layout
 from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
@@ -199,17 +199,31 @@ class Project:
         write_layout(result.image, folder, name, self.store)
         return folder
 
-    def smoke(self, result: BuildResult, *, runner: str | None = None, timeout_s: float = 300) -> SmokeReport:
-        """Runs the smoke test inside the image on this host."""
-        if result.image is None:
-            raise RunnerError("a SIF of another engine has no OCI image to test", "build with --engine layered")
+    @property
+    def reports(self) -> Path:
+        """Where the reports of smoke tests are kept: a folder of JSON for each target."""
+        return self.root / "reports"
+
+    def smoke(
+        self,
+        result: BuildResult,
+        *,
+        runner: str | None = None,
+        timeout_s: float = 300,
+        devices: int | None = None,
+        all_gpus: bool = False,
+    ) -> SmokeReport:
+        """Runs the smoke test inside the image (the SIF, where the target has one) on this host, and keeps its report."""
         return smoke(
-            result.image,
+            result.artifact,
             result.recipe,
             self.settings,
             self.store,
             runner=runner,
             timeout_s=timeout_s,
-            folder=self.root / "reports",
+            devices=devices,
+            all_gpus=all_gpus,
+            lock=result.lock,
+            folder=self.reports,
             reporter=self.reporter,
         )

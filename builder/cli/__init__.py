@@ -19,7 +19,7 @@ from builder.settings import Settings
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 wrong command line; 3 wrong recipe or environment; 4 lock missing or stale;
 5 unsatisfiable; 6 package not to be had; 7 package cannot be laid out; 8 image; 9 registry; 10 no runner;
-11 smoke test not passed; 12 tag exists; 13 no space; 130 interrupted."""
+11 smoke test not passed; 12 tag exists; 13 no space; 14 smoke test could not be carried out; 130 interrupted."""
 
 #: Where each command is defined: ``builder.cli.<module>``, under its own name with ``_`` for ``-``.
 MODULES = {
@@ -28,6 +28,7 @@ MODULES = {
     "plan": "plan",
     "build": "build",
     "smoke": "smoke",
+    "report": "report",
     "publish": "publish",
     "pull": "pull",
     "run": "run",

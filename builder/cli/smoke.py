@@ -2,38 +2,207 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
+    from builder.engines.base import BuildResult
+    from builder.smoke import SmokeReport
+    from builder.smoke.history import Comparison, Kept
+
+#: The smoke test did not pass, or is slower than what ``--compare`` names; it could not be carried out.
+NOT_PASSED, NOT_RUN = 11, 14
 
 
 @click.command()
 @target_argument
 @click.option("--runner", type=click.Choice(["docker", "podman", "apptainer", "embedded"]), help="Default: the first that works.")
+@click.option(
+    "--all-gpus", is_flag=True, help="One process for each GPU of this host (or node): all at once, and with each other."
+)
+@click.option("--devices", type=click.IntRange(min=1), metavar="N", help="How many GPUs there must be, on each node.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds after which the test counts as hung.")
+@click.option("--compare", metavar="X", help="A dated tag, date, digest, 'previous', host/repository:tag, or a report's file.")
+@click.option(
+    "--repeat", type=click.IntRange(min=1, max=20), help="Runs of the test. Default: 1; 3 where --compare finds it slower."
+)
+@click.option(
+    "--on", "where", type=click.Choice(["slurm"]), help="As a job on the target's own nodes, through its site's recipe."
+)
+@click.option("--nodes", default=1, show_default=True, help="With --on slurm: 2 and more measure the network.")
+@click.option("--account", default="", metavar="A", help="With --on slurm: whom the time is charged to.")
+@click.option("--time", "time_limit", default="", metavar="T", help="With --on slurm: the job's limit, as Slurm writes it.")
+@click.option("--image", default="", help="With --on slurm: a SIF's path there, or a reference. Default: the SIF built here.")
+@click.option("--mlflow", metavar="URI", help="Log the figures there (needs mlflow beside builder).")
+@click.option("--tensorboard", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Log the figures there.")
 @common_options
 @pass_context
-def smoke(context: Context, target: str, runner: str | None, timeout_s: float) -> None:
-    """Build TARGET if needed and run the smoke benchmark inside its image on this host."""
-    from builder.publish import SmokeRecord
-    from builder.smoke.table import render
+def smoke(
+    context: Context,
+    target: str,
+    runner: str | None,
+    all_gpus: bool,
+    devices: int | None,
+    timeout_s: float,
+    compare: str | None,
+    repeat: int | None,
+    where: str | None,
+    nodes: int,
+    account: str,
+    time_limit: str,
+    image: str,
+    mlflow: str | None,
+    tensorboard: Path | None,
+) -> None:
+    """Build TARGET if needed, run the smoke benchmark inside its image, and grade what it measured.
 
+    \b
+        builder smoke cpu --compare previous
+        builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
+    """
+    from builder.errors import UsageError
+    from builder.publish import SmokeRecord
+    from builder.smoke import track
+    from builder.smoke.grade import worst
+    from builder.smoke.table import render, render_comparison
+
+    if where is None:
+        for option, given in (("--nodes", nodes != 1), ("--account", account), ("--time", time_limit), ("--image", image)):
+            if given:
+                raise UsageError(f"{option} is for jobs", "add --on slurm")
+    elif runner:
+        raise UsageError(
+            "--runner and --on slurm do not go together: the site's recipe says what runs the image", "leave one out"
+        )
+    track.check(mlflow, tensorboard)
     project = context.project
-    result = project.build(project.recipe(target))
-    project.keep(result)
-    report = project.smoke(result, runner=runner, timeout_s=timeout_s)
-    context.output.table(render(report))
+    recipe = project.recipe(target)
+    folder = project.reports / recipe.name
+    result = project.build(recipe)
+    place = project.keep(result)
+    old = _baseline(context, recipe, compare, folder, result.digest) if compare else []
+
+    def launch() -> SmokeReport:
+        if where == "slurm":
+            return _on_slurm(context, result, place, folder, image, nodes, account, time_limit, timeout_s, devices, all_gpus)
+        return project.smoke(result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
+
+    runs = [_run(context, launch, mlflow, tensorboard) for _ in range(repeat or 1)]
+    comparison = None
+    if old and any(r.verdict != "error" for r in runs):
+        comparison = _compare(context, runs, old)
+        if comparison.regressions and repeat is None:
+            context.output.note(
+                f"slower: {', '.join(sorted({c.id for c in comparison.regressions}))}; running it twice more to be sure"
+            )
+            runs += [_run(context, launch, mlflow, tensorboard) for _ in range(2)]
+            comparison = _compare(context, runs, old)
+    verdict = worst(r.verdict for r in runs)
+    shown = max(runs, key=lambda r: r.verdict == verdict)
+    context.output.table(render(shown))
+    if comparison is not None:
+        context.output.table(render_comparison(comparison, compare or ""))
     context.output.result(
         {
             "target": target,
-            "digest": report.image_digest,
-            "runner": report.runner,
-            "verdict": report.verdict,
-            "seconds": report.duration_s,
-            "report": report.report,
+            "digest": shown.image_digest,
+            "runner": shown.runner,
+            "verdict": verdict,
+            "seconds": shown.duration_s,
+            "report": shown.report,
+            "runs": [r.path for r in runs],
+            "comparison": comparison.to_json() if comparison else None,
         }
     )
-    if report.verdict in ("pass", "warn"):
-        SmokeRecord(context.settings.cache).keep(report.image_digest, report.verdict, report.runner)
-    else:
-        context_exit(11)
+    if verdict == "error":
+        context_exit(NOT_RUN)
+    if verdict == "fail" or (comparison and comparison.regressions):
+        context_exit(NOT_PASSED)
+    SmokeRecord(context.settings.cache).keep(shown.image_digest, verdict, shown.runner, shown.path)
+
+
+def _run(context: Context, launch: Callable[[], SmokeReport], mlflow: str | None, tensorboard: Path | None) -> SmokeReport:
+    """One run, logged where that was asked for."""
+    from builder.smoke import track
+
+    report = launch()
+    if mlflow is not None:
+        number = track.to_mlflow(mlflow, report.report, report.path)
+        context.output.note(f"logged to MLflow as run {number}")
+    if tensorboard is not None:
+        context.output.note(f"logged to {track.to_tensorboard(tensorboard, report.report)}")
+    return report
+
+
+def _on_slurm(
+    context: Context,
+    result: BuildResult,
+    place: Path,
+    folder: Path,
+    image: str,
+    nodes: int,
+    account: str,
+    time_limit: str,
+    timeout_s: float,
+    devices: int | None,
+    all_gpus: bool,
+) -> SmokeReport:
+    from builder.smoke.slurm import smoke_on_slurm
+
+    site = result.recipe.site
+    built_here = str(place.absolute()) if result.sif is not None and site.runtime.takes_sif else ""
+    gpus = site.node.gpus if all_gpus and site.node.gpus else None
+    return smoke_on_slurm(
+        result.recipe, image or built_here, result.digest, folder.absolute(), nodes=nodes, gpus=gpus, account=account,
+        time_limit=time_limit, timeout_s=timeout_s, devices=devices, lock=result.lock, reporter=context.output,
+    )  # fmt: skip
+
+
+def _baseline(context: Context, recipe: Recipe, text: str, folder: Path, digest: str) -> list[Kept]:
+    """The runs that ``--compare`` names: kept here, or attached to a published image."""
+    from builder.attest import SMOKE_REPORT
+    from builder.publish import destination_text
+    from builder.registry.referrers import fetch_attached
+    from builder.smoke.history import resolve
+
+    def attached(name: str) -> Sequence[tuple[str, bytes]]:
+        reference = name if "/" in name or name.startswith("oci:") else ""
+        if not reference:
+            if not recipe.registry.host:
+                return []
+            reference = f"{destination_text(recipe, None, None)}:{name}"
+        found = fetch_attached(reference, SMOKE_REPORT, context.settings, reporter=context.output)
+        return [(reference, f.data) for a in found for f in a.files]
+
+    return resolve(text, folder, without=digest, attached=attached)
+
+
+def _compare(context: Context, runs: Sequence[SmokeReport], old: Sequence[Kept]) -> Comparison:
+    from builder.smoke.history import Kept, compare
+
+    new = [Kept(r.report, str(r.path or "this run")) for r in runs if r.verdict != "error"]
+    return compare(new, old, old_packages=_packages_attached(context, old))
+
+
+def _packages_attached(context: Context, old: Sequence[Kept]) -> dict[str, str] | None:
+    """The packages of a published image from its bill of material, where its reports do not tell them."""
+    from builder.attest import SBOM
+    from builder.errors import BuilderError
+    from builder.registry.referrers import fetch_attached
+    from builder.smoke.history import packages_of_sbom
+
+    source = old[-1].source
+    if old[-1].packages is not None or Path(source).exists():
+        return None
+    try:
+        found: list[Any] = fetch_attached(source, SBOM, context.settings, reporter=context.output)
+        return packages_of_sbom(found[-1].files[0].data, source) if found and found[-1].files else None
+    except BuilderError as e:
+        context.output.warn(e.message)
+        return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
-from builder.model import Image, Lock
+from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run import Completed, Runner, find_runner
 from builder.settings import Settings
@@ -45,7 +45,7 @@ class SmokeReport:
 
 
 def smoke(
-    image: Image,
+    image: Image | SifImage,
     recipe: Recipe,
     settings: Settings,
     store: Store,
@@ -61,7 +61,7 @@ def smoke(
     """Runs the benchmark inside an image, by its own Python, and grades it; what goes wrong in there is a verdict, no exception.
 
     Args:
-        image: the image; all its layers are on this machine.
+        image: the image or SIF; all its layers are on this machine.
         recipe: what the image is for: its GPUs and architectures, and where its environment lies.
         settings: where unpacked images are kept.
         store: the blobs.

@@ -1,4 +1,4 @@
-"""A smoke report for people."""
+"""A smoke report, and a comparison of two images, for people at a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from builder.smoke import SmokeReport
+from builder.smoke.history import Comparison
 
+#: What a figure may be a part of, in a word.
+_BASES = ("achieved", "acceptance", "peak", "roofline")
 _COLOURS = {"pass": "green", "skip": "dim", "warn": "yellow", "fail": "red", "error": "red"}
 
 
@@ -22,14 +25,25 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     verdict = f"[{_COLOURS[report.verdict]}]{report.verdict}[/]"
     title = f"smoke test: {verdict} in {report.duration_s:.1f} s ({report.runner})"
     table = Table("", "what", "seen", box=None, title=title, title_justify="left")
+    findings = (report.report.get("grade") or {}).get("findings", [])
+    graded = {f["id"]: f["fraction"] for f in reversed(findings) if f.get("basis") in _BASES and f["status"] == "pass"}
     for item in [*report.report["probes"], *report.report["measurements"]]:
         if item["status"] == "skip" and not skipped:
             continue
         seen = escape(item["seen"] or figures(item))
-        if item["advice"]:
-            seen += f"\n[dim]-> {escape(item['advice'])}[/dim]"
-        table.add_row(f"[{_COLOURS[item['status']]}]{item['status']}[/]", escape(item["id"]), seen)
+        if (part := graded.get(item["id"])) is not None and not item["seen"]:
+            seen += f" [dim]{part:.0%} of what it can do[/dim]"
+        _row(table, item, seen)
+    for item in findings:
+        if item["status"] in ("warn", "fail") or (skipped and item["status"] == "skip"):
+            _row(table, item, escape(item["seen"]))
     return table
+
+
+def _row(table: Table, item: dict[str, Any], seen: str) -> None:
+    if item["advice"]:
+        seen += f"\n[dim]-> {escape(item['advice'])}[/dim]"
+    table.add_row(f"[{_COLOURS[item['status']]}]{item['status']}[/]", escape(item["id"]), seen)
 
 
 def figures(item: dict[str, Any]) -> str:
@@ -43,3 +57,30 @@ def figures(item: dict[str, Any]) -> str:
             notes += [f"size {item['size']}"] if "size" in item else []
             return " ".join([f"{value:.4g} {unit.replace('_per_', '/')}", *more, *([f"({', '.join(notes)})"] if notes else [])])
     return ""
+
+
+def render_comparison(comparison: Comparison, name: str) -> Table:
+    """What got slower or faster against another image, which probes got worse, and what had changed in it."""
+    old, new = comparison.old[-1], comparison.new[-1]
+    count = f"{len(comparison.new)} against {len(comparison.old)} runs"
+    slower = comparison.regressions
+    said = f"[red]{len(slower)} slower[/]" if slower else "[green]nothing slower[/]"
+    title = f"against {escape(name)} ({escape(old.started[:10])}, {escape(old.digest[:19])}): {said}; {count}"
+    table = Table("", "what", "seen", box=None, title=title, title_justify="left")
+    if old.digest == new.digest:
+        table.add_row("", "", "the same image: what differs is the machine's doing")
+    colours = {"slower": "red", "faster": "green", "other": "dim", "same": "dim"}
+    for change in comparison.changes:
+        if change.outcome != "same":
+            seen = str(change).partition(": ")[2]
+            table.add_row(f"[{colours[change.outcome]}]{change.outcome}[/]", escape(change.id), escape(seen))
+    for probe, then, now in comparison.probes:
+        table.add_row(f"[{_COLOURS[now]}]{now}[/]", escape(probe), f"was {then}")
+    if slower and comparison.packages:
+        for package in comparison.packages:
+            table.add_row("", "[bold]changed[/]" if package.likely else "changed", escape(str(package)))
+    elif slower and comparison.packages is not None:
+        table.add_row("", "packages", "none changed: look at the machine, its driver and its load")
+    for note in comparison.notes:
+        table.add_row("", "", f"[dim]{escape(note)}[/dim]")
+    return table

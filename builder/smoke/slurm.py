@@ -1,0 +1,169 @@
+"""The smoke test as a Slurm job on the target's own nodes, through its recipe's site: all GPUs, and the network between nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe
+from builder.errors import RunnerError, UsageError
+from builder.jobs import JobRequest, plan_job, render, submit
+from builder.model import Lock
+from builder.progress import QUIET, Reporter
+from builder.smoke import SmokeReport, benchmark_command, complete, could_not_run, fault, keep
+
+#: States in which a job stays.
+_ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "SPECIAL_EXIT", "TIMEOUT",
+}  # fmt: skip
+_POLL_S = 2.0
+#: Seconds that a job gets beside the benchmark's own: starting the containers, writing the report on a shared file system.
+_MARGIN_S = 300
+#: A file system of many nodes shows a file a little later than it was written.
+_PATIENCE_S = 10.0
+
+
+def smoke_on_slurm(
+    recipe: Recipe,
+    image: str,
+    digest: str,
+    folder: Path,
+    *,
+    nodes: int = 1,
+    gpus: int | None = None,
+    account: str = "",
+    time_limit: str = "",
+    timeout_s: float = 300,
+    devices: int | None = None,
+    lock: Lock | None = None,
+    reporter: Reporter = QUIET,
+    sleep: Callable[[float], None] = time.sleep,
+) -> SmokeReport:
+    """Queues the benchmark on the target's nodes, waits for it, and grades and keeps its report.
+
+    Args:
+        recipe: the target, with its site.
+        image: a SIF's path on the site or a reference; empty: what the recipe says.
+        digest: the image's.
+        folder: ``reports/TARGET``, on a file system that the nodes have too; the job starts in it.
+        nodes: 2 and more measure the network.
+        gpus: of each node; None: one, or all on several nodes.
+        account: whom the time is charged to.
+        time_limit: of the job, as Slurm writes it; empty: the benchmark's and five minutes.
+        timeout_s: seconds after which the benchmark ends itself and says what hung.
+        devices: how many GPUs each node must have.
+        lock: as in :func:`builder.smoke.smoke`.
+
+    Raises:
+        UsageError: the site has no Slurm, or cannot give what is asked for.
+        RunnerError: Slurm refuses the job, or cannot be asked about it.
+        SpaceError: the report cannot be written.
+    """
+    if recipe.site.slurm is None:
+        raise UsageError(
+            f"{recipe.site.title or recipe.name} has no scheduler: its recipe says nothing of site.slurm",
+            f"leave out --on slurm: builder smoke {recipe.name}",
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f".job-{secrets.token_hex(4)}"
+    found = folder / f"{stem}.json"
+    started = time.monotonic()
+    request = JobRequest(
+        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, report=found.name)),
+        nodes=nodes,
+        gpus=gpus,
+        time=time_limit or _time(timeout_s + _MARGIN_S),
+        account=account,
+        image=image,
+        name=f"smoke-{recipe.name}",
+    )
+    number = submit(render(plan_job(recipe, request)), folder=folder)
+    reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
+    try:
+        state = wait(number, reporter, sleep=sleep)
+    except BaseException:
+        subprocess.run(["scancel", number], capture_output=True, check=False)
+        raise
+    report = _collect(recipe, found, number, state, folder, sleep)
+    runner = f"slurm ({recipe.site.runtime.kind})"
+    total = devices * nodes if devices is not None else None
+    report = complete(report, recipe, digest, runner, devices=total, lock=lock)
+    path = keep(report, folder)
+    return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], None] = time.sleep) -> str:
+    """Waits until a job has ended; gives its last state, ``UNKNOWN`` when Slurm has forgotten it.
+
+    Raises:
+        RunnerError: Slurm does not answer, several times in a row.
+    """
+    before, failures = "", 0
+    while True:
+        done = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            failures = 0
+            found = re.search(r"\bJobState=(\w+)(?: Reason=(\S+))?", done.stdout)
+            state, reason = (found[1], found[2] or "") if found else ("UNKNOWN", "")
+            if state in _ENDED or not found:
+                return state
+            if state != before:
+                why = f" ({reason})" if state == "PENDING" and reason not in ("", "None") else ""
+                reporter.note(f"job {number}: {state.lower()}{why}")
+            before = state
+        elif "Invalid job id" in done.stderr:
+            return "UNKNOWN"
+        else:
+            failures += 1
+            if failures == 5:
+                said = done.stderr.strip().splitlines()
+                raise RunnerError(f"Slurm does not answer about job {number}: {said[-1] if said else 'no reason given'}", "sinfo")
+        sleep(_POLL_S)
+
+
+def _collect(
+    recipe: Recipe, found: Path, number: str, state: str, folder: Path, sleep: Callable[[float], None]
+) -> dict[str, Any]:
+    """What the job wrote, as a report; one that says why there is none, otherwise."""
+    waited = 0.0
+    while not found.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
+        sleep(0.5)
+        waited += 0.5
+    logs = sorted(folder.glob(f"*-{number}.out"))
+    try:
+        text = found.read_text("utf-8", "replace")
+        found.unlink()
+    except OSError:
+        said = " | ".join(_tail(logs)) or "it said nothing"
+        probe = "watchdog" if state == "TIMEOUT" else "job"
+        advice = f"its output: {logs[-1].name}" if logs else f"scontrol show job {number}"
+        return could_not_run(recipe, probe, f"job {number} ended as {state} and left no report: {said}", advice)
+    for log in logs:
+        log.unlink(missing_ok=True)
+    try:
+        report = json.loads(text)
+    except ValueError:
+        return could_not_run(recipe, "report", f"job {number} left a damaged report", "a full or failing file system, perhaps")
+    if why := fault(report):
+        return could_not_run(recipe, "report", f"job {number}: {why}", "build and publish the image again")
+    return dict(report)
+
+
+def _tail(logs: Sequence[Path]) -> list[str]:
+    try:
+        return [line for line in logs[-1].read_text("utf-8", "replace").splitlines() if line.strip()][-3:] if logs else []
+    except OSError:
+        return []
+
+
+def _time(seconds: float) -> str:
+    """``00:10:00``: whole minutes, rounded up."""
+    minutes = -(-int(seconds) // 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:00"
