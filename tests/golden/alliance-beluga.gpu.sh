@@ -1,0 +1,44 @@
+#!/bin/bash
+# Alliance Béluga: target alliance-beluga on 1 node, 1 GPU, 1 process a node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=alliance-beluga
+#SBATCH --account=def-someuser
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=6
+#SBATCH --gres=gpu:1
+#SBATCH --mem=47000M
+#SBATCH --time=0-03:00
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+module load apptainer
+set -u
+
+export BUILDER_IMAGE="$SCRATCH/images/alliance-beluga.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: fetch it with builder pull alliance-beluga --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+task() {
+    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    local name
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        export "APPTAINERENV_$name=${!name}"
+    done
+    exec apptainer exec --cleanenv --no-eval --nv --bind "$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
+        --env MPLBACKEND=Agg --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" \
+        --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+        --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun bash -c task

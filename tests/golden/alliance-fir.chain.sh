@@ -1,0 +1,73 @@
+#!/bin/bash
+# Alliance Fir: target alliance-fir on 1 node, 1 GPU, 1 process a node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=alliance-fir
+#SBATCH --account=def-someuser
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=6
+#SBATCH --gres=gpu:h100:1
+#SBATCH --mem=32000M
+#SBATCH --time=24:00:00
+#SBATCH --array=1-7%1
+#SBATCH --output=%x-%A_%a.out
+
+set -eo pipefail
+module load apptainer
+set -u
+
+export BUILDER_IMAGE="$SCRATCH/images/alliance-fir.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: fetch it with builder pull alliance-fir --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/checkpoints/alliance-fir"
+export BUILDER_RESUME=
+mkdir -p "$BUILDER_CHECKPOINT_DIR"
+# One of 7 pieces, one after the other. Once one has ended well, the training is done, and the rest have nothing to do.
+finished=$BUILDER_CHECKPOINT_DIR/.finished-$SLURM_ARRAY_JOB_ID
+if [[ -e $finished ]]; then
+    echo "an earlier piece has finished the training"
+    exit 0
+fi
+# Go on from the newest checkpoint; with none, start anew.
+for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
+    if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+        BUILDER_RESUME=$file
+    fi
+done
+echo "checkpoint: ${BUILDER_RESUME:-none, starting anew}"
+
+# The data is one tar, unpacked on the node into its own storage: shared storage is poor at many small files.
+export BUILDER_DATA="$SLURM_TMPDIR/data"
+unpack() {
+    mkdir -p "$BUILDER_DATA" && tar --extract --file="$SLURM_SUBMIT_DIR/set.tar" --directory="$BUILDER_DATA"
+}
+unpack
+
+# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+task() {
+    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    local name
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        export "APPTAINERENV_$name=${!name}"
+    done
+    exec apptainer exec --cleanenv --no-eval --nv \
+        --bind "$SLURM_SUBMIT_DIR,$BUILDER_DATA,$BUILDER_CHECKPOINT_DIR" --env PYTHONNOUSERSITE=1 \
+        --env MPLBACKEND=Agg --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" \
+        --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+        --env "BUILDER_DATA=$BUILDER_DATA" --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" \
+        --env "BUILDER_RESUME=$BUILDER_RESUME" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun bash -c task
+
+touch "$finished"

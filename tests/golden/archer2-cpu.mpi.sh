@@ -1,0 +1,41 @@
+#!/bin/bash
+# ARCHER2 (CPU): target archer2-cpu on 32 nodes, 1 process a node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=archer2-cpu
+#SBATCH --account=z19
+#SBATCH --partition=standard
+#SBATCH --qos=standard
+#SBATCH --nodes=32
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=128
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+module load cray-mpich-abi
+set -u
+
+export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-cpu.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: fetch it with builder pull archer2-cpu --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=29500
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+# One process. Slurm says which of all it is; the program wants to know that by torch's names.
+task() {
+    exec singularity exec \
+        --bind "/work,/opt/cray,/var/spool,/opt/xpmem/lib64,/etc/libibverbs.d,/run/munge/munge.socket.2,/usr/lib64/libibverbs,/usr/lib64/libibverbs.so.1,/usr/lib64/libmunge.so.2,/usr/lib64/libnl-3.so.200,/usr/lib64/libnl-genl-3.so.200,/usr/lib64/libnl-route-3.so.200,/usr/lib64/librdmacm.so.1,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
+        --env PYTHONNOUSERSITE=1 --env "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK" \
+        --env LD_LIBRARY_PATH=/opt/cray/pe/mpich/8.1.27/ofi/gnu/9.1/lib-abi-mpich:/opt/cray/pe/mpich/8.1.27/gtl/lib:/opt/cray/libfabric/1.12.1.2.2.0.0/lib64:/opt/cray/pe/gcc-libs:/opt/cray/pe/lib64:/opt/xpmem/lib64:/usr/lib64/libibverbs:/usr/lib64 \
+        --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" \
+        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun --hint=nomultithread --distribution=block:block bash -c task

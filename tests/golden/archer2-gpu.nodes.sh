@@ -1,0 +1,46 @@
+#!/bin/bash
+# ARCHER2 (GPU): target archer2-gpu on 2 nodes, 4 GPUs each, 4 processes a node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=archer2-gpu
+#SBATCH --account=z19
+#SBATCH --partition=gpu
+#SBATCH --qos=gpu-exc
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --gpus=8
+#SBATCH --time=01:00:00
+#SBATCH --exclusive
+#SBATCH --output=%x-%j.out
+
+set -euo pipefail
+
+export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-gpu.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: fetch it with builder pull archer2-gpu --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=29500
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+task() {
+    mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
+    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    local name
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        export "SINGULARITYENV_$name=${!name}"
+    done
+    exec singularity exec --cleanenv --rocm --bind "/work,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
+        --env OMP_NUM_THREADS=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env NCCL_SOCKET_IFNAME=hsn \
+        --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" \
+        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun --cpu-bind=verbose,map_cpu:0,8,16,24 --hint=nomultithread bash -c task

@@ -1,0 +1,71 @@
+#!/bin/bash
+# Chameleon compute_liqid: target chameleon-a100 as a Ray cluster on this machine: a head, and 1 worker with one GPU, in containers.
+# Written by builder job; run it in the folder of your training with: bash FILE
+# The dashboard is on this machine's port 8265: ssh -L 8265:127.0.0.1:8265 HOST
+
+set -euo pipefail
+
+if docker compose version >/dev/null 2>&1; then
+    compose=(docker compose)
+elif command -v docker-compose >/dev/null; then
+    compose=(docker-compose)
+else
+    echo "no docker compose on this machine: install the package docker-compose-plugin" >&2
+    exit 1
+fi
+
+export BUILDER_FOLDER
+BUILDER_FOLDER=$(mktemp -d)
+
+cat >"$BUILDER_FOLDER/compose.yaml" <<'EOF'
+services:
+  ray-head:
+    image: "builder/chameleon-a100:latest"
+    hostname: ray-head
+    command: ["ray", "start", "--head", "--port=6379", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--metrics-export-port=8080", "--num-cpus=0", "--num-gpus=0", "--block"]
+    volumes: ["$PWD:/job:ro", "$BUILDER_FOLDER:/builder:ro"]
+    ports: ["127.0.0.1:8265:8265", "127.0.0.1:8080:8080"]
+    shm_size: 12g
+  ray-worker-0:
+    image: "builder/chameleon-a100:latest"
+    hostname: ray-worker-0
+    command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
+    depends_on: [ray-head]
+    shm_size: 12g
+    deploy:
+      resources:
+        reservations:
+          devices:
+            - driver: nvidia
+              device_ids: ["0"]
+              capabilities: [gpu]
+EOF
+
+# The image has the packages already: Ray installs nothing for the job.
+cat >"$BUILDER_FOLDER/runtime.json" <<'EOF'
+{
+  "env_vars": {}
+}
+EOF
+
+cluster=("${compose[@]}" --project-name builder-chameleon-a100 --file "$BUILDER_FOLDER/compose.yaml")
+end() {
+    "${cluster[@]}" down || true
+    rm -rf "$BUILDER_FOLDER"
+}
+trap end EXIT
+
+"${cluster[@]}" up --detach
+for ((try = 0; ; try++)); do
+    if "${cluster[@]}" exec -T ray-head ray job list --address=http://127.0.0.1:8265 >/dev/null 2>&1; then
+        break
+    elif ((try == 60)); then
+        echo "the Ray cluster does not answer; its log:" >&2
+        "${cluster[@]}" logs >&2
+        exit 1
+    fi
+    sleep 2
+done
+"${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json \
+    --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 --working-dir /job \
+    -- python train.py --note "it's \"100 \$\" & more"

@@ -1,0 +1,124 @@
+#!/bin/bash
+# Chameleon gpu_mi100: target chameleon-mi100 as a Ray cluster on this machine: a head, and 2 workers with one GPU each, in containers.
+# Written by builder job; run it in the folder of your training with: bash FILE
+# The dashboard is on this machine's port 8265: ssh -L 8265:127.0.0.1:8265 HOST
+
+set -euo pipefail
+
+if docker compose version >/dev/null 2>&1; then
+    compose=(docker compose)
+elif command -v docker-compose >/dev/null; then
+    compose=(docker-compose)
+else
+    echo "no docker compose on this machine: install the package docker-compose-plugin" >&2
+    exit 1
+fi
+
+export BUILDER_FOLDER
+BUILDER_FOLDER=$(mktemp -d)
+export BUILDER_DATA="/tmp/$USER-builder/data"
+
+cat >"$BUILDER_FOLDER/compose.yaml" <<'EOF'
+services:
+  ray-head:
+    image: "builder/chameleon-mi100:latest"
+    hostname: ray-head
+    command: ["ray", "start", "--head", "--port=6379", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--metrics-export-port=8080", "--num-cpus=0", "--num-gpus=0", "--block"]
+    environment:
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
+      MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_USERNAME:
+      MLFLOW_TRACKING_PASSWORD:
+      MLFLOW_TRACKING_TOKEN:
+      BUILDER_CHECKPOINT_DIR: "s3://ray"
+      AWS_ACCESS_KEY_ID:
+      AWS_SECRET_ACCESS_KEY:
+      AWS_ENDPOINT_URL:
+      AWS_DEFAULT_REGION:
+      BUILDER_DATA: "$BUILDER_DATA"
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$PWD:/job:ro", "$BUILDER_FOLDER:/builder:ro"]
+    ports: ["127.0.0.1:8265:8265", "127.0.0.1:8080:8080"]
+    shm_size: 12g
+  ray-worker-0:
+    image: "builder/chameleon-mi100:latest"
+    hostname: ray-worker-0
+    command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
+    depends_on: [ray-head]
+    environment:
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
+      MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_USERNAME:
+      MLFLOW_TRACKING_PASSWORD:
+      MLFLOW_TRACKING_TOKEN:
+      BUILDER_CHECKPOINT_DIR: "s3://ray"
+      AWS_ACCESS_KEY_ID:
+      AWS_SECRET_ACCESS_KEY:
+      AWS_ENDPOINT_URL:
+      AWS_DEFAULT_REGION:
+      BUILDER_DATA: "$BUILDER_DATA"
+      HIP_VISIBLE_DEVICES: "0"
+      ROCR_VISIBLE_DEVICES: "0"
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro"]
+    devices: ["/dev/kfd", "/dev/dri/renderD128"]
+    group_add: ["video"]
+    shm_size: 12g
+  ray-worker-1:
+    image: "builder/chameleon-mi100:latest"
+    hostname: ray-worker-1
+    command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
+    depends_on: [ray-head]
+    environment:
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
+      MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_USERNAME:
+      MLFLOW_TRACKING_PASSWORD:
+      MLFLOW_TRACKING_TOKEN:
+      BUILDER_CHECKPOINT_DIR: "s3://ray"
+      AWS_ACCESS_KEY_ID:
+      AWS_SECRET_ACCESS_KEY:
+      AWS_ENDPOINT_URL:
+      AWS_DEFAULT_REGION:
+      BUILDER_DATA: "$BUILDER_DATA"
+      HIP_VISIBLE_DEVICES: "0"
+      ROCR_VISIBLE_DEVICES: "0"
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro"]
+    devices: ["/dev/kfd", "/dev/dri/renderD129"]
+    group_add: ["video"]
+    shm_size: 12g
+EOF
+
+# The image has the packages already: Ray installs nothing for the job.
+cat >"$BUILDER_FOLDER/runtime.json" <<'EOF'
+{
+  "env_vars": {
+    "MLFLOW_TRACKING_URI": "http://10.0.0.5:8000",
+    "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"
+  }
+}
+EOF
+
+cluster=("${compose[@]}" --project-name builder-chameleon-mi100 --file "$BUILDER_FOLDER/compose.yaml")
+end() {
+    "${cluster[@]}" down || true
+    rm -rf "$BUILDER_FOLDER" "$BUILDER_DATA"
+}
+trap end EXIT
+
+# The data is one tar, unpacked into this machine's own storage.
+mkdir -p "$BUILDER_DATA"
+tar --extract --file="$PWD/set.tar" --directory="$BUILDER_DATA"
+
+"${cluster[@]}" up --detach
+for ((try = 0; ; try++)); do
+    if "${cluster[@]}" exec -T ray-head ray job list --address=http://127.0.0.1:8265 >/dev/null 2>&1; then
+        break
+    elif ((try == 60)); then
+        echo "the Ray cluster does not answer; its log:" >&2
+        "${cluster[@]}" logs >&2
+        exit 1
+    fi
+    sleep 2
+done
+"${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json \
+    --entrypoint-num-gpus 0 --entrypoint-num-cpus 8 --working-dir /job \
+    -- python train.py --note "it's \"100 \$\" & more"

@@ -1,0 +1,24 @@
+#!/bin/bash
+# cpu: target cpu on this machine.
+# Written by builder job; run it with: bash FILE
+
+set -euo pipefail
+
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+
+export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
+export BUILDER_RESUME=
+mkdir -p "$BUILDER_CHECKPOINT_DIR"
+# Go on from the newest checkpoint; with none, start anew.
+for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
+    if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+        BUILDER_RESUME=$file
+    fi
+done
+echo "checkpoint: ${BUILDER_RESUME:-none, starting anew}"
+
+builder run cpu --bind "$PWD:$PWD" --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
+    --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+    --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" --env "BUILDER_RESUME=$BUILDER_RESUME" \
+    --workdir "$PWD" \
+    -- torchrun --nnodes=1 --nproc-per-node=2 "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"

@@ -1,0 +1,46 @@
+#!/bin/bash
+# LUMI-G: target lumi-g on 2 nodes, 8 GPUs each, processes started by torchrun.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=lumi-g
+#SBATCH --account=project_465000000
+#SBATCH --partition=standard-g
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=56
+#SBATCH --gpus-per-node=8
+#SBATCH --mem=480G
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.out
+
+set -euo pipefail
+
+export BUILDER_IMAGE=/project/project_465000000/images/lumi-g.sif
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: fetch it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=29500
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+# What runs on each node; torchrun starts the processes there.
+task() {
+    mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
+    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    local name
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        export "SINGULARITYENV_$name=${!name}"
+    done
+    exec singularity exec --cleanenv --no-eval --rocm \
+        --bind "/pfs,/scratch,/projappl,/project,/flash,/appl,/var/spool/slurmd,/opt/cray,/usr/lib64/libcxi.so.1,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
+        --env PYTHONNOUSERSITE=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env NCCL_SOCKET_IFNAME=hsn \
+        --env NCCL_NET_GDR_LEVEL=3 --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+        --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" torchrun --nnodes=2 --nproc-per-node=8 "--node-rank=$SLURM_NODEID" "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun bash -c task

@@ -1,0 +1,35 @@
+#!/bin/bash
+# NERSC Perlmutter: target perlmutter on 1 node, 1 GPU, 1 process a node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=perlmutter
+#SBATCH --account=m558
+#SBATCH --qos=regular
+#SBATCH --constraint=gpu
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=1
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.out
+
+set -euo pipefail
+
+export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
+
+# Where the ranks meet: the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+
+# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+task() {
+    exec podman-hpc run --rm --gpu -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES \
+        -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'MLFLOW_*' -e 'AWS_*' \
+        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "RANK=$SLURM_PROCID" \
+        -e "LOCAL_RANK=$SLURM_LOCALID" -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" \
+        -e "MASTER_PORT=$MASTER_PORT" -w "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+srun bash -c task

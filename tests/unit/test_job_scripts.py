@@ -1,0 +1,276 @@
+"""Job scripts, run by bash: srun, scontrol and the runtimes are small stand-ins that write down what they are given."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import load_recipe
+from builder.errors import RunnerError
+from builder.jobs import JobRequest, plan_job, render, submit
+
+ROOT = Path(__file__).parents[2]
+#: Everything that a shell might get wrong.
+AWKWARD = ("python", "train.py", "a b", "it's", '"q"', "$HOME", "`id`", "\\", "!x", "*", "", "ü\n2")
+
+SRUN = """\
+#!/bin/bash
+# Runs its command once for each task, as srun does; each task says who it is.
+tasks=$SLURM_NTASKS
+while [[ $1 == --* ]]; do
+    [[ $1 == --ntasks=* ]] && tasks=${1#*=}
+    shift
+done
+for ((i = 0; i < tasks; i++)); do
+    SLURM_PROCID=$i SLURM_LOCALID=$((i % SLURM_NTASKS_PER_NODE)) SLURM_NODEID=$((i / SLURM_NTASKS_PER_NODE)) "$@" || exit
+done
+"""
+#: The runtime: its words and environment as one line of JSON; its exit code from a file.
+RUNTIME = """\
+#!{python} -IS
+import json, os, sys
+with open(os.environ["RECORD"], "a") as file:
+    found = {{k: v for k, v in os.environ.items()}}
+    data = os.environ.get("BUILDER_DATA", "")
+    files = sorted(os.listdir(data)) if data else []
+    file.write(json.dumps({{"words": sys.argv, "env": found, "cwd": os.getcwd(), "data": files}}) + "\\n")
+print("stand-in output", os.environ.get("SAY", ""))
+sys.exit(int(os.environ.get("FAIL", "0")))
+"""
+
+
+@dataclass
+class Cluster:
+    """A folder of stand-ins and a folder to submit from."""
+
+    root: Path
+    env: dict[str, str]
+
+    def run(self, script: str, code: int = 0, **env: str) -> list[dict[str, Any]]:
+        """Runs a script as Slurm would; gives what the runtime was given by each task."""
+        record = self.root / "record"
+        record.unlink(missing_ok=True)
+        done = subprocess.run(
+            ["bash", "-s"], input=script, text=True, capture_output=True, cwd=self.root / "submit", env={**self.env, **env}
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        self.output = done.stdout + done.stderr
+        return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (tmp_path / "submit").mkdir()
+    scripts = {
+        "srun": SRUN,
+        "scontrol": "#!/bin/sh\nprintf '%s\\n' node-a node-b\n",
+        **dict.fromkeys(("singularity", "apptainer", "podman-hpc", "docker", "builder"), RUNTIME.format(python=sys.executable)),
+    }
+    for name, text in scripts.items():
+        path = folder / name
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    env = {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "USER": "me",
+        "RECORD": str(tmp_path / "record"),
+        "SCRATCH": str(tmp_path),
+        "SLURM_TMPDIR": str(tmp_path / "node"),
+        "SLURM_JOB_ID": "4711",
+        "SLURM_JOB_NODELIST": "node-[a-b]",
+        "SLURM_NTASKS": "1",
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_NNODES": "1",
+        "SLURM_CPUS_PER_TASK": "6",
+        "SLURM_SUBMIT_DIR": str(tmp_path / "submit"),
+        "BASH_FUNC_module%%": '() { : "$UNSET_VARIABLE_OF_A_MODULE"; }',  # as site's own are: not fit for set -u
+    }
+    (tmp_path / "images").mkdir()
+    for target in ("alliance-fir", "alliance-narval"):
+        (tmp_path / "images" / f"{target}.sif").touch()
+    return Cluster(tmp_path, env)
+
+
+def script(target: str, command: tuple[str, ...] = AWKWARD, **request: Any) -> str:
+    return render(plan_job(load_recipe(target, ROOT), JobRequest(command=command, account="acc", **request)))
+
+
+def options(words: list[str], name: str) -> dict[str, str]:
+    """The values of an option given many times as NAME=VALUE."""
+    given = [words[i + 1] for i, w in enumerate(words) if w == name]
+    return dict(w.split("=", 1) for w in given if "=" in w)
+
+
+def test_a_command_arrives_as_it_is(cluster: Cluster) -> None:
+    image = cluster.root / "my image.sif"
+    image.touch()
+    for target, tail in (("alliance-fir", image), ("perlmutter", image), ("archer2-cpu", image)):
+        (task,) = cluster.run(script(target, image=str(image)))
+        words = task["words"]
+        assert words[-len(AWKWARD) - 1 :] == [str(tail), *AWKWARD], target
+    for target, launcher in (("cpu", None), ("chameleon-a100", "torchrun")):
+        (task,) = cluster.run(script(target, launcher=launcher))
+        assert task["words"][-len(AWKWARD) :] == list(AWKWARD), target
+    *before, submitted, down = cluster.run(script("chameleon-a100"))
+    assert submitted["words"][-len(AWKWARD) - 1 :] == ["--", *AWKWARD] and "submit" in submitted["words"]
+    assert [t["words"][-1] for t in before[:2]] == ["version", "--detach"] and down["words"][-1] == "down"
+    assert not Path(submitted["env"]["BUILDER_FOLDER"]).exists()
+
+
+def test_each_rank_knows_who_it_is(cluster: Cluster) -> None:
+    many = {"SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4", "SLURM_NNODES": "2", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    tasks = cluster.run(script("alliance-narval", nodes=2), **many)
+    env = [options(t["words"], "--env") for t in tasks]
+    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in env] == [(str(i), str(i % 4), "8") for i in range(8)]
+    assert {e["MASTER_ADDR"] for e in env} == {"node-a"} and {e["MASTER_PORT"] for e in env} == {"29500"}
+    clean = tasks[5]["env"]
+    assert "--cleanenv" in tasks[5]["words"]
+    assert clean["APPTAINERENV_SLURM_PROCID"] == "5" and clean["APPTAINERENV_CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert not any(k.startswith("APPTAINERENV_HOME") for k in clean)
+    assert clean["SRUN_CPUS_PER_TASK"] == "6"
+    tasks = cluster.run(script("perlmutter", nodes=2), **many)
+    env = [options(t["words"], "-e") for t in tasks]
+    assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
+    assert {"--network=host", "--ipc=host", "--nccl"} <= set(tasks[0]["words"])
+    tasks = cluster.run(
+        script("perlmutter", nodes=2, launcher="torchrun"), **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
+    )
+    where = [t["words"].index("torchrun") for t in tasks]
+    assert [t["words"][w : w + 7] for t, w in zip(tasks, where, strict=True)] == [
+        [
+            "torchrun",
+            "--nnodes=2",
+            "--nproc-per-node=4",
+            f"--node-rank={i}",
+            "--master-addr=node-a",
+            "--master-port=29500",
+            "--no-python",
+        ]
+        for i in range(2)
+    ]
+
+
+def test_parts_of_a_node_meet_at_a_port_of_their_own(cluster: Cluster) -> None:
+    ports = set()
+    for number in ("4711", "4712"):
+        (task,) = cluster.run(script("alliance-fir"), SLURM_JOB_ID=number)
+        ports.add(options(task["words"], "--env")["MASTER_PORT"])
+    assert len(ports) == 2 and all(29500 <= int(p) < 30500 for p in ports)
+
+
+def test_data_is_unpacked_where_the_container_sees_it_and_removed(cluster: Cluster) -> None:
+    (cluster.root / "submit" / "a").write_text("x")
+    with tarfile.open(cluster.root / "submit" / "my set.tar.gz", "w:gz") as tar:
+        tar.add(cluster.root / "submit" / "a", "a")
+    (task,) = cluster.run(script("alliance-fir", data="my set.tar.gz"))
+    place = options(task["words"], "--env")["BUILDER_DATA"]
+    assert task["data"] == ["a"] and place == f"{cluster.root}/node/data"
+    assert place in task["words"][task["words"].index("--bind") + 1].split(",")
+    assert Path(place).exists(), "Slurm's own folder is left to Slurm"
+    (task,) = cluster.run(script("perlmutter", data="my set.tar.gz", gpus=4))
+    place = options(task["words"], "-e")["BUILDER_DATA"]
+    assert task["data"] == ["a"] and place == "/tmp/me-4711/data"
+    assert f"{place}:{place}" in task["words"] and not Path(place).exists()
+    Path(place).parent.rmdir()
+    cluster.run(script("alliance-fir", data="nowhere.tar"), code=2)
+    assert "nowhere.tar" in cluster.output
+
+
+def test_a_chain_goes_on_from_the_newest_checkpoint_and_ends_when_it_is_done(cluster: Cluster) -> None:
+    chain = script("alliance-fir", chain=3, checkpoint="my run")
+    folder = cluster.root / "submit" / "my run"
+    array = {"SLURM_ARRAY_JOB_ID": "900", "SLURM_ARRAY_TASK_ID": "1"}
+
+    def resumed(task: dict[str, Any]) -> str:
+        env = options(task["words"], "--env")
+        assert env["BUILDER_CHECKPOINT_DIR"] == str(folder)
+        assert str(folder) in task["words"][task["words"].index("--bind") + 1].split(",")
+        return env["BUILDER_RESUME"]
+
+    (task,) = cluster.run(chain, code=9, FAIL="9", **array)
+    assert resumed(task) == "" and "starting anew" in cluster.output
+    now = time.time()
+    for name, age in (("b 2.pt", 10), ("a.pt", 100), ("c.txt", 1), ("half.pt", 0)):
+        (folder / name).write_text("" if name == "half.pt" else "x")
+        os.utime(folder / name, (now - age, now - age))
+    (task,) = cluster.run(chain, code=9, FAIL="9", **array)
+    assert resumed(task) == f"{folder}/b 2.pt", "an empty file is no checkpoint"
+    (task,) = cluster.run(chain, **array)
+    assert cluster.run(chain, **array) == [] and "an earlier piece has finished the training" in cluster.output
+    assert len(cluster.run(chain, **{**array, "SLURM_ARRAY_JOB_ID": "901"})) == 1, "another chain trains on"
+    (task,) = cluster.run(script("alliance-fir", checkpoint="my run"))
+    assert resumed(task) == f"{folder}/b 2.pt", "a single job resumes too"
+
+
+def test_a_failure_inside_is_the_jobs_own(cluster: Cluster) -> None:
+    cluster.run(script("alliance-fir"), code=3, FAIL="3")
+    (cluster.root / "images" / "alliance-fir.sif").unlink()
+    assert cluster.run(script("alliance-fir"), code=1) == []
+    assert f"no image {cluster.root}/images/alliance-fir.sif: fetch it with builder pull alliance-fir" in cluster.output
+
+
+def test_the_networks_plugin_is_looked_for(cluster: Cluster) -> None:
+    image = cluster.root / "images" / "l.sif"
+    image.touch()
+    text = script("lumi-g", nodes=2, check_fabric=True, image=str(image))
+    cluster.run(text, SAY="NCCL INFO NET/OFI Using aws-ofi-rccl 1.4.0")
+    cluster.run(text, code=1, SAY="NCCL INFO NET/Socket : Using [0]hsn0")
+    assert "no line NET/OFI Using aws-ofi-rccl in fabric-4711.log" in cluster.output
+    cluster.run(text, code=7, FAIL="7")
+    assert Path("/tmp/me-miopen-cache-4711").is_dir()
+    Path("/tmp/me-miopen-cache-4711").rmdir()
+
+
+def test_a_password_is_handed_on_and_never_written(cluster: Cluster) -> None:
+    text = script("alliance-fir", mlflow="https://m.example.org", env={"TOKEN": None, "X": "a=b,c"})
+    (task,) = cluster.run(text, MLFLOW_TRACKING_PASSWORD="s3cret", TOKEN="t0ken")
+    assert task["env"]["APPTAINERENV_MLFLOW_TRACKING_PASSWORD"] == "s3cret" and task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
+    assert not any("s3cret" in w or "t0ken" in w for w in task["words"])
+    assert '"X=a=b,c"' in task["words"], "CSV, as apptainer reads it where a second = stands"
+    (task,) = cluster.run(script("perlmutter", mlflow="https://m.example.org", env={"TOKEN": None}))
+    names = [task["words"][i + 1] for i, w in enumerate(task["words"]) if w == "-e"]
+    assert {"MLFLOW_TRACKING_PASSWORD", "TOKEN"} <= set(names)
+
+
+# submitting -----------------------------------------------------------------------------------------------------------
+
+
+def test_sbatch_takes_the_script_and_gives_the_number(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = cluster.root / "bin" / "sbatch"
+    sbatch.write_text('#!/bin/sh\n[ "$*" = --parsable ] && cat > "$HOME/submitted" && echo "812;cluster"\n')
+    sbatch.chmod(0o755)
+    for name, value in cluster.env.items():
+        monkeypatch.setenv(name, value)
+    text = script("alliance-fir")
+    assert submit(text) == "812"
+    assert (cluster.root / "submitted").read_text() == text
+
+
+def test_slurm_refusing_a_job_is_told_in_its_own_words(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    sbatch = cluster.root / "bin" / "sbatch"
+    sbatch.write_text(
+        "#!/bin/sh\ncat >/dev/null\necho 'sbatch: error: invalid account acc' >&2\n"
+        "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2\nexit 1\n"
+    )
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", cluster.env["PATH"])
+    with pytest.raises(RunnerError) as caught:
+        submit(script("alliance-fir"))
+    assert caught.value.message == ("Slurm refused the job: invalid account acc; Batch job submission failed: Invalid account")
+    monkeypatch.setenv("PATH", str(cluster.root))
+    with pytest.raises(RunnerError, match="sbatch is not on this machine") as caught:
+        submit("x")
+    assert "take it to the site's login node" in caught.value.cure
