@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.engines.base import BuildRequest, BuildResult, Clock, tail
+from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif, tail
 from builder.engines.kit import PLACE, build_folder, make_kit
 from builder.engines.prepare import Prepared, prepare
 from builder.errors import ImageError
@@ -226,9 +226,8 @@ def _cure(lines: list[str]) -> str:
 
 def keep_sif(built: Path, request: BuildRequest, engine: str) -> SifImage:
     """Moves a finished SIF into the cache, over the target's last one of this engine."""
-    kept = request.settings.cache / "sif" / f"{request.recipe.name}-{engine}.sif"
+    kept = kept_sif(request, engine)
     with space_errors(kept.parent):
-        kept.parent.mkdir(parents=True, exist_ok=True)
         built.replace(kept)
     kept.chmod(0o755)
     return SifImage(kept, sha256_file(kept), kept.stat().st_size, request.recipe.architecture)

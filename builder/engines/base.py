@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 import time
@@ -147,6 +148,15 @@ def place_file(source: Path, target: Path) -> Path:
         finally:
             temporary.unlink(missing_ok=True)  # of two links to one file, rename leaves both
     return target
+
+
+def kept_sif(request: BuildRequest, engine: str) -> Path:
+    """Where the cache keeps the target's last SIF of an engine: one for each project, since names are its own."""
+    project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
+    path = request.settings.cache / "sif" / f"{request.recipe.name}-{engine}-{project}.sif"
+    with space_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def tail(lines: Iterable[str], count: int = 15) -> str:

@@ -28,7 +28,7 @@ from builder.engines.kit import build_folder, link_or_copy
 from builder.engines.prepare import opened_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
 from builder.fetch import fetch_packages
-from builder.lock.environment import read_environment
+from builder.lock.environment import find_links, read_environment
 from builder.lock.urls import public
 from builder.mirrors import mirrored_base
 from builder.model import Fetched, LockedBase, LockedPackage
@@ -76,7 +76,7 @@ class Cotainr:
             if _needs_serving(request):
                 packages = ordered_packages(recipe, request.lock)
                 fetched = fetch_packages(
-                    packages, settings, request.store, find_links=recipe.pip.find_links, reporter=request.reporter
+                    packages, settings, request.store, find_links=find_links(recipe), reporter=request.reporter
                 )
                 served = stack.enter_context(serve_packages(fetched, folder / "packages"))
                 notes.append("conda and pip took the locked archives from builder, not from their public addresses")
@@ -160,15 +160,15 @@ def _channels(conda: Sequence[LockedPackage]) -> list[str]:
 def _index_options(request: BuildRequest) -> list[str]:
     """pip's options, of the recipe and of the environment file, in the form that a requirements file takes."""
     recipe = request.recipe
-    index, extra, links = recipe.pip.index_url, list(recipe.pip.extra_index_urls), list(recipe.pip.find_links)
+    index, extra = recipe.pip.index_url, list(recipe.pip.extra_index_urls)
     if recipe.environment_path.exists():
         own = read_environment(recipe.environment_path, recipe.platform)
         index = index or own.index_url
-        extra, links = [*extra, *own.extra_index_urls], [*links, *own.find_links]
+        extra = [*extra, *own.extra_index_urls]
     return [
         *([f"--index-url {public(index)}"] if index else []),
         *(f"--extra-index-url {public(url)}" for url in dict.fromkeys(extra)),
-        *(f"--find-links {public(link)}" for link in dict.fromkeys(links)),
+        *(f"--find-links {public(link)}" for link in find_links(recipe) if "://" in link),
     ]
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from builder.engines.base import BuildRequest, BuildResult, Clock
+from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif
 from builder.engines.prepare import opened_base, ordered_packages
-from builder.errors import UsageError
 from builder.fetch import fetch_packages
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
@@ -35,11 +34,6 @@ class Layered:
         clock = Clock()
         r.store.sweep(r.settings.tmpdir)
         base = opened_base(r)
-        if base.sif is not None and r.recipe.format != "sif":
-            raise UsageError(
-                f"{r.recipe.source}: target {r.recipe.name} is an OCI image, and its base is a SIF: {r.recipe.base}",
-                "say 'format: sif', or make an OCI image of the base: builder convert BASE.sif oci:DIR:TAG",
-            )
         clock.mark("base")
         packages = ordered_packages(r.recipe, r.lock)
         fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
@@ -103,11 +97,9 @@ def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage
 
     r = request
     options = r.recipe.sif
-    path = r.settings.cache / "sif" / f"{r.recipe.name}-layered.sif"
-    path.parent.mkdir(parents=True, exist_ok=True)
     return write_sif(
         image,
-        path,
+        kept_sif(request, "layered"),
         r.settings,
         r.store,
         layout=options.layout,
