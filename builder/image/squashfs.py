@@ -52,7 +52,7 @@ _NO_XATTRS = 0x0200
 _META = 8192
 _DIR, _REG, _LINK, _BLOCK_DEVICE, _CHAR, _PIPE, _SOCKET = range(1, 8)
 _CURE = "the file is damaged: copy or build it again"
-_DAMAGE: Any = (struct.error, ValueError, LookupError, isal_zlib.error, lzma.LZMAError, zstandard.ZstdError)
+_DAMAGE: Any = (struct.error, ValueError, LookupError, OverflowError, isal_zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 
 # writing --------------------------------------------------------------------------------------------------------------
