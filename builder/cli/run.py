@@ -84,16 +84,13 @@ def _embedded(
     workdir: str | None,
 ) -> int:
     """The recipe's own image, built when it is not yet, without any container engine."""
-    from builder.errors import UsageError
     from builder.run.embedded import EmbeddedRunner
 
     project = context.project
     result = project.build(recipe)
-    if result.image is None:
-        raise UsageError(f"target {recipe.name} is a SIF, which the embedded runtime does not run", "say another site.runtime")
     env = {k: os.environ.get(k) if v is None else v for k, v in variables.items()}
     done = EmbeddedRunner(context.settings, project.store, context.output).run(
-        result.image,
+        result.artifact,
         command,
         env={k: v for k, v in env.items() if v is not None},
         mounts=[_mount(b) for b in binds],
