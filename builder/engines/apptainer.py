@@ -172,8 +172,8 @@ def spython_build(source: Path, image: Path, request: BuildRequest) -> Path:
 
 def environment(settings: Settings) -> Mapping[str, str]:
     """This process's environment, with the temporary folder under the names that apptainer and singularity know."""
-    own = {name: str(settings.tmpdir) for name in ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")}
-    return {**own, **os.environ}
+    names = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
+    return {**({} if any(os.environ.get(n) for n in names) else dict.fromkeys(names, str(settings.tmpdir))), **os.environ}
 
 
 def _options(tool: str, request: BuildRequest) -> list[str]:

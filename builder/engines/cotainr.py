@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -35,6 +36,12 @@ from builder.model import Fetched, LockedBase, LockedPackage
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
+
+
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
+#: cotainr's sign that it lives, and what Python adds to its errors.
+_SPINNER = re.compile(r"[\u2800-\u28ff]")
+_TRACE = re.compile(r"\s|Traceback |The above exception ")
 
 
 class Cotainr:
@@ -88,7 +95,15 @@ class Cotainr:
                 kind, place = write_base(base, folder / "base", request)
                 origin = f"--base-image={place if kind == 'localimage' else f'{kind}:{place}'}"
             clock.mark("context")
-            command = [program, "build", f"{folder}/image.sif", origin, f"--conda-env={folder}/environment.yml", "--no-color"]
+            command = [
+                program,
+                "build",
+                f"{folder}/image.sif",
+                origin,
+                f"--conda-env={folder}/environment.yml",
+                "--no-color",
+                "-v",
+            ]
             if request.accept_licenses:
                 command.append("--accept-licenses")
             _run(request, command, folder)
@@ -223,8 +238,6 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
         ImageError: it failed, or ended well and left no file.
     """
     env = dict(environment(request.settings))
-    env.setdefault("TMPDIR", str(request.settings.tmpdir))  # where cotainr's sandbox goes
-    request.settings.tmpdir.mkdir(parents=True, exist_ok=True)
     if shutil.which("singularity") is None and (tool := find_tool()):  # cotainr knows no other name
         (folder / "bin").mkdir()
         (folder / "bin" / "singularity").symlink_to(tool)
@@ -237,20 +250,34 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
     )
     assert process.stdout is not None
     try:
-        for line in process.stdout:
+        for raw in process.stdout:
+            line = _ESCAPES.sub("", raw).rstrip()
+            if not line or _SPINNER.match(line):
+                continue
             lines.append(line)
-            request.reporter.note(line.rstrip())
+            if line.startswith("Cotainr:"):
+                request.reporter.note(line)
         code = process.wait()
     except BaseException:
         process.terminate()
         process.wait()
         raise
     if code or not (folder / "image.sif").is_file():
-        refused = any("not accepted" in line for line in lines)
         what = f"ended with code {code}" if code else "ended with code 0, but left no file"
         raise ImageError(
-            f"cotainr build of target {request.recipe.name} {what}:\n{tail(lines)}",
-            "accept Miniforge's licence with --accept-licenses"
-            if refused
-            else "the lines above are cotainr's own; --engine layered makes the SIF without conda and without Miniforge",
+            f"cotainr build of target {request.recipe.name} {what}:\n{tail(x for x in lines if not _TRACE.match(x))}",
+            _cure(lines),
         )
+
+
+def _cure(lines: Sequence[str]) -> str:
+    text = "\n".join(lines)
+    if "not accepted" in text:
+        return "accept Miniforge's licence with --accept-licenses"
+    if "urlopen error" in text:
+        return (
+            "cotainr fetches Miniforge from GitHub: build where that can be reached, or with --engine layered, which needs none"
+        )
+    if "changing the container working directory" in text:
+        return "cotainr works in TMPDIR, which must be a folder that the runtime mounts into every container: TMPDIR=/tmp"
+    return "the lines above are cotainr's own; --engine layered makes the SIF without conda and without Miniforge"

@@ -91,9 +91,12 @@ async def create(file, target):
     specs = ["{} =={} {}".format(*s.split("=")) for s in wanted["dependencies"]]
     virtual = rattler.VirtualPackage.detect()
     generic = [v.into_generic() for v in virtual]
-    records = await rattler.solve(channels, specs, platforms=["linux-64", "noarch"], virtual_packages=generic)
+    cache = prefix + "/pkgs"
+    gateway = rattler.Gateway(cache_dir=cache + "/repodata")
+    platforms = ["linux-64", "noarch"]
+    records = await rattler.solve(channels, specs, gateway=gateway, platforms=platforms, virtual_packages=generic)
     assert len(records) == len(specs), (len(records), specs)
-    await rattler.install(records, target, cache_dir=prefix + "/pkgs", show_progress=False)
+    await rattler.install(records, target, cache_dir=cache, show_progress=False)
     if wanted["pip"]:
         requirements = Path(prefix, "requirements.txt")
         requirements.write_text("\\n".join(wanted["pip"]) + "\\n")
