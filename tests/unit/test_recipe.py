@@ -130,3 +130,11 @@ def test_lines_of_nested_keys_are_known(tmp_path: Path) -> None:
     yaml = load_yaml(path)
     assert yaml.where("a", "b", 1, "d") == f"{path}:4"
     assert yaml.where("a", "nowhere") == f"{path}:1"
+
+
+def test_the_recipe_in_the_docs_is_one(project: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    block = text.partition("## A recipe in full")[2].partition("```yaml\n")[2].partition("```")[0]
+    (project / "recipes" / "documented.yaml").write_text(block)
+    recipe = load_recipe("documented", project)
+    assert recipe.group == ("ml",) and recipe.files[0].target == "/app/ml" and recipe.conda.exclude_newer == "2026-11-01"
