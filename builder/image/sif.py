@@ -157,7 +157,7 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
             head, table = f.read(_HEADER.size), b""
             if len(head) == _HEADER.size and head[32:41] == b"SIF_MAGIC":
                 _, _, _, arch, uuid, created, _, _, slots, at, length, *_ = _HEADER.unpack(head)
-                if not (0 <= slots <= 4096 and 0 <= at <= size and 0 <= length <= 4096 * _DESCRIPTOR.size):
+                if not (0 <= slots <= 4096 and at >= 0 and length >= 0):
                     raise ImageError(f"{path}: the SIF's header is damaged", "copy or build it again")
                 f.seek(at)
                 table = f.read(slots * _DESCRIPTOR.size)
@@ -261,11 +261,6 @@ def _remember(path: Path, store: Store, digest: str) -> None:
     write_atomic(_record(path, store), f"{_fingerprint(path)} {digest}".encode())
 
 
-def sif_environment(sif: Sif) -> dict[str, str]:
-    """What a SIF's own scripts set, as far as that can be told without running them."""
-    return container_environment(container_files(sif.sources(FOLDER)))
-
-
 # writing --------------------------------------------------------------------------------------------------------------
 
 
@@ -313,10 +308,13 @@ def write_sif(
     if architecture not in _ARCHITECTURES:
         raise ImageError(f"SIF knows no architecture {architecture!r}", f"it knows {', '.join(_ARCHITECTURES)}")
     below = read_sif(base.path, architecture) if base else None
-    metadata = Metadata(config, image.digest, sif_environment(below) if below else None)
+    metadata = Metadata(config, image.digest, container_files(below.sources(FOLDER)) if below else None)
     maker = _Maker(image, metadata, settings, store, compression, below, base.digest if base else "", reporter)
     with space_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise ImageError(f"{path.parent} is not a folder", "choose another place for the SIF") from None
         if path.is_dir():
             raise ImageError(f"{path} is a folder", "name a file for the SIF")
         pieces = maker.flat() if layout == "flat" else maker.layered()
@@ -505,12 +503,13 @@ def _beneath(merge: Merge, lower: Sequence[_Piece]) -> Iterator[Member]:
     def entries(folder: str) -> dict[str, Member]:
         """What the pieces below show in a folder."""
         if folder not in known:
-            tree = Merge([p.source(folder) for p in lower])
-            for member, _ in tree:
-                parent, _, name = member.path.rpartition("/")
-                if member.path:
+            known[folder] = {}
+            for member, _ in Merge([p.source(folder) for p in lower]):
+                if member.path != folder:
+                    parent, _, name = member.path.rpartition("/")
                     known.setdefault(parent, {})[name] = member
-            known.setdefault(folder, {})
+                    if member.kind == DIRECTORY:
+                        known.setdefault(member.path, {})
         return known[folder]
 
     def hide(folder: str) -> Iterator[Member]:

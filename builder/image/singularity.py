@@ -18,8 +18,8 @@ from builder.image.squashfs import DIRECTORY, FILE, SYMLINK
 from builder.image.trees import MOUNT_POINTS, Merge, Source
 
 FOLDER = ".singularity.d"
-#: After those of a base SIF (90, 91), before those that add the host's driver libraries (99).
-ENVIRONMENT = f"{FOLDER}/env/94-environment.sh"
+#: After those that others write (90, 91), before those that add the host's driver libraries (99). A SIF on a SIF takes the next.
+_ENVIRONMENTS = [f"{FOLDER}/env/9{n}-environment.sh" for n in (4, 5, 6, 7, 8)]
 #: In a primary partition that is nothing without its overlays: where SingularityCE cannot mount them it says nothing.
 GUARD = f"{FOLDER}/env/93-overlays.sh"
 _GUARD = """\
@@ -89,12 +89,20 @@ def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
 
 
 class Metadata:
-    """What a SIF holds of an OCI config: files of the root file system, and the objects that ``inspect`` reads."""
+    """What a SIF holds of an OCI config: files of the root file system, and the objects that ``inspect`` reads.
+
+    Args:
+        config: the image's.
+        digest: the image's.
+        base: the files of a base SIF's ``/.singularity.d``.
+    """
 
     def __init__(self, config: Mapping[str, Any], digest: str, base: Mapping[str, str] | None = None) -> None:
+        taken = base or {}
+        self._place = next((p for p in _ENVIRONMENTS if p not in taken), _ENVIRONMENTS[-1])
         inner = config.get("config") or {}
         self.labels: dict[str, str] = {**(inner.get("Labels") or {}), "org.builder.image": digest}
-        self.environment = environment_script(base_environment(config), base)
+        self.environment = environment_script(base_environment(config), None if base is None else container_environment(base))
         self.runscript = run_script(inner.get("Entrypoint") or [], inner.get("Cmd") or [])
         self.definition = _definition(self.labels, digest)
 
@@ -102,7 +110,7 @@ class Metadata:
         """``inspect-metadata.json``."""
         attributes = {
             "deffile": self.definition,
-            "environment": {f"/{ENVIRONMENT}": self.environment},
+            "environment": {f"/{self._place}": self.environment},
             "labels": self.labels,
             "runscript": self.runscript,
             "startscript": _COMMON[f"{FOLDER}/startscript"],
@@ -112,7 +120,7 @@ class Metadata:
     def files(self, time: int) -> list[tuple[Member, bytes]]:
         """What the image itself has no say in."""
         texts = {
-            ENVIRONMENT: self.environment,
+            self._place: self.environment,
             f"{FOLDER}/runscript": self.runscript,
             f"{FOLDER}/labels.json": json.dumps(self.labels, indent=1, sort_keys=True) + "\n",
             f"{FOLDER}/Singularity": self.definition,
@@ -136,7 +144,7 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
     """What makes a container without its overlay partitions say so."""
-    return _members({GUARD: _GUARD % ENVIRONMENT}, time)
+    return _members({GUARD: _GUARD % _ENVIRONMENTS[0]}, time)
 
 
 def _members(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
@@ -172,7 +180,7 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
     """The variables that a container's scripts export, as far as they can be told without running them; PATH in any case."""
     env = {"PATH": DEFAULT_PATH}
-    for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(FOLDER)}/env/(0|1|9[0-4]).*\.sh", p)):
+    for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh", p)):
         for line in files[path].splitlines():
             if (match := re.fullmatch(r"\s*(?:\[[^]]*\] \|\| )?(?:export\s+)?([A-Za-z_]\w*)=(.*)", line)) and (
                 value := _value(match[2], env)
