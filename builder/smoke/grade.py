@@ -526,6 +526,10 @@ def _slow_ones(name: str, values: Sequence[Value]) -> Iterator[Finding]:
         )
 
 
+#: cpu.peak is that of single precision: what has units of its own is not held against it.
+_NOT_SINGLE = ("cpu.peak", "matmul.tf32", "matmul.fp16", "matmul.bf16")
+
+
 def _by_roofline(report: Report) -> Iterator[Finding]:
     """A CPU against the two ceilings that the same run has measured: arithmetic and memory."""
     on_cpu = {str(m.get("id")): m for m in _measurements(report) if m.get("device") == "cpu"}
@@ -539,7 +543,7 @@ def _by_roofline(report: Report) -> Iterator[Finding]:
             continue
         if name == "memory.copy" and stream and stream.median > 0:
             roof, basis = stream.median, "memory.triad"
-        elif value.unit == "gflop_per_s" and name != "cpu.peak" and peak and peak.median > 0:
+        elif value.unit == "gflop_per_s" and name not in _NOT_SINGLE and peak and peak.median > 0:
             roof, basis = _roof(measurement, peak, stream), "the roofline"
         else:
             continue

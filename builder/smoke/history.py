@@ -17,9 +17,10 @@ from typing import Any, Literal
 from builder.errors import BuilderError
 from builder.model import Lock
 from builder.smoke import fault
-from builder.smoke.grade import MAD_TO_SIGMA, SIGMAS, Report, Value, number, shown, values_of
+from builder.smoke.grade import LOST, MAD_TO_SIGMA, SIGMAS, Report, Value, number, shown, values_of
 
-Outcome = Literal["same", "slower", "faster", "other"]
+#: ``other``: another machine; ``busy``: a machine too busy to tell. Both are shown and not judged.
+Outcome = Literal["same", "slower", "faster", "other", "busy"]
 
 #: A change of less than this part never counts: what the same image shows from one run to the next, by kind of measurement.
 FLOORS = {"gpu": 0.05, "cpu": 0.15, "files": 0.30}
@@ -251,6 +252,8 @@ class Change:
         )
         if self.outcome == "other":
             return f"{text}, on another machine: {self.machines[0]}, now {self.machines[1]}"
+        if self.outcome == "busy":
+            return f"{text}, on a busy machine"
         word = "slower" if self.ratio < 1 else "faster"
         return f"{text}, {abs(self.ratio - 1):.0%} {word} ({self.limit:.0%} counts)"
 
@@ -317,7 +320,8 @@ def compare(
 
     A change counts when it exceeds both a floor (:data:`FLOORS`) and three standard deviations of what noise explains: the error
     of each run's median, from its MAD, and with three runs or more also how the runs differ among themselves. Figures from
-    different devices or processors are shown and not judged.
+    different devices or processors are shown and not judged, and neither are a processor's when other work took much of its time
+    in all runs of a side.
 
     Args:
         new, old: one run or more of each image; the last one is the newest.
@@ -331,7 +335,9 @@ def compare(
     packages = None if then is None or now is None else tuple(changed_packages(then, now))
     if packages is None:
         notes.append(f"the report of {'the older' if then is None else 'the newer'} image does not tell its packages")
-    order = {"slower": 0, "faster": 1, "same": 2, "other": 3}
+    if busy := sorted({c.id for c in changes if c.outcome == "busy"}):
+        notes.append(f"not judged, since other work took much of the machine: {', '.join(busy)}")
+    order = {"slower": 0, "faster": 1, "same": 2, "busy": 3, "other": 4}
     changes.sort(key=lambda c: (order[c.outcome], c.ratio, c.id, c.device))
     return Comparison(tuple(old), tuple(new), tuple(changes), tuple(_worse_probes(old[-1], new[-1])), packages, tuple(notes))
 
@@ -340,20 +346,23 @@ def _packages(kept: Sequence[Kept]) -> dict[str, str] | None:
     return next((k.packages for k in reversed(kept) if k.packages is not None), None)
 
 
-Runs = list[tuple[Value, str]]
+Runs = list[tuple[Value, str, bool]]
 
 
 def _by_measurement(kept: Sequence[Kept]) -> dict[tuple[str, str], Runs]:
-    """Each run's figure and its machine, by measurement and device; only what was found right."""
+    """Each run's figure, its machine and whether that was busy, by measurement and device; only what was found right."""
     out: dict[tuple[str, str], Runs] = {}
     for run in kept:
+        unsteady = any(p["id"] == "machine.steady" and p["status"] in ("warn", "fail") for p in run.report["probes"])
         for measurement in run.report["measurements"]:
             if measurement["status"] not in ("pass", "warn"):
                 continue
+            lost = (number(measurement, "lost_fraction") or 0.0) > LOST
             for value in values_of(measurement):
                 if value.median > 0:
                     place = f"rank {value.rank}" if value.rank is not None else value.device
-                    out.setdefault((value.id, place), []).append((value, machine(run.report, measurement, value)))
+                    busy = (unsteady or lost) and not value.device.startswith("cuda")
+                    out.setdefault((value.id, place), []).append((value, machine(run.report, measurement, value), busy))
     return out
 
 
@@ -375,15 +384,19 @@ def machine(report: Report, measurement: Mapping[str, Any], value: Value) -> str
 
 def _change(key: tuple[str, str], old: Runs, new: Runs) -> Change:
     name, place = key
-    centre_old, noise_old = _centre(v for v, _ in old)
-    centre_new, noise_new = _centre(v for v, _ in new)
-    value, machine_new = new[-1]
+    busy = all(b for *_, b in old) or all(b for *_, b in new)
+    old, new = [r for r in old if not r[2]] or old, [r for r in new if not r[2]] or new
+    centre_old, noise_old = _centre(v for v, *_ in old)
+    centre_new, noise_new = _centre(v for v, *_ in new)
+    value, machine_new, _ = new[-1]
     machine_old = old[-1][1]
     ratio = centre_new / centre_old if value.higher else centre_old / centre_new
     limit = max(_floor(name, value.device), SIGMAS * math.hypot(noise_old, noise_new))
     outcome: Outcome = "same"
     if machine_old != machine_new or old[-1][0].unit != value.unit:
         outcome = "other"
+    elif busy:
+        outcome = "busy"
     elif limit < 1 and ratio < 1 - limit:
         outcome = "slower"
     elif limit < 1 and ratio > 1 / (1 - limit):

@@ -69,9 +69,9 @@ def render_comparison(comparison: Comparison, name: str) -> Table:
     table = Table("", "what", "seen", box=None, title=title, title_justify="left")
     if old.digest == new.digest:
         table.add_row("", "", "the same image: what differs is the machine's doing")
-    colours = {"slower": "red", "faster": "green", "other": "dim", "same": "dim"}
+    colours = {"slower": "red", "faster": "green", "other": "dim"}
     for change in comparison.changes:
-        if change.outcome != "same":
+        if change.outcome in colours:
             seen = str(change).partition(": ")[2]
             table.add_row(f"[{colours[change.outcome]}]{change.outcome}[/]", escape(change.id), escape(seen))
     for probe, then, now in comparison.probes:

@@ -232,6 +232,24 @@ def test_another_machine_is_shown_and_not_judged() -> None:
     assert [c.id for c in compare([kept(cpu({"matmul.fp32": 0.5}))], [kept(cpu())]).regressions] == ["matmul.fp32"]
 
 
+def test_figures_of_a_busy_machine_are_shown_and_not_judged() -> None:
+    busy = (("torch.import", "pass"), ("machine.steady", "warn"))
+    found = compare([kept(cpu({"matmul.fp32": 0.3}, probes=busy))], [kept(cpu())])
+    assert not found.regressions and {c.outcome for c in found.changes} == {"busy"}
+    assert any("other work took much of the machine" in n and "matmul.fp32" in n for n in found.notes)
+    assert "on a busy machine" in str(found.changes[0])
+    # one quiet run among them is enough, and it alone counts
+    found = compare([kept(cpu({"matmul.fp32": 0.3}, probes=busy)), kept(cpu({"matmul.fp32": 0.7}))], [kept(cpu())])
+    (slower,) = found.regressions
+    assert slower.id == "matmul.fp32" and slower.ratio == pytest.approx(0.7, abs=0.03)
+    # a GPU does not mind
+    assert compare([kept(a100({"matmul.bf16": 0.5}, probes=busy))], runs(1)).regressions
+    lost = cpu({"matmul.fp32": 0.3})
+    lost["measurements"][1]["lost_fraction"] = 0.5
+    found = compare([kept(lost)], [kept(cpu())])
+    assert [c.id for c in found.changes if c.outcome == "busy"] == ["matmul.fp32"] and not found.regressions
+
+
 def test_each_device_is_compared_with_itself() -> None:
     def four(values: list[float], digest: str) -> Kept:
         devices = [{**A100_40, "rank": i} for i in range(4)]
