@@ -35,12 +35,7 @@ def load_yaml(path: Path) -> YamlFile:
     Raises:
         ConfigError: no such file, not YAML, not a mapping, or a key twice; file and line are named.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file", "check the path") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    text = read_text(path)
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         lines: dict[tuple[Key, ...], int] = {}
@@ -48,14 +43,27 @@ def load_yaml(path: Path) -> YamlFile:
             _walk(path, node, (), lines)
         data = yaml.safe_load(text)
     except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        at = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            f"{at}: not valid YAML: {getattr(e, 'problem', None) or e}", "check indentation and quotes there"
-        ) from None
+        raise not_yaml(path, e) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: holds {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines")
     return YamlFile(path, data, lines)
+
+
+def read_text(path: Path, what: str = "file", cure: str = "check the path") -> str:
+    """A text file's content. Raises ConfigError when it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such {what}", cure) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+
+
+def not_yaml(path: Path, error: yaml.YAMLError) -> ConfigError:
+    """Says where a file stops to be YAML."""
+    mark = getattr(error, "problem_mark", None)
+    at = f"{path}:{mark.line + 1}" if mark else str(path)
+    return ConfigError(f"{at}: not valid YAML: {getattr(error, 'problem', None) or error}", "check indentation and quotes there")
 
 
 def _walk(path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]) -> None:

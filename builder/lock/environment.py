@@ -18,6 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
 from builder.lock.urls import public
 
@@ -70,20 +71,11 @@ def read_environment(path: Path, platform: str) -> Environment:
     Raises:
         ConfigError: the file is missing, no YAML, or holds what cannot be locked; file and line are named.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such environment file", "check 'environment:' in the recipe") from None
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    text = read_text(path, "environment file", "check 'environment:' in the recipe")
     try:
         root = yaml.compose("\n".join(_selected(path, text, platform)), Loader=yaml.SafeLoader)
     except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        at = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            f"{at}: not valid YAML: {getattr(e, 'problem', None) or e}", "check indentation and quotes there"
-        ) from None
+        raise not_yaml(path, e) from None
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: not a conda environment file", "it needs 'channels:' and 'dependencies:'")
     return _Reader(path).read(root, platform)

@@ -24,6 +24,7 @@ from builder.model import LockedPackage
 from builder.progress import Quiet
 from builder.settings import Settings
 from builder.store import Store, sha256_file
+from tests.support.disk import small_disk
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.network
@@ -230,17 +231,11 @@ def test_the_mirrors_troubles_are_told(tmp_path, monkeypatch, trouble):
 
 
 @pytest.mark.root
-def test_a_full_disk_while_making_it(tmp_path, part_missing):
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", small], capture_output=True).returncode:
-        part_missing("a tmpfs cannot be mounted: not root")
-    try:
+def test_a_full_disk_while_making_it(tmp_path):
+    with small_disk(tmp_path / "small", "60m") as small:
         with pytest.raises(SpaceError, match=str(small)):
             debian_channel(Settings(small / "cache", small / "tmp", 1))
         assert not (small / "cache" / "channels" / "debian").exists()
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 def test_an_interpreter_that_is_not_as_known_is_refused():

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from builder.fetch.http import shown
 from builder.model import LockedPackage
 from builder.settings import Settings
 from builder.store import Store
+from tests.support.disk import small_disk
 
 ROOT = Path(__file__).parents[2]
 DATA = b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(20_000))  # 640 kB that no two places share
@@ -611,26 +611,11 @@ def test_two_processes_fetch_a_package_once(server, settings, store):
     assert paths == [str(store.path(locked.key))] * 2 and len(server.gets("/p.conda")) == 1
 
 
-@contextmanager
-def small_disk(folder: Path, size: str):
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True, capture_output=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
 @pytest.mark.root
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_full_disk_is_named(server, settings, tmp_path, part_missing, monkeypatch, announced):
-    try:
-        disk = small_disk(tmp_path / "small", "400k")
-        disk.__enter__()
-    except (OSError, subprocess.CalledProcessError):
-        part_missing("a tmpfs cannot be mounted: not root")
-    try:
-        own = Settings(tmp_path / "small" / "cache", tmp_path / "tmp", 1)
+def test_a_full_disk_is_named(server, settings, tmp_path, monkeypatch, announced):
+    with small_disk(tmp_path / "small", "400k") as disk:
+        own = Settings(disk / "cache", tmp_path / "tmp", 1)
         if not announced:  # as when another process fills the disk meanwhile
             monkeypatch.setattr(builder.fetch, "require_space", lambda *args: None)
         with pytest.raises(SpaceError, match=str(own.cache)) as e:
@@ -640,5 +625,3 @@ def test_a_full_disk_is_named(server, settings, tmp_path, part_missing, monkeypa
         for left in partials(Store(own.cache)):
             left.unlink()
         assert fetch_packages([small], own, Store(own.cache))[0].path.read_bytes() == b"fits"
-    finally:
-        disk.__exit__(None, None, None)

@@ -17,6 +17,7 @@ import pytest
 import builder.store
 from builder.errors import BuilderError, SpaceError
 from builder.store import Store, require_space, sha256_file, space_errors, verified, write_atomic
+from tests.support.disk import small_disk
 
 ROOT = Path(__file__).parents[2]
 
@@ -235,12 +236,8 @@ def test_space_is_asked_for_where_the_folder_will_be(tmp_path):
 
 
 @pytest.mark.root
-def test_a_full_disk_while_a_blob_is_written(tmp_path, part_missing):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True).returncode:
-        part_missing("a tmpfs cannot be mounted: not root")
-    try:
+def test_a_full_disk_while_a_blob_is_written(tmp_path):
+    with small_disk(tmp_path / "disk", "1m") as disk:
         store = Store(disk / "cache")
         with pytest.raises(SpaceError, match=str(disk)), store.writer() as out:
             for _ in range(64):
@@ -248,5 +245,3 @@ def test_a_full_disk_while_a_blob_is_written(tmp_path, part_missing):
             out.commit()
         assert list(store.tmp.iterdir()) == []
         assert store.get(store.add(b"fits again")) is not None
-    finally:
-        subprocess.run(["umount", disk], check=True)
