@@ -38,4 +38,5 @@ task() {
 }
 export -f task
 
-srun --hint=nomultithread --distribution=block:block bash -c task
+# A rank that fails ends the others, which would wait for it until the time is up.
+srun --hint=nomultithread --distribution=block:block --kill-on-bad-exit=1 bash -c task

@@ -30,9 +30,10 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by i
 task() {
     mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
     # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
-    local name
+    local name value
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
-        export "SINGULARITYENV_$name=${!name}"
+        value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # which the container's start reads as a shell does
+        export "SINGULARITYENV_$name=$value"
     done
     exec singularity exec --cleanenv --rocm --bind "/work,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
         --env OMP_NUM_THREADS=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
@@ -43,4 +44,5 @@ task() {
 }
 export -f task
 
-srun --cpu-bind=verbose,map_cpu:0,8,16,24 --hint=nomultithread bash -c task
+# A rank that fails ends the others, which would wait for it until the time is up.
+srun --cpu-bind=verbose,map_cpu:0,8,16,24 --hint=nomultithread --kill-on-bad-exit=1 bash -c task

@@ -40,4 +40,5 @@ task() {
 }
 export -f task
 
-srun --hint=nomultithread --distribution=block:block --cpu-freq=2250000 bash -c task
+# A rank that fails ends the others, which would wait for it until the time is up.
+srun --hint=nomultithread --distribution=block:block --cpu-freq=2250000 --kill-on-bad-exit=1 bash -c task

@@ -43,4 +43,5 @@ task() {
 }
 export -f task
 
-srun bash -c task
+# A rank that fails ends the others, which would wait for it until the time is up.
+srun --kill-on-bad-exit=1 bash -c task

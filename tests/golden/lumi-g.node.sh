@@ -43,4 +43,5 @@ task() {
 }
 export -f task
 
-srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 bash -c task
+# A rank that fails ends the others, which would wait for it until the time is up.
+srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task

@@ -54,8 +54,9 @@ task() {
 }
 export -f task
 
+# A rank that fails ends the others, which would wait for it until the time is up.
 log=fabric-$SLURM_JOB_ID.log
-srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 bash -c task |& tee "$log"
+srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task |& tee "$log"
 if ! grep -qF -- 'NET/OFI Using aws-ofi-rccl' "$log"; then
     echo 'the plugin of the network was not used: no line NET/OFI Using aws-ofi-rccl in' "$log" >&2
     exit 1

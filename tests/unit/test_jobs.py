@@ -166,7 +166,7 @@ def test_lumi_g(capsys: pytest.CaptureFixture[str]) -> None:
     assert {
         "--partition=standard-g", "--nodes=4", "--ntasks-per-node=8", "--cpus-per-task=7", "--gpus-per-node=8", "--mem=480G",
     } <= directives(whole)  # fmt: skip
-    assert f"srun --cpu-bind=mask_cpu:{LUMI_MASKS} bash -c task" in whole
+    assert f"srun --cpu-bind=mask_cpu:{LUMI_MASKS} --kill-on-bad-exit=1 bash -c task" in whole
     assert '--env "RANK=$SLURM_PROCID"' in whole and '"LOCAL_RANK=$SLURM_LOCALID"' in whole
     assert '"WORLD_SIZE=$SLURM_NTASKS"' in whole and "MASTER_PORT=29500" in whole
     assert 'scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1' in whole
