@@ -1,4 +1,4 @@
-"""A Slurm of its own: two pretended nodes on this machine, each with a host name, a ``/tmp``, 128 cores and 8 GPUs on paper.
+"""A Slurm of its own: two pretended nodes on this machine, each with a host name, a disk (``/mnt``), 128 cores and 16 "GPUs".
 
 Nothing of the host's own Slurm or munge is used or changed: key, sockets, ports, configuration, spool and logs lie in one
 temporary folder, and each node's slurmd lives in a mount and host name namespace where ``/etc/hosts`` knows both nodes.
@@ -59,7 +59,7 @@ MinJobAge=3600
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] \
-Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 Gres=gpu:8 Feature=gpu State=UNKNOWN
+Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu State=UNKNOWN
 """
 
 SUBMIT = """\
@@ -91,6 +91,10 @@ class Slurm:
         if check and done.returncode:
             pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
+
+    def disk(self, node: str) -> Path:
+        """What is ``/mnt`` on a node, and on no other: its own storage."""
+        return self.folder / f"disk-{node}"
 
     def submit(self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
         """``sbatch ARGUMENTS``; gives the job's id."""
@@ -154,8 +158,10 @@ def running_slurm() -> Iterator[Slurm]:
         partitions[0] += " Default=YES"
         (folder / "job_submit.lua").write_text(SUBMIT.format(account=ACCOUNT))
         (folder / "slurm.conf").write_text("\n".join([text, *partitions, ""]))
-        (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-7]\n")
-        for number in range(8):
+        (folder / "gres.conf").write_text(
+            f"Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
+        )
+        for number in range(16):
             (folder / f"gpu{number}").touch()
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         names = " ".join(NODES)
@@ -180,13 +186,12 @@ def running_slurm() -> Iterator[Slurm]:
         _daemon(stack, [slurmctld, "-D", "-f", folder / "slurm.conf"], folder / "slurmctld.out", env, answers)
         for node in NODES:
             (folder / f"spool-{node}").mkdir()
-            (folder / f"tmp-{node}").mkdir(mode=0o777)
-            (folder / f"tmp-{node}").chmod(0o1777)
+            part.disk(node).mkdir()
             script = [
                 "set -e",
                 f"hostname {node}",
                 f"mount --bind {folder}/hosts /etc/hosts",
-                f"mount --bind {folder}/tmp-{node} /tmp",
+                f"mount --bind {part.disk(node)} /mnt",
                 shlex.join(["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]),
             ]
             private = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
