@@ -13,7 +13,7 @@ from builder.config.recipe import Recipe
 from builder.config.site import Additions, Launcher, Queue, QueueName, Site, seconds
 from builder.errors import UsageError
 from builder.run.shell import ShellText, from_user, join
-from builder.run.site import PREFIX, check_gpus, image_reference, parse_bind, site_command
+from builder.run.site import PREFIX, check_gpus, evaluates, image_reference, parse_bind, site_command
 
 #: The length of a piece of a chain when nobody says: a day, the longest that most sites like.
 PIECE = "24:00:00"
@@ -88,6 +88,8 @@ class Job:
     """Beginnings of the names of variables that are to pass a clean environment ..."""
     hand_on_prefix: str = ""
     """... under this prefix."""
+    hand_on_evaluated: bool = False
+    """Their values are read as a shell would."""
     fabric_line: str = ""
     """What the output must hold."""
 
@@ -226,6 +228,7 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
         folders=tuple(ShellText(f) for f in site.runtime.folders),
         hand_on=(*site.runtime.pass_env, *(k for k, v in env.items() if v is None)) if clean and slurm else (),
         hand_on_prefix=PREFIX.get(site.runtime.kind, "") if clean else "",
+        hand_on_evaluated=clean and evaluates(site),
         fabric_line=check.line if check else "",
     )
 

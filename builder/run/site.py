@@ -155,10 +155,9 @@ def _sif_command(
     if mounts:
         parts = [join(s, "" if s == t and not m else join(":", t, f":{m}" if m else "")) for s, t, m in mounts]
         words += ["--bind", join(*(w for i, p in enumerate(parts) for w in ((",", p) if i else (p,))))]
-    evaluated = "--no-eval" not in runtime.options
     for name, value in variables.items():
         if value is not None:  # else it comes by the process's environment
-            words += ["--env", _env_word(name, value, evaluated)]
+            words += ["--env", _env_word(name, value, evaluates(recipe.site))]
     if workdir is None and not command and recipe.workdir != "/":
         workdir = recipe.workdir
     words += ["--pwd", workdir] if workdir else []
@@ -168,7 +167,7 @@ def _sif_command(
 def _env_word(name: str, value: str, evaluated: bool) -> str:
     """``NAME=VALUE`` for ``--env``, which reads CSV where a second ``=`` stands, and evaluates values like a shell."""
     if evaluated:
-        value = map_literal(value, lambda t: re.sub(r"([\\$`])", r"\\\1", t))
+        value = map_literal(value, _escaped)
     if "=" in value and _CSV.search(value):
         return join('"', name, "=", map_literal(value, lambda t: t.replace('"', '""')), '"')
     if value.startswith('"') or value.endswith('"'):
@@ -177,6 +176,15 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
             "write it without, or into a file",
         )
     return join(name, "=", value)
+
+
+def evaluates(site: Site) -> bool:
+    """Whether the runtime reads the values of variables as a shell would: ``$`` and backquotes in them do something."""
+    return site.runtime.takes_sif and "--no-eval" not in site.runtime.options
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"[\\$`]", r"\\\g<0>", text)
 
 
 def _embedded(
@@ -202,7 +210,8 @@ def handed_on(site: Site, names: Sequence[str], environ: Mapping[str, str]) -> d
     if prefix is None or not site.runtime.clean_env:
         return {}
     wanted = (*site.runtime.pass_env, *names)
-    return {f"{prefix}{k}": v for k, v in environ.items() if k.startswith(wanted) and not k.startswith(tuple(PREFIX.values()))}
+    found = {k: v for k, v in environ.items() if k.startswith(wanted) and not k.startswith(tuple(PREFIX.values()))}
+    return {f"{prefix}{k}": _escaped(v) if evaluates(site) else v for k, v in found.items()}
 
 
 def run_site(
@@ -236,9 +245,9 @@ def run_site(
 
 
 def check_image(reference: str, environ: Mapping[str, str]) -> None:
-    """Refuses a SIF that is not there. Raises RunnerError."""
+    """Refuses a SIF (or a sandbox folder) that is not there. Raises RunnerError."""
     path = Path(expand(reference, environ))
-    if not path.is_file():
+    if not path.exists():
         raise RunnerError(f"{path}: no such image", f"fetch it: builder pull TARGET --output {path}, or say --image FILE")
 
 

@@ -245,6 +245,17 @@ def test_a_password_is_handed_on_and_never_written(cluster: Cluster) -> None:
     assert {"MLFLOW_TRACKING_PASSWORD", "TOKEN"} <= set(names)
 
 
+def test_values_that_the_runtime_reads_as_a_shell_are_escaped(cluster: Cluster) -> None:
+    image = cluster.root / "a.sif"
+    image.touch()
+    odd = "a\\b $HOME `id`"
+    (task,) = cluster.run(script("archer2-gpu", image=str(image), env={"ODD": odd}), NCCL_ODD=odd)
+    escaped = "a\\\\b \\$HOME \\`id\\`"
+    assert task["env"]["SINGULARITYENV_NCCL_ODD"] == escaped and options(task["words"], "--env")["ODD"] == escaped
+    (task,) = cluster.run(script("alliance-fir", env={"ODD": odd}), NCCL_ODD=odd)
+    assert task["env"]["APPTAINERENV_NCCL_ODD"] == odd and options(task["words"], "--env")["ODD"] == odd, "--no-eval"
+
+
 # submitting -----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,136 @@
+"""``builder run``, really run: each container runtime takes the command line made for it, and all arrives as it was said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import CLONE, Builder
+from tests.support.parts import Apptainer, DockerEngine, Podman
+from tests.support.rootfs import make_rootfs, make_rootfs_tar
+
+RECIPE = """\
+base: oci:base
+environment: e.yml
+site:
+  launcher: torchrun
+  images: $IMAGES
+  runtime:
+    kind: {kind}
+    program: {program}
+    options: {options}
+    clean_env: {clean}
+    binds: ["{folder}:/mnt/site:ro"]
+    env: {{SITE: "$HERE/site"}}
+    folders: [$IMAGES/made]
+"""
+#: Values that a shell, a CSV reader or a container runtime might get wrong.
+VALUES = {"A": "a b", "B": "x=1,y=2", "C": "$HOME `id` \\ !", "D": 'it\'s "so" ü', "E": "", "F": '"a=b"c', "G": 'q" , r'}
+WORDS = ("a b", "it's", "$HOME", "`id`", "\\", "*", "", "-x", "--", 'say "no"')
+SHOW = """
+for i in "$A" "$B" "$C" "$D" "$E" "$F" "$G" "$SITE" "$LEFT" "$HANDED" "$PWD" "$@"; do printf "[%s]\\n" "$i"; done
+cat /mnt/site/file
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A project folder, and a folder to bind."""
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "bound").mkdir()
+    (tmp_path / "bound" / "file").write_text("from the site\n")
+    return tmp_path
+
+
+def builder_run(site: Path, env: Mapping[str, str], *args: str, target: str = "t") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "builder", "--project", str(site), "run", target, *args]
+    full = {**env, "PYTHONPATH": str(CLONE), "HERE": "/h e", "LEFT": "from the host", "HANDED": "h $x", "IMAGES": str(site)}
+    return subprocess.run(command, env=full, capture_output=True, text=True, cwd=site)
+
+
+def check(site: Path, env: Mapping[str, str], image: str, left: str) -> None:
+    """Runs the awkward command, by builder and by the shell from what --print says."""
+    given = [w for k, v in VALUES.items() for w in ("--env", f"{k}={v}")]
+    args = ["--image", image, *given, "--env", "HANDED", "--bind", "bound:/mnt/mine", "--workdir", "/mnt/mine"]
+    command = ["--", "/bin/sh", "-c", SHOW, "sh", *WORDS]
+    done = builder_run(site, env, *args, *command)
+    assert done.returncode == 0, done.stderr
+    expected = [*VALUES.values(), "/h e/site", left, "h $x", "/mnt/mine", *WORDS]
+    assert done.stdout == "".join(f"[{w}]\n" for w in expected) + "from the site\n"
+    assert (site / "made").is_dir()
+    assert builder_run(site, env, *args, "--", "/bin/sh", "-c", "exit 7").returncode == 7
+    line = builder_run(site, env, *args, "--print", *command).stdout
+    shell = {**env, "HERE": "/h e", "HANDED": "h $x", "IMAGES": str(site), "LEFT": "from the host"}
+    shell["APPTAINERENV_HANDED"] = "h $x" if "--no-eval" in line else r"h \$x"  # builder run does this itself for --env NAME
+    printed = subprocess.run(["bash", "-c", line], env=shell, capture_output=True, text=True, cwd=site)
+    assert printed.stdout == done.stdout, printed.stderr
+
+
+def write(site: Path, kind: str, program: str | Path, options: str = "[]", clean: bool = False) -> None:
+    text = RECIPE.format(kind=kind, program=program, options=options, clean=str(clean).lower(), folder=site / "bound")
+    (site / "recipes" / "t.yaml").write_text(text)
+
+
+@pytest.mark.apptainer
+@pytest.mark.parametrize("no_eval", [True, False])
+@pytest.mark.parametrize("clean", [True, False])
+def test_apptainer(clean: bool, no_eval: bool, site: Path, apptainer: Apptainer) -> None:
+    write(site, "apptainer", apptainer.path, "[--no-eval]" if no_eval else "[]", clean)
+    make_rootfs(site / "t.sif")  # a folder is an image to apptainer too
+    for name in ("mnt/site", "mnt/mine"):
+        (site / "t.sif" / name).mkdir(parents=True)
+    check(site, apptainer.env, str(site / "t.sif"), left="" if clean else "from the host")
+    # the image where the recipe says, with a variable in it
+    done = builder_run(site, apptainer.env, "--", "/bin/sh", "-c", "echo $SITE")
+    assert done.stdout == "/h e/site\n", done.stderr
+
+
+@pytest.mark.podman
+def test_podman_by_the_command_line_of_podman_hpc(site: Path, podman: Podman) -> None:
+    tar = make_rootfs_tar(site / "image")
+    podman.run("import", tar, "tiny:site")
+    write(site, "podman-hpc", "podman", "[--network=none]")
+    check(site, podman.env, "localhost/tiny:site", left="")
+
+
+@pytest.mark.docker
+def test_docker(site: Path, docker_engine: DockerEngine) -> None:
+    docker_engine.docker("import", str(make_rootfs_tar(site / "image")), "tiny:site")
+    write(site, "docker", "docker", "[--network=none]")
+    check(site, docker_engine.env, "tiny:site", left="")
+
+
+def test_embedded(cpu: Builder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("bound\n")
+    show = "import os, sys; print(os.environ['A'], os.getcwd(), sys.argv[1:], open('file').read(), end='')"
+    done = cpu.run(
+        "run", "cpu", "--env", "A=a b", "--bind", f"{tmp_path}:/mnt", "--workdir", "/mnt", "--", "python", "-c", show, *WORDS
+    )
+    assert done.stdout == f"a b /mnt {list(WORDS)} bound\n"
+    assert cpu.run("run", "cpu", "--", "python", "-c", "raise SystemExit(5)", check=False).returncode == 5
+
+
+def test_what_is_not_here_is_said(site: Path) -> None:
+    write(site, "podman-hpc", "podman-hpc")
+    done = builder_run(site, os.environ, "--image", "x", "--", "true")
+    assert done.returncode == 10 and "podman-hpc is not on this machine" in done.stderr and "--print" in done.stderr
+    write(site, "apptainer", "sh")
+    done = builder_run(site, os.environ, "--", "true")
+    assert done.returncode == 10 and f"{site}/t.sif: no such image" in done.stderr and "builder pull" in done.stderr
+    text = (site / "recipes" / "t.yaml").read_text()
+    (site / "recipes" / "t.yaml").write_text(text.replace("$HERE", "$NOT_SET_ANYWHERE"))
+    (site / "t.sif").touch()
+    done = builder_run(site, os.environ, "--", "true")
+    assert done.returncode == 10 and "$NOT_SET_ANYWHERE is not set" in done.stderr
+
+
+def test_nothing_given_is_the_images_own_command(site: Path, podman: Podman) -> None:
+    write(site, "podman", "podman", "[--network=none]")
+    podman.run("import", "--change", 'CMD ["/bin/sh", "-c", "echo own"]', make_rootfs_tar(site / "image"), "tiny:own")
+    done = builder_run(site, podman.env, "--image", "localhost/tiny:own")
+    assert done.stdout == "own\n", done.stderr
