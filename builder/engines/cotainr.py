@@ -23,16 +23,22 @@ from typing import Any
 
 import yaml
 
-from builder.engines.apptainer import environment, find_tool, keep_sif, write_base
-from builder.engines.base import BuildRequest, BuildResult, Clock, tail
+from builder.engines.apptainer import environment, find_tool, write_base
+from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif, tail
 from builder.engines.kit import build_folder, link_or_copy
 from builder.engines.prepare import opened_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
 from builder.fetch import fetch_packages
+from builder.image.base import BaseImage, open_base, resolve_base
+from builder.image.config import make_image
+from builder.image.files import system_entries
+from builder.image.sif import write_sif
+from builder.layers.build import make_layer
+from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links, read_environment
 from builder.lock.urls import public
 from builder.mirrors import mirrored_base
-from builder.model import Fetched, LockedBase, LockedPackage
+from builder.model import Fetched, LockedBase, LockedPackage, SifImage
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
@@ -107,8 +113,9 @@ class Cotainr:
             if request.accept_licenses:
                 command.append("--accept-licenses")
             _run(request, command, folder)
-            sif = keep_sif(folder / "image.sif", request, self.name)
-        clock.mark("cotainr build")
+            clock.mark("cotainr build")
+            sif = _completed(request, folder / "image.sif", base)
+        clock.mark("sif")
         return BuildResult(
             recipe,
             request.lock,
@@ -226,6 +233,42 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+# the SIF --------------------------------------------------------------------------------------------------------------
+
+
+def _completed(request: BuildRequest, built: Path, base: BaseImage | None) -> SifImage:
+    """The SIF that cotainr made, with what it knows nothing of above it: entry point, smoke test, lock, files, variables, labels.
+
+    In a layered SIF, cotainr's partition stays as it is.
+    """
+    recipe, settings, store = request.recipe, request.settings, request.store
+    locked = resolve_base(f"sif:{built}", recipe.architecture, settings, store)
+    made = open_base(locked, recipe.architecture, settings, store)
+    below = replace(made, reference=base.reference, digest=base.digest) if base else made
+    context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
+    # cotainr's own environment script activates the environment for every command
+    files = make_layer(system_entries(recipe, request.lock_text, context, ()), "builder: files", settings, store)
+    image = make_image(
+        below,
+        [files],
+        recipe=recipe,
+        lock=request.lock,
+        env={},
+        annotations={**recipe.annotations, **request.annotations},
+        epoch=settings.epoch,
+    )
+    return write_sif(
+        image,
+        kept_sif(request, "cotainr"),
+        settings,
+        store,
+        layout=recipe.sif.layout,
+        compression=recipe.sif.compression,
+        base=made.sif,
+        reporter=request.reporter,
+    )
 
 
 # running it -----------------------------------------------------------------------------------------------------------

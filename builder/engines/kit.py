@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import secrets
 import shlex
@@ -27,6 +28,7 @@ from builder.errors import BuilderError, FetchError, ImageError, LockError
 from builder.image.base import KINDS, open_base, resolve_base
 from builder.image.rootfs import inflate
 from builder.layers.conda import link_order
+from builder.layers.conda_environment import public_url
 from builder.model import Fetched, LockedPackage
 from builder.store import sha256_file, space_errors
 
@@ -53,34 +55,50 @@ _RATTLER = """\
 # the conda packages, by rattler on the locked python
 mkdir "$kit/tool"
 tar -xf "$kit/tool.tar" -C "$kit/tool"
-"$kit/tool/bin/python{python}" -I -S "$kit/install.py" "$kit" "$prefix"
+"$kit/tool/bin/python{python}" -I -S -B "$kit/install.py" "$kit" "$prefix"
 """
 _PIP = """\
 # the wheels, by the environment's own pip
 PIP_CONFIG_FILE=/dev/null PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 \\
-    "$prefix/bin/python" -I -m pip install --no-index --no-deps --no-cache-dir --no-compile --require-hashes \\
+    "$prefix/bin/python" -I -B -m pip install --no-index --no-deps --no-cache-dir --no-compile --require-hashes \\
     --find-links "$kit/wheels" --requirement "$kit/requirements.txt"
 """
 #: Run by the locked Python, which lies unpacked in the kit; needs nothing but py-rattler beside it.
 _INSTALL_PY = """\
 import asyncio
+import json
 import os
 import sys
+from pathlib import Path
 
 kit, prefix = sys.argv[1:]
 sys.path.insert(0, kit + "/tool/builder-site")
 from rattler import RepoDataRecord, install
 
+with open(kit + "/urls.json") as listing:
+    urls = json.load(listing)
+
 
 async def main():
-    with open(kit + "/conda.txt") as listing:
-        files = [line.strip().removeprefix("file://") for line in listing if line.startswith("file://")]
-    records = [await RepoDataRecord.from_package_archive(file) for file in files]
+    records = [await RepoDataRecord.from_package_archive(kit + "/" + file) for file in urls]
     await install(records, prefix, cache_dir=kit + "/cache", execute_link_scripts=True, show_progress=False)
     print(len(records), "conda packages installed", flush=True)
 
 
+def tell_origin():
+    "conda-meta names the packages' public addresses, as after any installation, and may be read by everybody."
+    public = {file.rsplit("/", 1)[1]: url for file, url in urls.items()}
+    for path in Path(prefix, "conda-meta").glob("*.json"):
+        record = json.loads(path.read_text())
+        url = public[record["fn"]]
+        record.update(url=url, channel=url.rsplit("/", 2)[0])
+        path.write_text(json.dumps(record, indent=2))
+        path.chmod(0o644)
+    Path(prefix, "CACHEDIR.TAG").unlink(missing_ok=True)  # it tells backup programs to leave the environment out
+
+
 asyncio.run(main())
+tell_origin()
 os._exit(0)  # rattler's threads may still hold Python objects, which crashes an interpreter that ends in the usual way
 """
 
@@ -176,6 +194,8 @@ def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
             )
         members["tool.tar"] = _tool(request, conda)
         members["install.py"] = _INSTALL_PY.encode()
+        urls = {f"conda/{f.package.subdir}/{f.package.filename}": public_url(f.package.url) for f in conda}
+        members["urls.json"] = json.dumps(urls, indent=1).encode()
         install = _RATTLER.format(python=python)
     script = _INSTALL.format(
         target=recipe.name,
