@@ -37,6 +37,7 @@ from builder.registry.auth import Credentials
 from builder.registry.client import RegistryClient
 from builder.registry.oras import copy_sif, pull_sif, sif_layer
 from builder.registry.pull import pull_image
+from builder.registry.reference import is_digest, is_tag
 from builder.run.base import execute
 from builder.settings import Settings
 from builder.store import Store, space_errors, write_atomic
@@ -61,7 +62,7 @@ class Source(Protocol):
     name: str
 
     def resolve(self, tag: str) -> Descriptor | None:
-        """What a tag names; None when there is no such tag."""
+        """What a tag or digest names; None when there is no such thing."""
 
     def manifest(self, descriptor: Descriptor) -> bytes:
         """A manifest or index, checked."""
@@ -109,7 +110,9 @@ class LayoutSource:
         self.name = f"oci:{folder}"
 
     def resolve(self, tag: str) -> Descriptor | None:
-        return choose(read_index(self.folder)["manifests"], tag, str(self.folder)) if tag in list_tags(self.folder) else None
+        entries = read_index(self.folder)["manifests"]
+        known = {*list_tags(self.folder), *(str(e["digest"]) for e in entries)}
+        return choose(entries, tag, str(self.folder)) if tag in known else None
 
     def manifest(self, descriptor: Descriptor) -> bytes:
         return read_blob(self.folder, descriptor)
@@ -137,7 +140,7 @@ def pull(
     Args:
         recipe: says whether it is a SIF, and for which processor.
         source: where it was published.
-        tag: which one.
+        tag: which one; or a digest.
         output: a file for a SIF, the folder of an OCI layout otherwise.
         store: gets the blobs, and remembers what was checked.
         if_changed: asks for the digest only, and leaves what is here when it is that, whole. Without, an OCI image is written
@@ -148,7 +151,7 @@ def pull(
         ImageError: it is not what the target runs, or is damaged.
         HashMismatch, SpaceError.
     """
-    where = f"{source.name}:{tag}"
+    where = _named(source, tag)
     described = _manifest_of(recipe, source, tag, where)
     manifest = source.manifest(described)
     layer = sif_layer(manifest, described, where)
@@ -166,6 +169,12 @@ def pull(
     if not here or not if_changed:
         write_layout(source.image(described.digest, recipe.architecture), output, recipe.name, store)
     return Pulled(recipe.name, where, described.digest, not here, f"oci:{output}:{recipe.name}")
+
+
+def _named(source: Source, tag: str) -> str:
+    if not is_tag(tag) and not is_digest(tag):
+        raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
+    return f"{source.name}{'@' if is_digest(tag) else ':'}{tag}"
 
 
 def _manifest_of(recipe: Recipe, source: Source, tag: str, where: str) -> Descriptor:
@@ -198,7 +207,7 @@ def pull_into(
         RunnerError: the engine is not there, or cannot pull.
         RegistryError, ImageError: see :func:`pull`.
     """
-    where = f"{source.name}:{tag}"
+    where = _named(source, tag)
     if recipe.format == "sif":
         raise UsageError(f"target {recipe.name} runs a SIF, which {engine} does not", "leave out --into: the SIF is a file")
     if shutil.which(engine) is None and engine != "docker":
@@ -243,7 +252,7 @@ def _known(engine: Engine, name: str) -> set[str]:
 
 def _engine_pull(engine: Engine, source: RegistrySource, tag: str, settings: Settings) -> None:
     credentials = source.client.credentials(source.repository)
-    name = f"{source.name}:{tag}"
+    name = _named(source, tag)
     source.reporter.note(f"{engine} pulls {name}")
     if engine == "docker":
         auth = {"username": credentials.username, "password": credentials.password} if credentials.username else None

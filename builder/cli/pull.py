@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @target_argument
 @click.option("--if-changed", is_flag=True, help="Ask the registry for the digest; transfer nothing when it is what is here.")
-@click.option("--tag", default="latest", show_default=True, help="Which published image.")
+@click.option("--tag", default="latest", show_default=True, help="Which published image; a digest will do too.")
 @click.option("--registry", help="HOST[/PROJECT] instead of the recipe's host.")
 @click.option("--from", "origin", metavar="PLACE", help="HOST/REPOSITORY, or oci:DIR: an OCI layout that was published to.")
 @click.option(

@@ -109,7 +109,7 @@ class RegistryClient:
         self._loopback = is_loopback(self._api_host)
         if settings is not None and settings.offline and not self._loopback:
             raise RegistryError(
-                f"BUILDER_OFFLINE is set, so {self.host} is not asked", "unset BUILDER_OFFLINE, or publish to oci:DIR"
+                f"BUILDER_OFFLINE is set, so {self.host} is not asked", "unset BUILDER_OFFLINE, or name an OCI layout: oci:DIR"
             )
         self._insecure = insecure
         self._given = credentials

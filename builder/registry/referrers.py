@@ -15,9 +15,10 @@ from builder.errors import ImageError, RegistryError, UsageError
 from builder.image.layout import list_tags, parse_json, parse_manifest, read_blob, read_index, write_layout
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.progress import QUIET, Reporter
-from builder.registry.auth import Credentials, environment_credentials
+from builder.registry.auth import Credentials
 from builder.registry.client import RegistryClient, bytes_source, parse_index, sha256
 from builder.registry.oras import TITLE
+from builder.registry.profile import named_credentials
 from builder.registry.reference import Reference, is_digest
 from builder.settings import Settings
 from builder.store import Store
@@ -171,7 +172,7 @@ def fetch_attached(
         reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``.
         artifact_type: such as :data:`builder.attest.SMOKE_REPORT`.
         settings: ``offline`` is obeyed.
-        credentials: None takes REGISTRY_USER and REGISTRY_PASSWORD, else what docker and podman know.
+        credentials: None takes those that the user named (:func:`named_credentials`), else what docker and podman know.
 
     Raises:
         RegistryError, ImageError: there is no such image, or what is attached is damaged.
@@ -182,7 +183,7 @@ def fetch_attached(
     else:
         parsed = Reference.parse(reference)
         with RegistryClient(
-            parsed.host, credentials or environment_credentials(), settings=settings, reporter=reporter
+            parsed.host, credentials or named_credentials(warn=reporter.warn), settings=settings, reporter=reporter
         ) as client:
             there = client.head_manifest(parsed.repository, parsed.ref)
             if there is None:

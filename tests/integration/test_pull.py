@@ -127,6 +127,8 @@ def test_an_image_comes_once_and_again_when_it_has_changed(
     assert 0 < len(blobs) <= 4, f"the layers that are the same are not fetched again: {blobs}"
     dated = next(t for t in published["tags"] if t != "latest")
     assert user.json("pull", "tiny", *place, "--tag", dated)["digest"] == newer["digest"], "--force moved it"
+    back = user.json("pull", "tiny", *place, "--tag", first["digest"])
+    assert back["changed"] and back["reference"] == f"{registry.host}/pull/tests/tiny@{first['digest']}"
 
 
 def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registry: parts.Registry) -> None:
@@ -224,20 +226,27 @@ def test_credentials_that_do_not_do(closed_image: Any, closed: parts.Registry, u
 # engines --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
 def test_podman_pulls_it_itself_with_the_same_credentials(
-    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
+    engine: str, closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
 ) -> None:
-    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", "podman", "--if-changed")
-    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"}
+    """podman-hpc is a stand-in here: a script that hands its arguments to podman, as podman-hpc does with most of them."""
+    script = tmp_path / "bin/podman-hpc"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\nexec podman "$@"\n')
+    script.chmod(0o755)
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", engine, "--if-changed")
+    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"} | {"PATH": f"{script.parent}:{podman.env['PATH']}"}
     first = user.json(*place, env=env)
     name = f"{closed.host}/p/t:latest"
-    assert first["changed"] and first["place"] == f"podman:{name}" and first["digest"] == closed_image["digest"]
+    assert first["changed"] and first["place"] == f"{engine}:{name}" and first["digest"] == closed_image["digest"]
     (known,) = json.loads(podman.run("image", "inspect", name).stdout)
     assert known["Digest"] == closed_image["digest"]
     assert user.json(*place, env=env)["changed"] is False
     assert not list((user.project.cache / "tmp").glob("auth-*")), "no file with the password is left"
     podman.run("rmi", name)
     assert user.json(*place, env=env)["changed"] is True
+    podman.run("rmi", name)
 
 
 def test_docker_pulls_it_itself_with_the_same_credentials(
@@ -339,6 +348,10 @@ def test_places_that_are_none(user: Machine, registry: parts.Registry, published
     assert done.returncode == 2 and "no --registry or --from was given" in done.stderr
     done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "20.01", check=False)
     assert done.returncode == 9 and f"there is no {registry.host}/pull/tests/tiny:20.01" in done.stderr
+    done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "a b", check=False)
+    assert done.returncode == 2 and "'a b' is neither a tag nor a digest" in done.stderr
+    done = user.run("pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False)
+    assert done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not asked" in done.stderr
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
     assert done.returncode == 2 and "as --tag" in done.stderr
     done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)
