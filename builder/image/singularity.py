@@ -20,12 +20,13 @@ from builder.image.trees import MOUNT_POINTS, Merge, Source
 FOLDER = ".singularity.d"
 #: After those that others write (90, 91), before those that add the host's driver libraries (99). A SIF on a SIF takes the next.
 _ENVIRONMENTS = [f"{FOLDER}/env/9{n}-environment.sh" for n in (4, 5, 6, 7, 8)]
-#: In a primary partition that is nothing without its overlays: where SingularityCE cannot mount them it says nothing.
+#: In a primary partition that is nothing without its overlays: runtimes that are configured not to mount them say nothing.
 GUARD = f"{FOLDER}/env/93-overlays.sh"
-_GUARD = """\
+NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
+_GUARD = f"""\
 #!/bin/sh
-if [ ! -e /%s ]; then
-    echo "This runtime did not mount the overlay partitions of this SIF. Build it with 'sif: {layout: flat}' in the recipe." >&2
+if [ ! -e /{_ENVIRONMENTS[0]} ]; then
+    echo "{NOT_MOUNTED} Build it with 'sif: {{layout: flat}}' in the recipe." >&2
     exit 1
 fi
 """
@@ -144,7 +145,7 @@ def common_files(time: int) -> list[tuple[Member, bytes]]:
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
     """What makes a container without its overlay partitions say so."""
-    return _members({GUARD: _GUARD % _ENVIRONMENTS[0]}, time)
+    return _members({GUARD: _GUARD}, time)
 
 
 def _members(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:

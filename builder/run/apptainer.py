@@ -12,12 +12,15 @@ from pathlib import Path
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
+from builder.image.singularity import NOT_MOUNTED
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices, reason
 from builder.run.rootfs import cached_rootfs
 from builder.settings import Settings
 from builder.store import Store
+
+_FLAT = "build it with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
 
 
 class ApptainerRunner:
@@ -87,11 +90,13 @@ class ApptainerRunner:
             done = execute(
                 [tool, *arguments], env=_environ(tool, {**config.env, **(env or {})}), timeout_s=timeout_s, capture=capture
             )
+        if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
+            raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT)
         if done.returncode == 255 and (fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]):
             said = fatal[-1].split("FATAL:")[-1].strip()
             cure = "see apptainer's configuration, or use another --runner"
             if "overlay" in said.lower() and isinstance(image, SifImage):
-                cure = "build the SIF with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
+                cure = _FLAT
             raise RunnerError(f"apptainer could not run the image: {said}", cure)
         return done
 

@@ -1,0 +1,378 @@
+"""SIFs that builder wrote, in the hands of Apptainer and siftool: target cpu in both layouts, bases of others, refusals."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from builder.errors import RunnerError
+from builder.image.base import open_base, resolve_base
+from builder.image.config import make_image
+from builder.image.convert import image_tree
+from builder.image.sif import open_sif, read_sif, write_sif
+from builder.image.trees import compare_trees
+from builder.model import Image, Lock, SifImage
+from builder.run.apptainer import ApptainerRunner
+from builder.run.docker import DockerRunner
+from builder.run.embedded import EmbeddedRunner
+from builder.run.podman import PodmanRunner
+from builder.settings import Settings
+from builder.store import Store
+from tests.integration.conftest import Builder
+from tests.support import image_kit, parts
+from tests.support.image_kit import layer
+from tests.support.rootfs import make_rootfs
+
+pytestmark = pytest.mark.apptainer
+TORCH = "import torch, numpy; print(torch.__version__, numpy.zeros(2).sum(), torch.ones(2).sum().item())"
+
+
+@dataclass
+class Sifs:
+    """Target cpu as SIFs, and the command line that made them."""
+
+    builder: Builder
+    flat: Path
+    layered: Path
+    oci: str
+
+    def __getitem__(self, layout: str) -> Path:
+        return {"flat": self.flat, "layered": self.layered}[layout]
+
+
+@pytest.fixture(scope="module")
+def sifs(cpu: Builder, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Sifs:
+    layered = tmp_path_factory.mktemp("layered") / "layered.sif"
+    oci = f"oci:{cpu.root}/dist:cpu"
+    told = cpu.json("convert", oci, layered, "--layout", "layered")
+    assert told["size"] == layered.stat().st_size
+    return Sifs(cpu, cpu_sif, layered, oci)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+# target cpu -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_torch_as_root_and_as_an_ordinary_user(
+    sifs: Sifs, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser
+) -> None:
+    sif = sifs[layout]
+    done = apptainer.run("exec", "--containall", "--cleanenv", sif, "python", "-c", TORCH)
+    assert done.stdout.split()[1:] == ["0.0", "2.0"]
+    env = parts.apptainer_environment(apptainer.path, ordinary_user.home)
+    command = [apptainer.path, "run", "--containall", "--cleanenv", sif, "python", "-c", TORCH]
+    assert ordinary_user.run(command, env, readable=[sif]).stdout == done.stdout
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) -> None:
+    sif = sifs[layout]
+    labels = json.loads(apptainer.run("inspect", "--json", "--labels", sif).stdout)["data"]["attributes"]["labels"]
+    assert labels["org.builder.target"] == ("cpu-sif" if layout == "flat" else "cpu")
+    assert labels["org.builder.python"].startswith("3.11")
+    assert 'exec /opt/builder/entrypoint "$@"' in apptainer.run("inspect", "--runscript", sif).stdout
+    assert "export CONDA_PREFIX=/opt/conda" in apptainer.run("inspect", "--environment", sif).stdout
+    assert "Bootstrap:" in apptainer.run("inspect", "--deffile", sif).stdout
+    shell = subprocess.run(
+        [apptainer.path, "shell", "--cleanenv", sif], env=apptainer.env, input="command -v python", capture_output=True, text=True
+    )
+    assert "/opt/conda/bin/python" in shell.stdout
+    paths = apptainer.run("exec", "--cleanenv", sif, "sh", "-c", "echo $PATH; echo $LD_LIBRARY_PATH").stdout.splitlines()
+    assert paths[0].startswith("/opt/conda/bin:/usr/")
+    assert paths[1] == "/.singularity.d/libs"
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_the_host_s_variables(sifs: Sifs, layout: str, apptainer: parts.Apptainer) -> None:
+    """--env and the host's own settings win; what makes the environment what it is does not give way to the host's conda."""
+    env = {**apptainer.env, "CONDA_PREFIX": "/host/conda", "PYTHONHOME": "", "LANG": "de_DE", "OMP_NUM_THREADS": "3"}
+    command = [apptainer.path, "exec", "--env", "ADDED=a b", sifs[layout], "sh", "-c"]
+    shown = subprocess.run(
+        [*command, 'echo "$CONDA_PREFIX|$LANG|$OMP_NUM_THREADS|$ADDED"'], env=env, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout.strip() == "/opt/conda|de_DE|3|a b"
+
+
+def test_siftool_lists_both(sifs: Sifs) -> None:
+    (siftool,) = parts.need("siftool")
+    flat, layered = (
+        subprocess.run([siftool, "list", p], check=True, capture_output=True, text=True).stdout for p in (sifs.flat, sifs.layered)
+    )
+    assert flat.count("Squashfs/*System/amd64") == layered.count("Squashfs/*System/amd64") == 1
+    assert flat.count("Squashfs/Overlay") == 0
+    assert 4 <= layered.count("Squashfs/Overlay/amd64") <= 8
+
+
+def test_the_same_bytes_from_another_cache(sifs: Sifs, tmp_path: Path) -> None:
+    again = Builder(sifs.builder.root, tmp_path / "cache")
+    again.run("--jobs", "1", "convert", sifs.oci, tmp_path / "layered.sif", "--layout", "layered")
+    assert sha256(tmp_path / "layered.sif") == sha256(sifs.layered)
+
+
+def test_the_file_trees_are_those_of_the_oci_image(sifs: Sifs, tmp_path: Path) -> None:
+    told = sifs.builder.json("diff", "--files", sifs.oci, sifs.layered)
+    assert told["equal"]
+    assert told["files"][0] > 20000
+    # The flat one is of another target: its lock's path and name are the same, its labels are not in the tree.
+    assert sifs.builder.json("diff", "--files", sifs.flat, sifs.layered)["equal"]
+
+
+def test_back_to_oci(sifs: Sifs, tmp_path: Path) -> None:
+    (skopeo,) = parts.need("skopeo")
+    sifs.builder.run("convert", sifs.layered, f"oci:{tmp_path}/back:cpu")
+    config = json.loads(
+        subprocess.run([skopeo, "inspect", "--config", f"oci:{tmp_path}/back:cpu"], check=True, capture_output=True).stdout
+    )
+    assert config["config"]["Entrypoint"] == ["/opt/builder/entrypoint"]
+    done = sifs.builder.run("diff", "--files", sifs.oci, f"oci:{tmp_path}/back:cpu")
+    assert "the same" in done.stdout
+
+
+# tiny ones ------------------------------------------------------------------------------------------------------------
+
+
+DEFINITION = """\
+Bootstrap: localimage
+From: {tree}
+%labels
+    site.base yes
+%environment
+    export ROCM_PATH=/opt/rocm
+    export PATH=/opt/rocm/bin:$PATH
+%runscript
+    echo base
+"""
+
+
+@dataclass
+class Tiny:
+    """A SIF that Apptainer built, and an image of packages above it."""
+
+    base: SifImage
+    image: Image
+    settings: Settings
+    store: Store
+
+
+@pytest.fixture(scope="module")
+def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
+    folder = tmp_path_factory.mktemp("tiny")
+    tree = make_rootfs(folder / "tree")
+    (tree / "opt/conda/bin").mkdir(parents=True)
+    (tree / "opt/conda/bin/old").write_text("old")
+    (tree / "opt/conda/bin/both").write_text("old")
+    (folder / "base.def").write_text(DEFINITION.format(tree=tree))
+    apptainer.run("build", folder / "base.sif", folder / "base.def")
+    settings = image_kit.settings(folder)
+    store = Store(settings.cache)
+    locked = resolve_base(f"sif:{folder}/base.sif", "amd64", settings, store)
+    base = open_base(locked, "amd64", settings, store)
+    assert base.sif is not None
+
+    def member(name: str, data: bytes | None = None) -> object:
+        return image_kit.member(name, data, mode=0o755)
+
+    parents = [member("opt/"), member("opt/conda/"), member("opt/conda/bin/")]
+    hello = b"#!/bin/sh\necho hello $0 $ROCM_PATH $MINE\n"
+    layers = [
+        layer(store, *parents[:2], member("opt/conda/.wh..wh..opq", b""), title="environment prefix"),  # type: ignore[arg-type]
+        layer(store, *parents, member("opt/conda/bin/hello", hello), title="pip hello 1.0"),  # type: ignore[arg-type]
+        layer(store, *parents, member("opt/conda/bin/both", b"new"), title="conda both 1.0"),  # type: ignore[arg-type]
+    ]
+    recipe = image_kit.recipe(env={"MINE": "it's"}, entrypoint=(), cmd=("hello",))
+    image = make_image(base, layers, recipe=recipe, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=image_kit.EPOCH)
+    yield Tiny(base.sif, image, settings, store)
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_a_base_that_apptainer_built(
+    tiny: Tiny, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.sif"
+    sif = write_sif(tiny.image, path, tiny.settings, tiny.store, layout=layout, base=tiny.base)  # type: ignore[arg-type]
+    show = "cat /etc/builder-test; ls /opt/conda/bin; cat /opt/conda/bin/both; echo; echo $PATH"
+    commands = [["run", "--cleanenv", path], ["exec", "--cleanenv", path, "sh", "-c", show]]
+    expected = [
+        "hello /opt/conda/bin/hello /opt/rocm it's\n",
+        "tiny\nboth\nhello\nnew\n/opt/conda/bin:/opt/rocm/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
+    ]
+    env = parts.apptainer_environment(apptainer.path, ordinary_user.home)
+    for command, wanted in zip(commands, expected, strict=True):
+        assert apptainer.run(*command).stdout == wanted
+        assert ordinary_user.run([apptainer.path, *command], env, readable=[tmp_path]).stdout == wanted
+    labels = apptainer.run("inspect", "--labels", path).stdout
+    assert "site.base: yes" in labels
+    assert "org.builder.target: tiny" in labels
+    if layout == "layered":  # copied, not squashed again
+        own, theirs = read_sif(path).partitions[0], read_sif(tiny.base.path).partitions[0]
+        with path.open("rb") as a, tiny.base.path.open("rb") as b:
+            a.seek(own.offset)
+            b.seek(theirs.offset)
+            assert own.size == theirs.size
+            assert a.read(own.size) == b.read(theirs.size)
+    else:
+        other = write_sif(tiny.image, tmp_path / "b.sif", tiny.settings, tiny.store, layout="layered", base=tiny.base)
+        assert compare_trees(image_tree(sif, tiny.store), image_tree(other, tiny.store)) == []
+
+
+def test_what_apptainer_makes_is_read_as_apptainer_reads_it(tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path) -> None:
+    """Its own unpacking (a sandbox) and builder's reading of the SIF agree."""
+    apptainer.run("build", "--sandbox", tmp_path / "sandbox", tiny.base.path)
+    tree = image_tree(tiny.base, tiny.store)
+    tree = {p: node for p, node in tree.items() if p and not p.startswith(".singularity.d")}  # which a build adds to
+    found = {str(p.relative_to(tmp_path / "sandbox")) for p in (tmp_path / "sandbox").rglob("*")}
+    assert {p for p in found if not p.startswith(".singularity.d")} == tree.keys()
+    for path, node in tree.items():
+        real = tmp_path / "sandbox" / path
+        if node.type == "file":
+            assert node.sha256 == sha256(real)
+        elif node.type == "symlink":
+            assert node.target == os.readlink(real)
+
+
+@pytest.fixture
+def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
+    """A layered SIF on an OCI base."""
+    store = tiny.store
+    tree = make_rootfs(tmp_path / "rootfs")
+    tar = tmp_path / "rootfs.tar"
+    subprocess.run(["tar", "--owner=0", "--group=0", "-C", tree, "-cf", tar, "."], check=True)
+    from builder.image.pack import pack_tar
+
+    base = image_kit.base(pack_tar([tar.read_bytes()], store, 2, "base"))
+    recipe = image_kit.recipe(env={"MINE": "x"}, cmd=("hello",), entrypoint=())
+    layers = list(tiny.image.layers)
+    image = make_image(base, layers, recipe=recipe, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=image_kit.EPOCH)
+    return write_sif(image, tmp_path / "layered.sif", tiny.settings, store, layout="layered")
+
+
+def test_a_runtime_without_overlays(
+    layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = next(p for p in apptainer.path.resolve().parents if (p / "etc/apptainer/apptainer.conf").exists())
+    conf = tmp_path / "apptainer.conf"
+    conf.write_text(
+        (installed / "etc/apptainer/apptainer.conf").read_text().replace("enable overlay = yes", "enable overlay = no")
+    )
+    done = apptainer.run("--config", conf, "exec", layered.path, "sh", "-c", "echo here", check=False)
+    assert done.returncode == 1
+    assert "did not mount the overlay partitions" in done.stderr
+    assert "sif: {layout: flat}" in done.stderr
+    for name, value in apptainer.env.items():
+        monkeypatch.setenv(name, value)
+    runner = ApptainerRunner(tiny.settings, tiny.store)
+    assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
+    monkeypatch.setenv("APPTAINER_CONFIG_FILE", str(conf))
+    with pytest.raises(RunnerError, match=r"did not mount the overlay partitions of .*layered\.sif") as e:
+        runner.run(layered, [])
+    assert "sif: {layout: flat}" in e.value.cure
+
+
+def test_a_sif_in_every_runner(
+    layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in apptainer.env.items():
+        monkeypatch.setenv(name, value)
+    for runner in (ApptainerRunner(tiny.settings, tiny.store), EmbeddedRunner(tiny.settings, tiny.store)):
+        if isinstance(runner, EmbeddedRunner) and (reason := runner.available()):
+            parts.part_missing(reason)
+        assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
+        done = runner.run(
+            layered, ["sh", "-c", 'echo "$1" $EXTRA; cat /opt/conda/bin/both; exit 7', "-", "a  b"], env={"EXTRA": "$e"}
+        )
+        assert (done.returncode, done.stdout) == (7, "a  b $e\nnew")
+        assert runner.run(layered, ["-c", "pwd"], entrypoint=["sh"], workdir="/etc").stdout == "/etc\n"
+    for refusing in (DockerRunner(tiny.settings, tiny.store), PodmanRunner(tiny.settings, tiny.store)):
+        with pytest.raises(RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one") as e:
+            refusing.run(layered, ["true"])
+        assert "builder convert" in e.value.cure
+
+
+def test_an_embedded_sif_of_apptainer_s(tiny: Tiny) -> None:
+    runner = EmbeddedRunner(tiny.settings, tiny.store)
+    if reason := runner.available():
+        parts.part_missing(reason)
+    assert runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], entrypoint=[]).stdout == "/opt/rocm\n"
+    assert runner.run(tiny.base, []).stdout == "base\n"
+
+
+def test_bad_bases_on_the_command_line(tiny: Tiny, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for name in ("recipes", "environments"):
+        (project / name).mkdir(parents=True)
+    recipe = "base: sif:bases/rocm.sif\nenvironment: environments/a.yml\nformat: sif\n"
+    (project / "recipes/a.yaml").write_text(recipe)
+    (project / "environments/a.yml").write_text("name: a\nchannels: [nodefaults]\ndependencies: [python=3.11]\n")
+    builder = Builder(project, tmp_path / "cache")
+
+    def said(code: int) -> str:
+        done = builder.run("lock", "a", check=False)
+        assert done.returncode == code
+        assert "Traceback" not in done.stderr
+        return " ".join(done.stderr.split())
+
+    assert "bases/rocm.sif does not exist" in said(8)
+    (project / "bases").mkdir()
+    good = tiny.base.path.read_bytes()
+    base = project / "bases/rocm.sif"
+    base.write_bytes(good[: len(good) // 2])
+    assert "is cut short" in said(8)
+    base.write_bytes(b"#!/bin/sh\n" * 100)
+    assert "is not a SIF" in said(8)
+    sif = read_sif(tiny.base.path)
+    number = next(i for i, o in enumerate(sif.objects) if o is sif.partitions[0])
+    at = 4096 + 585 * number + 201
+    for kind, message in ((5, "is encrypted"), (2, "is ext3, not squashfs")):
+        base.write_bytes(good[:at] + struct.pack("<i", kind) + good[at + 4 :])
+        assert message in said(8)
+    base.write_bytes(good)
+    (project / "recipes/a.yaml").write_text(recipe + "platform: linux-aarch64\n")
+    assert "is for amd64, not for arm64" in said(8)
+
+
+def test_convert_says_what_it_cannot(sifs: Sifs, tmp_path: Path) -> None:
+    def said(*args: str | Path) -> tuple[int, str]:
+        done = sifs.builder.run(*args, check=False)
+        return done.returncode, " ".join(done.stderr.split())
+
+    code, text = said("convert", sifs.flat, tmp_path / "b.sif")
+    assert code == 2
+    assert "are both SIFs" in text
+    code, text = said("convert", sifs.oci, "somewhere")
+    assert code == 2
+    assert "'somewhere' does not name an image" in text
+    code, text = said("convert", "oci:/nowhere:cpu", tmp_path / "b.sif")
+    assert code == 8
+    assert "no such folder" in text
+    code, text = said("convert", "none.sif", f"oci:{tmp_path}/x:y")
+    assert code == 8
+    assert "none.sif: no such file" in text
+    assert not (tmp_path / "b.sif").exists()
+
+
+def test_diff_ends_with_1_and_names_the_files(tiny: Tiny, tmp_path: Path) -> None:
+    builder = Builder(tmp_path, tiny.settings.cache)
+    sif = write_sif(tiny.image, tmp_path / "a.sif", tiny.settings, tiny.store, base=tiny.base)
+    done = builder.run("diff", "--files", tiny.base.path, sif.path, check=False)
+    assert done.returncode == 1
+    assert "/opt/conda/bin/old: only in" in done.stdout
+    assert "/opt/conda/bin/both: " in done.stdout
+    told = json.loads(builder.run("diff", "--files", tiny.base.path, sif.path, "--json", check=False).stdout)
+    assert not told["equal"]
+    by_path = {d["path"]: d for d in told["differences"]}
+    assert by_path["/opt/conda/bin/hello"]["kind"] == "only-b"
+    assert "sha256" in by_path["/opt/conda/bin/both"]["what"]
+    assert open_sif(sif.path, tiny.store).digest == sif.digest
