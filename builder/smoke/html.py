@@ -389,6 +389,7 @@ def _draw(
     x1 = math.ceil(math.log10(max([*ridges, *(s[1] for s in spots)]) * 2))
     y1 = math.log10(max([*(r for _, r, _ in roofs), *(s[2] for s in spots)]) * 1.8)
     y0 = math.log10(min([min(b for _, b, _ in bandwidths) * 10**x0 * 3, *(s[2] / 3 for s in spots)]))
+    y0 = min(y0, math.floor(y1) - 1)  # two ticks at least
 
     def across(v: float) -> float:
         return left + (math.log10(v) - x0) / (x1 - x0) * (_ROOF_W - left - right)
