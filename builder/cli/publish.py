@@ -106,7 +106,8 @@ def publish_one(
     result = project.build(recipe, annotations=annotations)
     tell_build(context, result)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
-        context.output.note(f"{recipe.name} is built, not published: oci:{project.keep(result)}:{recipe.name}")
+        kept = project.keep(result)
+        context.output.note(f"{recipe.name} is built, not published: {kept if result.sif else f'oci:{kept}:{recipe.name}'}")
         return {"target": recipe.name, "digest": result.digest, "published": False}
     done = publish_image(
         project, result, to=where, tags=tags, policy="always" if policy == "always" else "auto", runner=runner, force=force,

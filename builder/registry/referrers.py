@@ -88,7 +88,11 @@ def attach(
     for descriptor, data in blobs:
         if client.head_blob(repository, descriptor.digest) is None:
             client.upload_stream(repository, descriptor.digest, descriptor.size, bytes_source(data))
-    if not client.put_referrer(repository, manifest, OCI_MANIFEST):
+    listed = client.put_referrer(repository, manifest, OCI_MANIFEST) or any(
+        d.digest == described.digest
+        for d in client.get_referrers(repository, subject.digest) or ()  # some list, and say nothing
+    )
+    if not listed:
         _list_by_tag(client, repository, subject.digest, replace(described, annotations=annotations or {}))
     return described.digest
 

@@ -73,6 +73,7 @@ class FakeRegistry:
         self.patch_limit: int | None = None
         self.put_limit: int | None = None
         self.lists_referrers = False
+        self.says_so = True
         self.lock = threading.Lock()
         outer = self
 
@@ -279,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
-            known = {"OCI-Subject": subject} if subject and self.fake.lists_referrers else {}
+            known = {"OCI-Subject": subject} if subject and self.fake.lists_referrers and self.fake.says_so else {}
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
         elif ref in there:
             data, media_type = there[ref]

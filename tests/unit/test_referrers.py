@@ -115,6 +115,16 @@ def test_the_manifest_is_as_the_image_spec_has_it(fake: FakeRegistry, client: Re
         assert tag[1] == OCI_INDEX and json.loads(tag[0])["manifests"] == [entry.to_json()]
 
 
+@pytest.mark.parametrize("fake", [True], indirect=True, ids=["lists referrers"])
+def test_a_registry_that_lists_them_and_does_not_say_so_gets_no_tag(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
+    fake.says_so = False
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
+    assert referrers_tag(pushed.digest) not in fake.manifests["a/b"]
+
+
 def put(fake: FakeRegistry, tag: str, data: bytes, media_type: str = OCI_INDEX) -> None:
     """What somebody else puts into the registry."""
     fake.manifests["a/b"][tag] = fake.manifests["a/b"][sha256(data)] = (data, media_type)
