@@ -1,7 +1,7 @@
 """The cotainr engine: the real ``cotainr build``, with a conda environment file written from the locked versions.
 
 cotainr unpacks a base, runs Miniforge's installer in it, lets conda solve the environment, and packs a SIF. The locked versions
-and builds leave conda one solution. cotainr ends with 0 when a licence is refused, so the file is what counts.
+and builds leave conda one solution. cotainr ends with 0 when it gives up, too, so the file is what counts.
 """
 
 from __future__ import annotations
@@ -70,11 +70,10 @@ class Cotainr:
             raise RunnerError(
                 f"the engine cotainr does not work here: {self.available()}", "install it, or take another --engine"
             )
-        if not request.accept_licenses and not sys.stdin.isatty():
+        if not request.accept_licenses:
             raise UsageError(
                 f"cotainr installs Miniforge in the image of target {request.recipe.name}, and its licence was not accepted",
-                "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE) and add --accept-licenses, "
-                "or run this in a terminal, where cotainr asks",
+                "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with --accept-licenses",
             )
         request = replace_prefix(request)
         recipe, settings = request.recipe, request.settings
@@ -110,8 +109,6 @@ class Cotainr:
                 "--no-color",
                 "-v",
             ]
-            if request.accept_licenses:
-                command.append("--accept-licenses")
             _run(request, command, folder)
             clock.mark("cotainr build")
             sif = _completed(request, folder / "image.sif", base)
@@ -287,9 +284,15 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
         env["PATH"] = f"{folder}/bin:{env.get('PATH', '')}"
     request.reporter.note(f"cotainr: {shlex.join(command)}")
     lines: list[str] = []
-    stdin = None if sys.stdin.isatty() and not request.accept_licenses else subprocess.DEVNULL
     process = subprocess.Popen(
-        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=env, cwd=folder
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=env,
+        cwd=folder,
     )
     assert process.stdout is not None
     try:
@@ -315,8 +318,6 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 
 def _cure(lines: Sequence[str]) -> str:
     text = "\n".join(lines)
-    if "not accepted" in text:
-        return "accept Miniforge's licence with --accept-licenses"
     if "urlopen error" in text:
         return (
             "cotainr fetches Miniforge from GitHub: build where that can be reached, or with --engine layered, which needs none"

@@ -73,15 +73,19 @@ from pathlib import Path
 
 kit, prefix = sys.argv[1:]
 sys.path.insert(0, kit + "/tool/builder-site")
-from rattler import RepoDataRecord, install
+from rattler import MatchSpec, RepoDataRecord, install
 
 with open(kit + "/urls.json") as listing:
     urls = json.load(listing)
+with open(kit + "/requested.json") as listing:
+    requested = json.load(listing)
 
 
 async def main():
     records = [await RepoDataRecord.from_package_archive(kit + "/" + file) for file in urls]
-    await install(records, prefix, cache_dir=kit + "/cache", execute_link_scripts=True, show_progress=False)
+    specs = [MatchSpec(r.name.normalized) for r in records if r.name.normalized in requested]
+    options = {"execute_link_scripts": True, "show_progress": False, "requested_specs": specs}
+    await install(records, prefix, cache_dir=kit + "/cache", **options)
     print(len(records), "conda packages installed", flush=True)
 
 
@@ -196,6 +200,7 @@ def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
         members["install.py"] = _INSTALL_PY.encode()
         urls = {f"conda/{f.package.subdir}/{f.package.filename}": public_url(f.package.url) for f in conda}
         members["urls.json"] = json.dumps(urls, indent=1).encode()
+        members["requested.json"] = json.dumps(sorted(request.requested)).encode()
         install = _RATTLER.format(python=python)
     script = _INSTALL.format(
         target=recipe.name,

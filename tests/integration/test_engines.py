@@ -9,22 +9,29 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from builder.channel.debian import make_debian_channel
 from builder.engines.cotainr import PREFIX
+from builder.image.archive import docker_load
+from builder.image.convert import image_sources, image_tree
 from builder.image.layout import read_layout
-from builder.image.trees import Tree, layer_source, read_tree
+from builder.image.sif import open_sif
+from builder.image.trees import Merge, compare_trees
+from builder.lock import read_lock
+from builder.model import Image, SifImage
 from builder.settings import Settings
-from builder.store import Store
+from builder.store import Store, sha256_file
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
 from tests.support.miniforge import cotainr_with, make_installer
 from tests.support.parts import Apptainer, DockerEngine, need_root
+from tests.support.slurm import Slurm
 
 #: The prefix that cotainr's environments have: the same for all, so that the trees can be compared byte for byte.
 HOME = PREFIX.strip("/")
@@ -69,7 +76,7 @@ site:
     account: required
     account_example: project_1
     queues:
-      build: {partition: debug, cpus_per_task: 1, time: "00:05:00"}
+      build: {partition: debug, cpus_per_task: 1, time: "00:20:00"}
 """
 
 
@@ -80,6 +87,10 @@ import os
 def main():
     print("hello from", __file__, os.environ["GREETING"])
 """
+
+
+#: cotainr works in a folder below /tmp, which the runtime has to mount into the container, as it does unless told otherwise.
+OPEN_TMP = {"APPTAINER_NO_MOUNT": "hostfs", "TMPDIR": "/tmp"}
 
 
 @dataclass(frozen=True)
@@ -179,52 +190,28 @@ def stub_cotainr(small: Small, docker_built: dict[str, Any], tmp_path_factory: p
     folder = tmp_path_factory.mktemp("cotainr")
     (tool,) = (small.cache / "tools").glob("rattler-*.tar")
     installer = make_installer(folder / "miniforge.sh", tool)
-    base = json.dumps({"small": {"base-image": f"oci:{base_layout(small, folder / 'base')}"}})
-    return cotainr_with(folder, installer, systems=base).parent
-
-
-def base_layout(small: Small, folder: Path) -> Path:
-    """The Debian base alone in an OCI layout, as a site would have it."""
-    from builder.image.layout import write_layout
-
-    image = read_layout(small.dist, "small")
-    made = json.loads(image.manifest)
-    store = Store(small.cache)
-    base = json.loads(store.path(made["annotations"]["org.opencontainers.image.base.digest"]).read_bytes())
-    config = store.path(base["config"]["digest"]).read_bytes()
-    count = len(base["layers"])
-    manifest = json.dumps(base).encode()
-    import hashlib
-
-    described = replace(image.manifest_descriptor, digest=f"sha256:{hashlib.sha256(manifest).hexdigest()}", size=len(manifest))
-    own = replace(image.config_descriptor, digest=base["config"]["digest"], size=len(config))
-    write_layout(
-        replace(
-            image,
-            layers=image.layers[:count],
-            config=config,
-            config_descriptor=own,
-            manifest=manifest,
-            manifest_descriptor=described,
-        ),
-        folder,
-        None,
-        store,
-    )  # noqa: E501
-    return folder
+    return cotainr_with(folder, installer).parent
 
 
 @pytest.fixture(scope="module")
 def cotainr_env(stub_cotainr: Path, apptainer: Apptainer) -> dict[str, str]:
-    return {**apptainer.env, "PATH": f"{stub_cotainr}:{apptainer.env['PATH']}"}
+    return {**apptainer.env, **OPEN_TMP, "PATH": f"{stub_cotainr}:{apptainer.env['PATH']}"}
 
 
 @pytest.fixture(scope="module")
-def cotainr_built(small: Small, cotainr_env: dict[str, str]) -> dict[str, Any]:
+def cotainr_built(small: Small, cotainr_env: dict[str, str], slurm: Slurm) -> dict[str, Any]:
+    """Built by a job, as LUMI asks; --offline has conda and pip take the locked archives from builder."""
+    env = {**cotainr_env, "SLURM_CONF": slurm.env["SLURM_CONF"]}
     layout = str(small.root / "by-cotainr")
-    args = ("build", "small-sif", "--engine", "cotainr", "--accept-licenses", "--layout", layout, "--json")
-    told: dict[str, Any] = json.loads(run(small, *args, env=cotainr_env).stdout)
+    args = ("build", "small-sif", "--engine", "cotainr", "--on", "slurm", "--account", "project_1", "--accept-licenses")
+    told: dict[str, Any] = json.loads(run(small, "--offline", *args, "--layout", layout, "--json", env=env).stdout)
     return told
+
+
+@pytest.fixture(scope="module")
+def layered_sif(small: Small) -> Path:
+    small.run("build", "small-sif")
+    return small.dist / "small-sif.sif"
 
 
 # docker ---------------------------------------------------------------------------------------------------------------
@@ -233,8 +220,6 @@ def cotainr_built(small: Small, cotainr_env: dict[str, str]) -> dict[str, Any]:
 def test_docker_image_runs_as_the_layered_one_does(
     small: Small, docker_built: dict[str, Any], docker_engine: DockerEngine
 ) -> None:
-    from builder.image.archive import docker_load
-
     said = []
     for layout in (small.dist, small.root / "by-docker"):
         image = read_layout(layout, "small")
@@ -282,16 +267,18 @@ def test_docker_leaves_nothing_of_the_build_behind(
     assert not list((small.cache / "tmp").glob("build-*"))
 
 
-def test_a_step_that_fails_is_named_with_its_last_lines(small: Small, docker_engine: DockerEngine, tmp_path: Path) -> None:
-    """A package whose post-link script fails: docker runs it, as conda would."""
+def broken_lock(small: Small, folder: Path) -> Path:
+    """A lock with a wheel that is not of the version that it says: pip refuses it."""
     lock = (small.root / "environments" / "small.small.lock.yml").read_text()
-    wheel = re.search(r"name: packaging\n(?:.*\n)*?.*sha256: ([0-9a-f]{64})", lock)
-    assert wheel
-    broken = tmp_path / "small.lock.yml"
-    broken.write_text(lock.replace("version: '24.0'", "version: '99.0'").replace("version: 24.0", "version: '99.0'"))
+    broken = folder / "broken.lock.yml"
+    broken.write_text(re.sub(r"version: '?24\.0'?$", "version: '99.0'", lock, flags=re.M))
     assert broken.read_text() != lock
+    return broken
+
+
+def test_a_step_that_fails_is_named_with_its_last_lines(small: Small, docker_engine: DockerEngine, tmp_path: Path) -> None:
     env = {"DOCKER_HOST": docker_engine.host}
-    done = small.run("build", "small", "--engine", "docker", "--lock", str(broken), env=env, check=False)
+    done = small.run("build", "small", "--engine", "docker", "--lock", str(broken_lock(small, tmp_path)), env=env, check=False)
     assert done.returncode == 8, done.stderr
     assert "docker build of target small failed at step 4 of" in done.stderr
     assert "packaging==99.0" in done.stderr and "--engine layered" in done.stderr
@@ -306,10 +293,200 @@ def test_no_docker_engine(small: Small, tmp_path: Path) -> None:
     )
 
 
-# trees ----------------------------------------------------------------------------------------------------------------
+# cotainr --------------------------------------------------------------------------------------------------------------
 
 
-def oci_tree(small: Small, layout: Path) -> Tree:
-    image = read_layout(layout, "small")
+def test_cotainr_built_it_in_a_job_on_a_compute_node(cotainr_built: dict[str, Any], slurm: Slurm, small: Small) -> None:
+    jobs = slurm.run("scontrol", "--oneliner", "show", "job").stdout.splitlines()
+    (job,) = [line for line in jobs if "JobName=builder-small-sif" in line and "Partition=debug" in line]
+    assert "JobState=COMPLETED" in job and "NodeList=node1" in job and "TimeLimit=00:20:00" in job
+    assert Path(cotainr_built["sif"]) == small.root / "by-cotainr" / "small-sif.sif"
+    assert cotainr_built["engine"] == "cotainr" and cotainr_built["digest"] == sha256_file(Path(cotainr_built["sif"]))
+
+
+def test_cotainr_was_given_every_locked_version(small: Small, cotainr_built: dict[str, Any]) -> None:
+    data = yaml.safe_load((small.root / "by-cotainr" / "small-sif.cotainr.yml").read_text())
+    lock = read_lock(small.root / "environments" / "small.small.lock.yml")
+    assert [d for d in data["dependencies"] if isinstance(d, str)] == sorted(
+        f"{p.name}={p.version}={p.build}" for p in lock.packages if p.manager == "conda"
+    )
+    assert data["channels"] == [small.url, "nodefaults"]
+    assert [line.split()[0] for line in data["dependencies"][-1]["pip"]] == ["packaging==24.0", "six==1.16.0"]
+
+
+def test_sifs_run_as_the_image_does(
+    small: Small, layered_sif: Path, apptainer_built: dict[str, Any], cotainr_built: dict[str, Any], apptainer: Apptainer
+) -> None:
+    said = {}
+    for name, path in {"layered": layered_sif, "apptainer": apptainer_built["sif"], "cotainr": cotainr_built["sif"]}.items():
+        env = apptainer.run("exec", "--containall", "--cleanenv", path, "sh", "-c", "env | sort").stdout.splitlines()
+        said[name] = (
+            apptainer.run("run", "--containall", "--cleanenv", path).stdout,
+            apptainer.run("exec", "--containall", "--cleanenv", path, "where").stdout,
+            [line for line in env if line.startswith(("PATH=", "CONDA_PREFIX=", "GREETING=", "PYTHON", "LANG="))],
+        )
+    assert said["layered"][0] == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    assert f"CONDA_PREFIX={PREFIX}" in said["layered"][2]
+    assert said["apptainer"] == said["layered"]
+    assert said["cotainr"][:2] == said["layered"][:2]
+
+
+def test_inspect_shows_the_labels(apptainer_built: dict[str, Any], cotainr_built: dict[str, Any], apptainer: Apptainer) -> None:
+    for built in (apptainer_built, cotainr_built):
+        shown = apptainer.run("inspect", built["sif"]).stdout
+        assert "org.opencontainers.image.title: small" in shown and f"org.builder.lock: {built['lock']}" in shown
+    assert "cotainr.version" in apptainer.run("inspect", cotainr_built["sif"]).stdout
+
+
+def test_cotainr_without_its_installer(small: Small, apptainer: Apptainer) -> None:
+    """The real download: GitHub cannot be reached here, which cotainr says after three tries; builder passes it on."""
+    env = {**apptainer.env, **OPEN_TMP, "https_proxy": "http://127.0.0.1:9"}
+    done = run(small, "build", "small-sif", "--engine", "cotainr", "--accept-licenses", env=env, check=False)
+    assert done.returncode == 8, done.stderr
+    assert "cotainr build of target small-sif ended with code 1" in done.stderr and "urlopen error" in done.stderr
+    assert "cotainr fetches Miniforge from GitHub" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# apptainer ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_apptainer_build_that_fails_names_the_step(small: Small, apptainer: Apptainer, tmp_path: Path) -> None:
+    broken = broken_lock(small, tmp_path)
+    args = ("build", "small-sif", "--engine", "apptainer", "--lock", str(broken), "--layout", str(tmp_path / "out"))
+    done = run(small, *args, env=apptainer.env, check=False, folder=tmp_path)
+    assert done.returncode == 8, done.stderr
+    assert "apptainer build of target small-sif ended with code" in done.stderr
+    assert "in %post (installing the lock)" in done.stderr and "packaging==99.0" in done.stderr
+    assert not list((tmp_path / "out").glob("*.sif")) and "Traceback" not in done.stderr
+
+
+def test_the_definition_file_is_kept(small: Small, apptainer_built: dict[str, Any]) -> None:
+    text = (small.root / "by-apptainer" / "small-sif.def").read_text()
+    assert "Bootstrap: oci\nFrom: base\n" in text and apptainer_built["base"]["digest"] in text
+    assert str(small.cache) not in text
+
+
+# on Slurm -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_build_that_fails_in_its_job(small: Small, slurm: Slurm, tmp_path: Path) -> None:
+    args = ("build", "small-sif", "--on", "slurm", "--account", "project_1", "--lock", str(tmp_path / "none.yml"))
+    done = small.run(*args, env=slurm.env, check=False)
+    assert done.returncode == 10
+    assert "the build job of target small-sif failed with exit code 4" in done.stderr
+    assert f"{tmp_path}/none.yml: no such lock file" in done.stderr
+
+
+def test_a_job_that_slurm_refuses(small: Small, slurm: Slurm) -> None:
+    recipe = small.root / "recipes" / "small-sif.yaml"
+    text = recipe.read_text()
+    recipe.write_text(text.replace("partition: debug", "partition: closed"))
+    try:
+        done = small.run("build", "small-sif", "--on", "slurm", "--account", "project_1", env=slurm.env, check=False)
+    finally:
+        recipe.write_text(text)
+    assert done.returncode == 10
+    assert "Slurm did not run the build job of target small-sif" in done.stderr and "srun: error" in done.stderr
+    assert "site.slurm.queues.build" in done.stderr
+
+
+def test_a_target_without_a_scheduler(small: Small) -> None:
+    done = small.run("build", "small", "--on", "slurm", check=False)
+    assert done.returncode == 2 and "site.slurm is not set: target small has no compute nodes to build on" in done.stderr
+
+
+# one lock, four engines -----------------------------------------------------------------------------------------------
+
+PYTHON = f"{HOME}/lib/python3.11"
+#: What differs from the layered engine's tree, by engine: a pattern of the paths, and the reason, which docs/engines.md
+#: gives too. A pattern that meets nothing is an error as well.
+EXPLAINED = {
+    "docker": {
+        rf"{HOME}/conda-meta/[^/]+": "rattler's records and history are worded differently; compared by field below",
+        rf"{PYTHON}/site-packages/[^/]+\.dist-info/(INSTALLER|RECORD)": "wheels are installed by pip, not by builder",
+    },
+    "apptainer": {
+        rf"{HOME}/conda-meta/[^/]+": "rattler's records and history are worded differently; compared by field below",
+        rf"{PYTHON}/site-packages/[^/]+\.dist-info/(INSTALLER|RECORD)": "wheels are installed by pip, not by builder",
+        r"etc/hosts": "apptainer empties what it mounts over",
+    },
+    "cotainr": {
+        rf"{HOME}/conda-meta/[^/]+": "conda's records and history; compared by field below",
+        rf"{PYTHON}/site-packages/[^/]+\.dist-info/(INSTALLER|RECORD)": "wheels are installed by pip, not by builder",
+        rf"{PYTHON}/site-packages/(.+/)?__pycache__(/.+)?": "pip compiles what it installs",
+        rf"{HOME}/CACHEDIR\.TAG": "of rattler, which is the stub conda's solver and installer",
+        r"opt/cotainr/conda/(bin|etc)(/.*)?": "cotainr's own conda",
+        r"environment\.yml": "cotainr leaves the environment file at the root",
+        r"etc/hosts": "apptainer empties what it mounts over",
+        r"usr/s?bin/.+|tmp|var/(tmp|local|mail)|run/lock": "mode only: setuid, setgid and sticky bits get lost in a sandbox",
+    },
+}
+
+
+def conda_meta(image: Image | SifImage, store: Store) -> dict[str, dict[str, Any]]:
+    """The records of an image's environment, by file name."""
+    found = {}
+    for member, content in Merge(image_sources(image, store)):
+        data = b"".join(content)
+        if member.path.startswith(f"{HOME}/conda-meta/") and member.path.endswith(".json"):
+            found[member.path.rpartition("/")[2]] = json.loads(data)
+    return found
+
+
+@pytest.fixture(scope="module")
+def images(
+    small: Small,
+    layered_sif: Path,
+    docker_built: dict[str, Any],
+    apptainer_built: dict[str, Any],
+    cotainr_built: dict[str, Any],
+) -> dict[str, Image | SifImage]:
     store = Store(small.cache)
-    return read_tree([layer_source(layer, store) for layer in image.layers])
+    return {
+        "layered": read_layout(small.dist, "small"),
+        "layered as SIF": open_sif(layered_sif, store),
+        "docker": read_layout(small.root / "by-docker", "small"),
+        "apptainer": open_sif(Path(apptainer_built["sif"]), store),
+        "cotainr": open_sif(Path(cotainr_built["sif"]), store),
+    }
+
+
+def test_one_lock_four_engines_the_file_trees_agree(small: Small, images: dict[str, Image | SifImage]) -> None:
+    store = Store(small.cache)
+    trees = {name: image_tree(image, store) for name, image in images.items()}
+    expected = trees["layered"]
+    assert len(expected) > 3000 and f"{PYTHON}/site-packages/greeter.py" in expected
+    assert compare_trees(expected, trees["layered as SIF"]) == []
+    for engine, explained in EXPLAINED.items():
+        used = set()
+        for difference in compare_trees(expected, trees[engine]):
+            reason = next((p for p in explained if re.fullmatch(p, difference.path)), None)
+            assert reason is not None, f"{engine}: {difference}"
+            used.add(reason)
+            if explained[reason].startswith("mode only"):
+                assert difference.what == ("mode",), difference
+        assert used == set(explained), f"{engine}: no longer so: {set(explained) - used}"
+
+
+def test_their_conda_records_say_the_same(small: Small, images: dict[str, Image | SifImage]) -> None:
+    store = Store(small.cache)
+    expected = conda_meta(images["layered"], store)
+    assert len(expected) > 15
+    for engine in ("docker", "apptainer", "cotainr"):
+        records = conda_meta(images[engine], store)
+        assert records.keys() == expected.keys()
+        fields = ["name", "version", "build", "build_number", "subdir", "fn", "depends", "sha256"]
+        if engine != "cotainr":  # conda got the archives from builder's own server
+            fields += ["url", "requested_specs"]
+        for name, record in records.items():
+            assert {f: record.get(f) for f in fields} == {f: expected[name].get(f) for f in fields}, (engine, name)
+            assert sorted(record["files"]) == sorted(expected[name]["files"]), (engine, name)
+
+
+def test_the_engines_table_in_the_docs_names_every_reason() -> None:
+    text = (CLONE / "docs" / "engines.md").read_text()
+    for engine, explained in EXPLAINED.items():
+        assert f"`{engine}`" in text
+        for reason in explained.values():
+            assert reason.partition(";")[0].partition(":")[0] in text, (engine, reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import stat
 import subprocess
 import sys
@@ -298,18 +297,32 @@ def test_cotainr_has_a_prefix_of_its_own(tmp_path: Path) -> None:
     assert r.recipe.conda.prefix == PREFIX
 
 
-def test_cotainr_does_not_start_before_the_licence_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bin = tmp_path / "bin"
-    bin.mkdir()
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Programs named cotainr and singularity that end with 0 and do nothing else but tell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
     for name in ("cotainr", "singularity"):
-        (bin / name).write_text("#!/bin/sh\ntouch started\n")
-        (bin / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(bin))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO())
+        (folder / name).write_text(f"#!/bin/sh\necho 'Cotainr:-: nothing to do'; echo \"$*\" >> {tmp_path}/started\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return folder
+
+
+def test_cotainr_does_not_start_before_the_licence_is_accepted(tmp_path: Path, programs: Path) -> None:
     with pytest.raises(UsageError, match=r"Miniforge(.|\n)*licence was not accepted(.|\n)*--accept-licenses"):
         run_engine(Cotainr(), request(tmp_path, format="sif"))
     assert not (tmp_path / "started").exists()
+
+
+def test_cotainr_that_ends_well_and_leaves_no_file(tmp_path: Path, programs: Path) -> None:
+    asked = request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"})
+    with pytest.raises(ImageError) as caught:
+        run_engine(Cotainr(), replace(asked, accept_licenses=True))
+    assert "cotainr build of target t ended with code 0, but left no file:\n    Cotainr:-: nothing to do" in caught.value.message
+    words = (tmp_path / "started").read_text().split()
+    assert words[0] == "build" and "--system=lumi-g" in words and "--accept-licenses" in words
+    assert not [w for w in words if w.startswith("--base-image")]
 
 
 # on a compute node ----------------------------------------------------------------------------------------------------
