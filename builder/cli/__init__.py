@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +16,7 @@ import click
 from builder import __version__
 from builder.cli.context import Context
 from builder.cli.output import Output
-from builder.errors import BuilderError
+from builder.errors import BuilderError, SpaceError
 from builder.settings import Settings
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 wrong command line; 3 wrong recipe or environment; 4 lock missing or stale;
@@ -105,8 +107,17 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         return e.exit_code
     except BrokenPipeError:
         return 141
+    except OSError as e:
+        where = f"{e.filename}: " if e.filename else ""
+        output.error(f"{where}{e.strerror or e}", "check the path, its permissions and the disk")
+        return SpaceError.exit_code if e.errno in (errno.ENOSPC, errno.EDQUOT) else BuilderError.exit_code
 
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(cli, prog_name="builder"))
+    code = run(cli, prog_name="builder")
+    try:
+        sys.stdout.flush()
+    except OSError:  # said already, or nobody reads any more; Python would say it again in its own way
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -212,6 +213,23 @@ def test_quiet_and_json_leave_stdout_alone(do: Cli, copy: TinyProject) -> None:
     assert before.json["digest"] == after.json["digest"] and set(before.json["seconds"]) == set(after.json["seconds"])
     failed = do("build", "nothing", "--json")
     assert failed.out == "" and failed.code == 3
+
+
+def test_output_that_cannot_be_written(tiny: TinyProject) -> None:
+    with Path("/dev/full").open("w") as full:
+        for command in (["targets"], ["targets", "--json"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "builder", *command],
+                env={**tiny.variables(), "PYTHONPATH": str(CLONE)}, cwd=tiny.root, stdout=full, stderr=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert done.returncode == 13 and done.stderr.startswith("error: No space left on device"), done.stderr
+            assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_may_not_be_read(do: Cli, tiny: TinyProject) -> None:
+    (tiny.root / "recipes" / "folder.yaml").mkdir()
+    said = do("targets", "show", "folder")
+    assert said.code == 3 and f"{tiny.root / 'recipes' / 'folder.yaml'}: cannot be read" in said.err
 
 
 # recipes and environments ---------------------------------------------------------------------------------------------
@@ -626,6 +644,12 @@ def test_the_script_asks_before_each_step_and_no_is_no(copy: TinyProject, tmp_pa
     said = ask(copy, to, "n\ny\nn\n")
     assert f"publish it to oci:{tmp_path / 'there'} as 26.11, latest? [Y/n]" in said.output
     assert "is built, not published" in said.output and not (tmp_path / "there").exists()
+
+
+def test_the_script_ends_when_nobody_answers(copy: TinyProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert run(publish_command(copy.root), ["--ml", "--to", f"oci:{tmp_path / 'there'}"]) == 130
+    assert not (tmp_path / "there").exists()
 
 
 def test_the_script_goes_through_with_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:
