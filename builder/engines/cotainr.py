@@ -106,6 +106,7 @@ class Cotainr:
                 f"{folder}/image.sif",
                 origin,
                 f"--conda-env={folder}/environment.yml",
+                "--accept-licenses",
                 "--no-color",
                 "-v",
             ]
