@@ -212,6 +212,7 @@ class Project:
         timeout_s: float = 300,
         devices: int | None = None,
         all_gpus: bool = False,
+        budget_s: float | None = None,
     ) -> SmokeReport:
         """Runs the smoke test inside the image (the SIF, where the target has one) on this host, and keeps its report."""
         return smoke(
@@ -223,6 +224,7 @@ class Project:
             timeout_s=timeout_s,
             devices=devices,
             all_gpus=all_gpus,
+            budget_s=budget_s,
             lock=result.lock,
             folder=self.reports,
             reporter=self.reporter,

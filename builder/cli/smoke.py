@@ -28,6 +28,7 @@ NOT_PASSED, NOT_RUN = 11, 14
 )
 @click.option("--devices", type=click.IntRange(min=1), metavar="N", help="How many GPUs there must be, on each node.")
 @click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds after which the test counts as hung.")
+@click.option("--budget", "budget_s", type=click.FloatRange(min=1), metavar="S", help="Seconds for the measurements.")
 @click.option("--compare", metavar="X", help="A dated tag, date, digest, 'previous', host/repository:tag, or a report's file.")
 @click.option(
     "--repeat", type=click.IntRange(min=1, max=20), help="Runs of the test. Default: 1; 3 where --compare finds it slower."
@@ -50,6 +51,7 @@ def smoke(
     all_gpus: bool,
     devices: int | None,
     timeout_s: float,
+    budget_s: float | None,
     compare: str | None,
     repeat: int | None,
     where: str | None,
@@ -70,6 +72,7 @@ def smoke(
     from builder.publish import SmokeRecord
     from builder.smoke import track
     from builder.smoke.grade import worst
+    from builder.smoke.slurm import smoke_on_slurm
     from builder.smoke.table import render, render_comparison
 
     if where is None:
@@ -90,8 +93,12 @@ def smoke(
 
     def launch() -> SmokeReport:
         if where == "slurm":
-            return _on_slurm(context, result, place, folder, image, nodes, account, time_limit, timeout_s, devices, all_gpus)
-        return project.smoke(result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus)
+            return smoke_on_slurm(
+                recipe, image or _sif(result, place), result.digest, folder.absolute(), nodes=nodes,
+                gpus=recipe.site.node.gpus or None if all_gpus else None, account=account, time_limit=time_limit,
+                timeout_s=timeout_s, budget_s=budget_s, devices=devices, lock=result.lock, reporter=context.output,
+            )  # fmt: skip
+        return project.smoke(result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s)
 
     runs = [_run(context, launch, mlflow, tensorboard) for _ in range(repeat or 1)]
     comparison = None
@@ -140,28 +147,9 @@ def _run(context: Context, launch: Callable[[], SmokeReport], mlflow: str | None
     return report
 
 
-def _on_slurm(
-    context: Context,
-    result: BuildResult,
-    place: Path,
-    folder: Path,
-    image: str,
-    nodes: int,
-    account: str,
-    time_limit: str,
-    timeout_s: float,
-    devices: int | None,
-    all_gpus: bool,
-) -> SmokeReport:
-    from builder.smoke.slurm import smoke_on_slurm
-
-    site = result.recipe.site
-    built_here = str(place.absolute()) if result.sif is not None and site.runtime.takes_sif else ""
-    gpus = site.node.gpus if all_gpus and site.node.gpus else None
-    return smoke_on_slurm(
-        result.recipe, image or built_here, result.digest, folder.absolute(), nodes=nodes, gpus=gpus, account=account,
-        time_limit=time_limit, timeout_s=timeout_s, devices=devices, lock=result.lock, reporter=context.output,
-    )  # fmt: skip
+def _sif(result: BuildResult, place: Path) -> str:
+    """The SIF that was built here, where the site's runtime takes one; it has to lie where the nodes see it."""
+    return str(place.absolute()) if result.sif is not None and result.recipe.site.runtime.takes_sif else ""
 
 
 def _baseline(context: Context, recipe: Recipe, text: str, folder: Path, digest: str) -> list[Kept]:

@@ -54,6 +54,7 @@ def smoke(
     timeout_s: float = 300,
     devices: int | None = None,
     all_gpus: bool = False,
+    budget_s: float | None = None,
     lock: Lock | None = None,
     folder: Path | None = None,
     reporter: Reporter = QUIET,
@@ -69,6 +70,7 @@ def smoke(
         timeout_s: seconds after which the benchmark ends itself and says what hung.
         devices: how many GPUs there must be; None: at least one when the recipe is for GPUs.
         all_gpus: one process per GPU, all measured at once and against each other.
+        budget_s: seconds that the measurements may take; None: the benchmark's own, a minute on CPUs.
         lock: what the image was made from: the report keeps its packages, for comparisons.
         folder: where the report is kept, as ``<target>/<digest12>-<time>.json``.
         reporter: hears what is being done.
@@ -78,7 +80,7 @@ def smoke(
         SpaceError: the report cannot be written.
     """
     vendor = recipe.gpu.vendor
-    command = benchmark_command(recipe, timeout_s, devices=devices, all_gpus=all_gpus)
+    command = benchmark_command(recipe, timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s)
     started = time.monotonic()
     chosen = find_runner(settings, store, runner, reporter)
     given_up: list[str] = []
@@ -106,7 +108,13 @@ def smoke(
 
 
 def benchmark_command(
-    recipe: Recipe, timeout_s: float, *, devices: int | None = None, all_gpus: bool = False, report: str = "-"
+    recipe: Recipe,
+    timeout_s: float,
+    *,
+    devices: int | None = None,
+    all_gpus: bool = False,
+    budget_s: float | None = None,
+    report: str = "-",
 ) -> list[str]:
     """The benchmark's command line inside an image; ``report`` is where it writes its JSON."""
     prefix, vendor = recipe.conda.prefix, recipe.gpu.vendor
@@ -117,6 +125,8 @@ def benchmark_command(
         command += ["--devices", str(devices)]
     if all_gpus:
         command.append("--all-gpus")
+    if budget_s is not None:
+        command += ["--budget", f"{budget_s:g}"]
     return command
 
 

@@ -41,6 +41,7 @@ def smoke_on_slurm(
     account: str = "",
     time_limit: str = "",
     timeout_s: float = 300,
+    budget_s: float | None = None,
     devices: int | None = None,
     lock: Lock | None = None,
     reporter: Reporter = QUIET,
@@ -59,7 +60,7 @@ def smoke_on_slurm(
         time_limit: of the job, as Slurm writes it; empty: the benchmark's and five minutes.
         timeout_s: seconds after which the benchmark ends itself and says what hung.
         devices: how many GPUs each node must have.
-        lock: as in :func:`builder.smoke.smoke`.
+        budget_s, lock: as in :func:`builder.smoke.smoke`.
 
     Raises:
         UsageError: the site has no Slurm, or cannot give what is asked for.
@@ -76,7 +77,7 @@ def smoke_on_slurm(
     found = folder / f"{stem}.json"
     started = time.monotonic()
     request = JobRequest(
-        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, report=found.name)),
+        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=found.name)),
         nodes=nodes,
         gpus=gpus,
         time=time_limit or _time(timeout_s + _MARGIN_S),

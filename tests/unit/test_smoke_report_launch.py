@@ -104,7 +104,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_a_pass_is_told_graded_and_remembered(here: Here) -> None:
     out, _ = here("smoke", "gpu", "--devices", "1", "--timeout", "99")
     assert "smoke test: pass" in out and "101% of what it can do" in out
-    assert here.asked == [{"runner": None, "timeout_s": 99.0, "devices": 1, "all_gpus": False}]
+    assert here.asked == [{"runner": None, "timeout_s": 99.0, "devices": 1, "all_gpus": False, "budget_s": None}]
     from builder.publish import SmokeRecord
 
     assert SmokeRecord(here.root / "cache").passed(NEW) == "pass"
@@ -216,7 +216,7 @@ def test_a_run_that_could_not_be_carried_out_is_compared_with_nothing(here: Here
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--nodes", "2"], "--nodes is for jobs"), (["--account", "x"], "add --on slurm"), 
+        (["--nodes", "2"], "--nodes is for jobs"), (["--account", "x"], "add --on slurm"),
         (["--image", "x.sif"], "--image is for jobs"),
         (["--on", "slurm", "--runner", "docker"], "do not go together"), (["--devices", "0"], "Invalid value"),
         (["--repeat", "0"], "Invalid value"), (["--on", "pbs"], "Invalid value"),
