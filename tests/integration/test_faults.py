@@ -285,6 +285,9 @@ def flip(path: Path, at: float = 0.5) -> None:
 @pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
 def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
     """Whatever somebody does to it, the next build finds out and makes it good; the layout too, whose blobs are links to it."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)  # pytest shows it when the test fails
+    rng = random.Random(seed)
     layout = tmp_path / "dist"
     faulty.build(warm, layout)
     blobs = [p for p in (warm / "blobs" / "sha256").iterdir() if not p.suffix]
@@ -299,8 +302,8 @@ def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, wha
             if blob.name in layers:
                 flip(blob)
     elif what == "records":
-        for record in [p for name in ("index", "layers") for p in (warm / name).rglob("*.json")]:
-            flip(record, random.random())
+        for record in sorted(p for name in ("index", "layers") for p in (warm / name).rglob("*.json")):
+            flip(record, rng.random())
     elif what == "fingerprints":
         for seen in (warm / "blobs" / "sha256").glob("*.seen"):
             seen.write_text("nonsense")
@@ -308,7 +311,7 @@ def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, wha
         for path in (*blobs, *(warm / "index").rglob("*.json"), *(warm / "layers").rglob("*.json")):
             os.truncate(path, path.stat().st_size // 2)
     else:
-        for name in random.sample([p.name for p in warm.iterdir()], 3):
+        for name in rng.sample(sorted(p.name for p in warm.iterdir()), 3):
             shutil.rmtree(warm / name, ignore_errors=True)
     faulty.build(warm, layout)
 
