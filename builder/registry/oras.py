@@ -6,9 +6,14 @@ that it is pushed, tagged and put into OCI layouts as images are; an unchanged S
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from builder.errors import HashMismatch, ImageError
@@ -25,6 +30,8 @@ SIF_LAYER_PROTOTYPE = "appliciation/vnd.sylabs.sif.layer.tar"
 #: Apptainer refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
+#: Half a file that nobody has added to for so long will not be gone on with.
+_STALE_S = 24 * 3600
 #: A SIF begins with a line for the kernel, 32 bytes, and this (SIF, global header).
 _MAGIC = b"SIF_MAGIC\0"
 _MAGIC_AT = 32
@@ -138,21 +145,44 @@ def _seen(path: Path, digest: str, store: Store) -> Path:
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file that the SIF goes into")
-    partial = output.with_name(f".{output.name}.{store.path(layer.digest).name[:16]}.part")
-    with store.lock(f"sif {output.absolute()}"), space_errors(output.parent):
-        if at_hand(output, layer.digest, store):
-            return False
+    if at_hand(output, layer.digest, store):
+        return False
+    # Nodes of a job may pull into one shared folder at once, each with a cache of its own, and locks may not reach so far.
+    mine = f".{socket.gethostname()}.part"
+    partial = output.with_name(f".{output.name}.{store.path(layer.digest).name[:16]}{mine}")
+    with space_errors(output.parent):
         output.parent.mkdir(parents=True, exist_ok=True)
-        for other in output.parent.glob(f".{output.name}.*.part"):
-            if other != partial:
-                other.unlink(missing_ok=True)  # of another version, that nobody waits for any more
-        fetch(partial)
-        try:
-            check_sif(partial)
-        except ImageError:
-            partial.unlink()
-            raise
-        partial.chmod(0o755)  # as Apptainer leaves it: a SIF can be run by its name
-        partial.replace(output)
-        remember(output, _seen(output, layer.digest, store))
+        with _held(partial):
+            if at_hand(output, layer.digest, store):
+                partial.unlink()
+                return False
+            for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
+                with contextlib.suppress(OSError):
+                    if other != partial and (other.name.endswith(mine) or time.time() - other.stat().st_mtime > _STALE_S):
+                        other.unlink()  # of another version, or forgotten
+            fetch(partial)
+            try:
+                check_sif(partial)
+            except ImageError:
+                partial.unlink()
+                raise
+            partial.chmod(0o755)  # as Apptainer leaves it: a SIF can be run by its name
+            partial.replace(output)
+            remember(output, _seen(output, layer.digest, store))
     return True
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Makes a file if it is not there, and holds its lock; another process of this host waits."""
+    while True:
+        with path.open("ab") as f:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(f, fcntl.LOCK_EX)
+            try:
+                ours = os.path.samestat(os.fstat(f.fileno()), path.stat())
+            except FileNotFoundError:
+                ours = False  # whoever held it has put it into its place
+            if ours:
+                yield
+                return

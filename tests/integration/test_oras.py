@@ -96,6 +96,44 @@ def test_credentials_serve_oras_too(sif: SifImage, make_registry: parts.Registry
     assert "wrong," in caught.value.cure and "pa$$ word" not in str(caught.value)
 
 
+def slow_pull(
+    registry: parts.Registry, repository: str, sif: SifImage, target: Path, cache: Path, pause_s: float
+) -> subprocess.Popen[bytes]:
+    """A pull in another process that stops for a while after every piece."""
+    program = f"""
+import time
+from pathlib import Path
+from builder.model import Descriptor
+from builder.progress import Quiet
+from builder.registry.client import RegistryClient
+from builder.registry.oras import pull_sif
+from builder.store import Store
+class Slow(Quiet):
+    def advance(self, task, amount): time.sleep({pause_s})
+with RegistryClient({registry.host!r}) as client:
+    layer = Descriptor({SIF_LAYER!r}, {sif.digest!r}, {sif.size})
+    pull_sif(client, {repository!r}, layer, Path({str(target)!r}), Store(Path({str(cache)!r})), Slow())
+"""
+    return subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(parts.CLONE)})
+
+
+def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_path: Path) -> None:
+    """The tasks of a job, on one node, into one shared folder."""
+    big = make_sif(tmp_path / "many.sif", size=8 << 20)
+    with RegistryClient(registry.host) as client:
+        push_image(sif_artifact(big, "many.sif"), client, "oras/many", ["latest"])
+    target = tmp_path / "out" / "many.sif"
+    target.parent.mkdir()
+    (target.parent / ".many.sif.0123456789abcdef.othernode.part").write_bytes(b"at work")
+    stale = target.parent / ".many.sif.0123456789abcdef.deadnode.part"
+    stale.write_bytes(b"last year's")
+    os.utime(stale, (1, 1))
+    processes = [slow_pull(registry, "oras/many", big, target, tmp_path / f"cache{n}", 0.01) for n in range(3)]
+    assert [p.wait(60) for p in processes] == [0, 0, 0]
+    assert sha256_file(target) == big.digest
+    assert sorted(p.name for p in target.parent.iterdir()) == [".many.sif.0123456789abcdef.othernode.part", "many.sif"]
+
+
 def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_path: Path) -> None:
     """A slow pull in another process is killed in the middle: the next one asks for the rest; the old file stays until then."""
     big = make_sif(tmp_path / "big.sif", size=24 << 20)
@@ -104,21 +142,7 @@ def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_pa
     target = tmp_path / "out" / "big.sif"
     target.parent.mkdir()
     target.write_bytes(b"last month's")
-    program = f"""
-import sys, time
-from pathlib import Path
-from builder.model import Descriptor
-from builder.progress import Quiet
-from builder.registry.client import RegistryClient
-from builder.registry.oras import pull_sif
-from builder.store import Store
-class Slow(Quiet):
-    def advance(self, task, amount): time.sleep(0.05)
-with RegistryClient({registry.host!r}) as client:
-    layer = Descriptor({SIF_LAYER!r}, {big.digest!r}, {big.size})
-    pull_sif(client, "oras/big", layer, Path({str(target)!r}), Store(Path({str(tmp_path / "cache")!r})), Slow())
-"""
-    process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(parts.CLONE)})
+    process = slow_pull(registry, "oras/big", big, target, tmp_path / "cache", 0.05)
     try:
         end = time.monotonic() + 30
         while time.monotonic() < end and not (
