@@ -1,0 +1,147 @@
+"""The report's page in a real browser: seen in light and dark and on a phone, without fetching or running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.smoke.grade import Expected, grade, references
+from builder.smoke.history import Kept
+from builder.smoke.html import render
+from tests.support.chromium import Chromium, chromium
+from tests.support.reports import A100_40, a100, cpu, ranked
+
+PACKAGES = {"torch (pip)": "2.13.0", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zlib": "1.3.1 h4"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three months of an A100 node, the last with a regression; two of a CPU; a target that was never tested."""
+    node: list[Kept] = []
+    for month, slow in ((9, 248e3), (10, 247e3), (11, 212e3)):
+        devices = [{**A100_40, "rank": i, "host": "n017"} for i in range(4)]
+        packages = {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2", "<b>x</b>": "1"} if month == 11 else PACKAGES
+        made = a100(seed=month, digest=f"sha256:{month:064x}", started=f"2026-{month:02}-01T06:00:00Z", tag=f"26.{month:02}",
+                    packages=packages, devices=devices, ranks=4, target="perlmutter")  # fmt: skip
+        others = [m for m in made["measurements"] if m["id"] != "matmul.bf16"]
+        for m in others:
+            if m["id"].startswith("matmul"):
+                m["size"] = 8192
+        made["measurements"] = [ranked("matmul.bf16", (248e3, 247e3, slow, 249e3), size=8192), *others]
+        node.append(Kept(grade(made, references(), Expected("nvidia", ("sm_80",), 4)), f"{month}.json"))
+    machine = [
+        Kept(
+            grade(
+                cpu(seed=n, digest=f"sha256:{n:064x}", tag=f"26.{n}", started=f"2026-{n}-01T00:00:00Z"), references(), Expected()
+            ),
+            str(n),
+        )
+        for n in (10, 11)
+    ]
+    targets: dict[str, Any] = {"perlmutter": (node, ("old.json: schema version 1",)), "cpu": (machine, ()), "lumi-g": ([], ())}
+    path = tmp_path_factory.mktemp("page") / "index.html"
+    path.write_text(render(targets, references(), made="2026-11-21 09:00 UTC"))
+    return path
+
+
+def text(browser: Chromium, selector: str) -> list[str]:
+    """The rendered text of elements."""
+    return [
+        " ".join(t.split())
+        for t in browser.ask(f"[...document.querySelectorAll({selector!r})].map(e => e.innerText || e.textContent)")
+    ]
+
+
+def test_it_names_the_regression_and_fetches_nothing(browser: Chromium, page: Path, tmp_path: Path) -> None:
+    browser.show(page)
+    assert browser.fetched == [page.as_uri()] and browser.complaints == []
+    assert browser.ask("document.scripts.length + document.images.length") == 0
+    assert text(browser, "section h2") == ["perlmutter", "cpu", "lumi-g"]
+    (alert,) = text(browser, ".alert[role=alert]")
+    assert alert.startswith("Slower than 26.10") and "matmul.bf16 (rank 2): 247 TFLOP/s -> 212 TFLOP/s, 14% slower" in alert
+    assert "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2" in alert and "<b>x</b> (none) -> 1" in alert
+    assert text(browser, "figure.slower figcaption") == ["matmul.bf16 TFLOP/s, rank 2 14% slower"]
+    assert "WARN" in text(browser, "#perlmutter .head")[0] and "PASS" in text(browser, "#cpu .head")[0]
+    assert any("the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in row for row in text(browser, "#perlmutter td.seen"))
+    assert len(browser.screenshot(tmp_path / "light.png")) > 50_000
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``rgb(r, g, b)`` (WCAG 2)."""
+    parts = [float(x) / 255 for x in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+#: Text colour and the nearest background below it, of all elements that hold text.
+COLOURS = """
+[...document.querySelectorAll('main *')]
+.filter(e => [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()) && e.getClientRects().length)
+.map(e => {
+  const own = getComputedStyle(e), svg = e.closest('svg');
+  if (svg && e.closest('g') && own.fontSize == '9px') return null;  // the numbers in the points
+  let at = e, back = 'rgba(0, 0, 0, 0)';
+  while (at && /, 0\\)$/.test(back)) { back = getComputedStyle(at).backgroundColor; at = at.parentElement; }
+  return [e.tagName + '.' + (e.className.baseVal ?? e.className), svg ? own.fill : own.color, back];
+}).filter(Boolean)
+"""
+#: Elements that reach over the page's right side, but for tables that scroll by themselves.
+TOO_WIDE = """
+[...document.querySelectorAll('main *')]
+.filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + '.' + e.className)
+"""
+SMALLEST = "Math.min(...[...document.querySelectorAll('.trends svg text')].map(e => e.getBoundingClientRect().height))"
+OUTSIDE = """
+[...document.querySelectorAll('svg text')].filter(t => {
+  const a = t.getBoundingClientRect(), b = t.closest('svg').getBoundingClientRect();
+  return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1
+}).map(t => t.textContent)
+"""
+OVERLAPPING = """
+[...document.querySelectorAll('.trends svg')].flatMap(s => {
+  const all = [...s.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
+  return all.flatMap(([n, a], i) => all.slice(i + 1)
+    .filter(([, b]) => a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)
+    .map(([m]) => n + ' / ' + m))
+})
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_can_be_read_in_light_and_dark(browser: Chromium, page: Path, tmp_path: Path, dark: bool) -> None:
+    browser.show(page, dark=dark)
+    background = browser.ask("getComputedStyle(document.body).backgroundColor")
+    assert (luminance(background) < 0.05) == dark
+    browser.ask("document.querySelectorAll('details').forEach(d => d.open = true)")
+    seen = browser.ask(COLOURS)
+    assert len(seen) > 150
+    poor = set()
+    for name, front, back in seen:
+        light, deep = sorted((luminance(front), luminance(back)), reverse=True)
+        if (light + 0.05) / (deep + 0.05) < 4.5:  # WCAG 2, level AA
+            poor.add((name, front, back))
+    assert not poor
+    assert len(browser.screenshot(tmp_path / "page.png")) > 50_000
+
+
+@pytest.mark.parametrize("width", [360, 768, 1200])
+def test_it_fits_phones_and_desks(browser: Chromium, page: Path, width: int) -> None:
+    browser.show(page, width=width)
+    assert browser.ask("document.documentElement.scrollWidth") <= width
+    assert browser.ask(TOO_WIDE) == []
+    assert browser.ask(SMALLEST) >= 10  # pixels of a line of the drawings' text
+
+
+def test_the_drawings_labels_stay_inside_and_apart(browser: Chromium, page: Path) -> None:
+    browser.show(page)
+    assert browser.ask(OUTSIDE) == []
+    assert browser.ask(OVERLAPPING) == []

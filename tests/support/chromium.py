@@ -1,0 +1,140 @@
+"""A headless Chromium, spoken to over its DevTools pipe: what a page looks like, what it fetches, whether it fits a phone."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.parts import part_missing
+
+_PATIENCE_S = 60.0
+
+
+class Chromium:
+    """A running browser with one page."""
+
+    def __init__(self, write: int, read: int) -> None:
+        self._write, self._read, self._buffer = write, read, b""
+        self._numbers = itertools.count(1)
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Log", "Runtime"):
+            self.page(f"{domain}.enable")
+
+    def call(self, method: str, session: str = "", **params: Any) -> Any:
+        """A method of the protocol; gives its result."""
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params, **({"sessionId": session} if session else {})}
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            got = self._receive()
+            if got.get("id") == number:
+                if "error" in got:
+                    raise AssertionError(f"{method}: {got['error']['message']}")
+                return got["result"]
+            self.events.append(got)
+
+    def _receive(self) -> dict[str, Any]:
+        end = time.monotonic() + _PATIENCE_S
+        while b"\0" not in self._buffer:
+            if not select.select([self._read], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise AssertionError(f"Chromium has said nothing for {_PATIENCE_S:.0f} s")
+            data = os.read(self._read, 1 << 20)
+            if not data:
+                raise AssertionError("Chromium has ended")
+            self._buffer += data
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return dict(json.loads(message))
+
+    def page(self, method: str, **params: Any) -> Any:
+        return self.call(method, self._session, **params)
+
+    def show(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
+        """Opens a file and waits until it is there."""
+        self.events.clear()
+        self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.page("Emulation.setEmulatedMedia", features=[scheme])
+        self.page("Page.navigate", url=path.as_uri())
+        end = time.monotonic() + _PATIENCE_S
+        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+            assert time.monotonic() < end, "the page does not load"
+            self.events.append(self._receive())
+
+    def ask(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        got = self.page("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in got, got
+        return got["result"].get("value")
+
+    def screenshot(self, path: Path) -> bytes:
+        """A picture of the whole page, as PNG."""
+        data = base64.b64decode(self.page("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"])
+        path.write_bytes(data)
+        return data
+
+    @property
+    def fetched(self) -> list[str]:
+        """Addresses that the page asked for."""
+        sent = (e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent")
+        return list(sent)
+
+    @property
+    def complaints(self) -> list[str]:
+        """What the browser's console says."""
+        return [e["params"]["entry"]["text"] for e in self.events if e.get("method") == "Log.entryAdded"]
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Chromium]:
+    """Debian's chromium, without sandbox where root runs it; ends with all its processes."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        part_missing("no chromium (Debian's package chromium)")
+    with tempfile.TemporaryDirectory(prefix="bt-chromium-", ignore_cleanup_errors=True) as profile:
+        theirs_in, ours_out = os.pipe()
+        ours_in, theirs_out = os.pipe()
+        options = ["--headless=new", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
+                   "--disable-background-networking", "--disable-component-update", "--disable-extensions",
+                   f"--user-data-dir={profile}", "--remote-debugging-pipe"]  # fmt: skip
+        if os.geteuid() == 0:
+            options.append("--no-sandbox")
+
+        def descriptors() -> None:  # the browser reads from 3 and writes to 4
+            keep = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(keep[0], 3)
+            os.dup2(keep[1], 4)
+
+        process = subprocess.Popen(
+            [program, *options, "about:blank"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            close_fds=False,
+            preexec_fn=descriptors,
+            env={**os.environ, "HOME": profile},
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        try:
+            yield Chromium(ours_out, ours_in)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            os.close(ours_out)
+            os.close(ours_in)
