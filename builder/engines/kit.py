@@ -73,7 +73,7 @@ from pathlib import Path
 
 kit, prefix = sys.argv[1:]
 sys.path.insert(0, kit + "/tool/builder-site")
-from rattler import MatchSpec, RepoDataRecord, install
+from rattler import RepoDataRecord, install
 
 with open(kit + "/urls.json") as listing:
     urls = json.load(listing)
@@ -83,9 +83,7 @@ with open(kit + "/requested.json") as listing:
 
 async def main():
     records = [await RepoDataRecord.from_package_archive(kit + "/" + file) for file in urls]
-    specs = [MatchSpec(r.name.normalized) for r in records if r.name.normalized in requested]
-    options = {"execute_link_scripts": True, "show_progress": False, "requested_specs": specs}
-    await install(records, prefix, cache_dir=kit + "/cache", **options)
+    await install(records, prefix, cache_dir=kit + "/cache", execute_link_scripts=True, show_progress=False)
     print(len(records), "conda packages installed", flush=True)
 
 
@@ -95,7 +93,9 @@ def tell_origin():
     for path in Path(prefix, "conda-meta").glob("*.json"):
         record = json.loads(path.read_text())
         url = public[record["fn"]]
-        record.update(url=url, channel=url.rsplit("/", 2)[0])
+        record.update(url=url, channel=url.rsplit("/", 2)[0] + "/")
+        if record["name"] in requested:
+            record.update(requested_spec=record["name"], requested_specs=[record["name"]])
         path.write_text(json.dumps(record, indent=2))
         path.chmod(0o644)
     Path(prefix, "CACHEDIR.TAG").unlink(missing_ok=True)  # it tells backup programs to leave the environment out
