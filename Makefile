@@ -68,6 +68,7 @@ format: setup ## let ruff put the sources in order
 
 bench: apt-test setup ## measure against docker build and buildah, into docs/performance.md (root; about half an hour)
 	@$(BIN)/python -m benchmarks.bench_publish
+	@$(BIN)/python -m benchmarks.bench_sif
 
 clean: ## remove what was made, but for the package caches
 	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
