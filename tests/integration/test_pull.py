@@ -202,8 +202,12 @@ def profile(folder: Path, password: str = PASSWORD) -> Path:
     return path
 
 
-def test_the_robot_account_of_a_profile(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+def test_the_robot_account_of_a_profile(
+    closed_image: Any, closed: parts.Registry, maker: Machine, user: Machine, tmp_path: Path
+) -> None:
     file = profile(tmp_path)
+    again = maker.json("publish", "tiny", "--to", f"{closed.host}/p/t", env={"BUILDER_REGISTRY_PROFILE": str(file)})
+    assert again["digest"] == closed_image["digest"] and again["attached"] == closed_image["attached"]
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--if-changed")
     assert user.json(*place, "--profile", file)["digest"] == closed_image["digest"]
     assert user.json(*place, env={"BUILDER_REGISTRY_PROFILE": str(file)})["changed"] is False
