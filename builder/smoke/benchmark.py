@@ -1918,6 +1918,8 @@ def found(name: str, look: Callable[[], Item]) -> Item:
         advice = "it could not be carried out at all"
         if isinstance(e, MemoryError) or "out of memory" in str(e).lower() or "alloc" in str(e).lower():
             advice = "too little memory: does another job use this device, or is the container's limit low?"
+        elif name.startswith("allreduce"):
+            advice = "a rank ended, or the network between them failed: NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO"
         return finding(name, "warn" if minor else "fail", one_line(e), advice)
     if not item.get("correctness", {}).get("ok", True):
         check = item["correctness"]
@@ -2152,6 +2154,7 @@ class Member:
         self.after: Item = {}
         self.probes: List[Item] = []
         self.measurements: List[Item] = []
+        self.when: Dict[str, float] = {}  # by id
 
     @property
     def waiting(self) -> bool:
@@ -2270,6 +2273,7 @@ class Head:
             member.probes.append(event["probe"])
         if "measurement" in event:
             member.measurements.append(event["measurement"])
+            member.when[event["measurement"]["id"]] = member.since
         member.facts = event.get("facts", member.facts)
         if "ready" in event:
             member.ready = bool(event["ready"])
@@ -2401,7 +2405,8 @@ def merged(items: List[Tuple[Member, Item]], ranks: int, figures: bool = False) 
         by_id.setdefault(item["id"], []).append((member, item))
     out = []
     for found in by_id.values():
-        member, worst = max(found, key=lambda pair: SEVERITY[pair[1]["status"]])
+        # Of several that fail the first to say so: the others may have lost their connection to it.
+        member, worst = max(found, key=lambda pair: (SEVERITY[pair[1]["status"]], -pair[0].when.get(pair[1]["id"], 0.0)))
         item, same = dict(worst), [m.rank for m, i in found if i["status"] == worst["status"]]
         if worst["status"] in ("warn", "fail") and ranks > 1:
             item["seen"] = "rank %d (%s): %s" % (member.rank, member.host, worst["seen"])

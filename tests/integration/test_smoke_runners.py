@@ -1,0 +1,332 @@
+"""The benchmark with a real torch: under each runner, with several ranks, with faults made on purpose, and on a GPU's way."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from builder.model import Image
+from builder.run import Mount, runners
+from builder.settings import Settings
+from builder.store import Store
+from builder.workflow import Project
+from tests.integration.conftest import Builder
+from tests.support.smoke import SMOKE, Beginning, Result
+
+PYTHON = "/opt/conda/bin/python"
+
+
+@pytest.fixture(scope="session")
+def cpu_image(cpu: Builder) -> tuple[Image, Settings, Store]:
+    project = Project(cpu.root, Settings.from_environment(cache=cpu.cache))
+    return project.build(project.recipe("cpu")).image, project.settings, project.store
+
+
+Torch = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def torch(request: pytest.FixtureRequest) -> Torch:
+    """``torch(code, *options)`` runs the benchmark after ``code``, with this Python's torch, or else with that of the image."""
+    if importlib.util.find_spec("torch") and os.environ.get("CI") != "true":
+        return lambda code, *options: run_here(Beginning(PREPARE + code).command(*options))
+    image, settings, store = request.getfixturevalue("cpu_image")
+    embedded = next(r for r in runners(settings, store) if r.name == "embedded")
+
+    def inside(code: str, *options: str) -> Result:
+        words = Beginning(PREPARE + code).command(*options, python=PYTHON, folder="/smoke")
+        done = embedded.run(image, words, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+        return Result(subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False)
+
+    return inside
+
+
+def run_here(words: list[str]) -> Result:
+    return Result(subprocess.run(words, capture_output=True, text=True, timeout=200), valid=False)
+
+
+#: ``only(...)`` leaves these measurements; ``fault(run)``, when there is one, is called once torch is there.
+PREPARE = """
+def only(*names):
+    b.MEASUREMENTS[:] = [m for m in b.MEASUREMENTS if m.id in names]
+    b.PROBES[:] = [p for p in b.PROBES if p.id in ("torch.import", "machine.steady", "time.budget")]
+    b.PROBES.insert(1, b.Probe("test.fault", lambda run: fault(run.torch) or "made"))
+"""
+
+
+def faulty(torch: Torch, names: str, body: str, *options: str) -> Result:
+    """Some measurements (by blanks), after ``body`` has put a fault into torch."""
+    indented = "\n    ".join(body.strip().splitlines())
+    return torch(f"def fault(torch):\n    {indented}\nonly(*{names.split()!r})\n", "--expect", "none", *options)
+
+
+# all is well ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["embedded", "podman", "docker", "apptainer"])
+def test_two_ranks_talk_under_each_runner(
+    name: str, cpu_image: tuple[Image, Settings, Store], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine").host)
+    elif name == "podman":
+        for key, value in request.getfixturevalue("podman").env.items():
+            monkeypatch.setenv(key, value)
+    elif name == "apptainer":
+        part = request.getfixturevalue("apptainer")
+        for key, value in part.env.items():
+            monkeypatch.setenv(key, value)
+        monkeypatch.setenv("PATH", f"{part.path.parent}:{os.environ['PATH']}")
+    image, settings, store = cpu_image
+    runner = next(r for r in runners(settings, store) if r.name == name)
+    # All of it under one of them; under the others what several ranks need.
+    options = [] if name == "embedded" else ["--budget", "5"]
+    command = [PYTHON, "/opt/builder/smoke.py", "--expect", "none", "--ranks", "2", "--json", "-", *options]
+    done = runner.run(image, command, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
+    result = Result(subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr))
+    assert result.verdict in ("pass", "warn") and not result.failed, result.table
+    assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
+    summed = result.measurement("allreduce.node")
+    assert summed["backend"] == "gloo" and summed["members"] == 2 and summed["median_gb_per_s"] > 0
+    assert result.report["duration_s"] < 90
+    if name == "embedded":
+        check_everything(result)
+
+
+def check_everything(result: Result) -> None:
+    """On a CPU that has the time."""
+    gpu_only = {
+        "matmul.tf32",
+        "matmul.fp16",
+        *(m["id"] for m in result.report["measurements"] if m["id"].startswith("transfer.")),
+    }
+    for item in result.report["measurements"]:
+        if item["id"] in gpu_only:
+            assert (item["status"], item["seen"]) == ("skip", "on GPUs only")
+        elif item["status"] == "skip":
+            assert item["id"] in ("matmul.bf16", "allreduce.network") or "budget" in item["seen"], item
+        else:
+            assert item["correctness"]["ok"] is True and item["repeats"] >= 1
+    product = result.measurement("matmul.fp32")
+    assert product["median_gflop_per_s"] == max(s["median_gflop_per_s"] for s in product["sizes"])
+    assert product["correctness"]["value"] < 1e-5 and product["sizes"][0]["size"] == 512
+    training = result.measurement("training")
+    assert training["correctness"]["value"] >= 0.93 and training["last_loss"] < training["first_loss"] / 4
+    assert [c["cores"] for c in result.measurement("cpu.peak")["cores"]][0] == 1
+    assert result.report["facts"]["torch"]["build"] == "CPU"
+
+
+# wrong results --------------------------------------------------------------------------------------------------------
+
+ONE_TILE = """
+right = torch.matmul
+def matmul(a, b):
+    c = right(a, b)
+    if a.shape[0] == {size}:
+        c[128:192, 64:128] = 0
+    return c
+torch.matmul = matmul
+"""
+ONE_ENTRY = ONE_TILE.replace("c[128:192, 64:128] = 0", "c[3, 5] += 1")
+
+
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        (ONE_TILE.format(size=512), 512),
+        (ONE_ENTRY.format(size=1024), 1024),
+        ("torch.matmul = lambda a, b: a * float('nan')", 512),
+    ],
+)
+def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
+    result = faulty(torch, "matmul.fp32", code)
+    assert result.verdict == "fail" and result.failed == {"matmul.fp32"}
+    found = result.measurement("matmul.fp32")
+    assert f"size {size}" in found["seen"] and found["correctness"]["ok"] is False and "wrong results" in found["advice"]
+
+
+WRONG = {
+    "cpu.peak": "right = torch.mm\ntorch.mm = lambda a, b, out=None: right(a, b, out=out).mul_(1.01)",
+    "memory.copy": "torch.Tensor.copy_ = lambda self, other, **k: self",
+    "memory.triad": "right = torch.add\ntorch.add = lambda b, c, alpha, out: right(b, c, alpha=alpha + 1, out=out)",
+    "conv.training": "right = torch.relu\ntorch.relu = lambda x: right(x) + 0.1 * (x.dtype == torch.float32)",
+    "attention": "f = torch.nn.functional\nright = f.scaled_dot_product_attention\n"
+    "f.scaled_dot_product_attention = lambda q, k, v: right(q, k, v) * 1.1",
+    "torch.first_kernel": "b.STARTER = b.STARTER.replace('2.0', '2.5')",
+    "torch.import_time": "b.STARTER = b.STARTER.replace('torch.__version__', '\"9.9\"')",
+    "dataloader": "right = b.Samples.__getitem__\nb.Samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
+    "checkpoint.read": "right = torch.load\n"
+    "torch.load = lambda *a, **k: {key: value + 1 if key == 'layer7' else value for key, value in right(*a, **k).items()}",
+}  # fmt: skip
+
+
+def test_other_wrong_results(torch: Torch) -> None:
+    """One run with a fault for each measurement."""
+    body = "".join(f"exec({code!r}, {{'torch': torch, 'b': b}})\n" for code in WRONG.values())
+    result = faulty(torch, " ".join([*WRONG, "checkpoint.write"]), body)
+    assert result.verdict == "fail"
+    for name in WRONG:
+        found = result.measurement(name)
+        assert found["status"] == "fail" and found["seen"] and found["advice"], found
+    assert result.measurement("checkpoint.write")["status"] == "pass"
+    assert result.measurement("checkpoint.read")["seen"].startswith("1 of 16 tensors")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            "f = torch.nn.functional\nright = f.cross_entropy\nf.cross_entropy = lambda a, b: right(a, b) * float('nan')",
+            "nan at step 0",
+        ),
+        ("torch.optim.Adam.step = lambda self: None", "accuracy 0."),
+        ("torch.nn.ReLU.forward = lambda self, x: x * float('inf')", "the loss is nan"),
+    ],
+)
+def test_a_training_that_goes_wrong(code: str, said: str, torch: Torch) -> None:
+    result = faulty(torch, "training", code)
+    assert result.verdict == "fail" and result.failed == {"training"}
+    assert said in result.measurement("training")["seen"]
+
+
+def test_operations_that_raise(torch: Torch) -> None:
+    code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\ntorch.matmul = matmul\n"
+    code += "b.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
+    result = faulty(torch, "matmul.fp32 memory.copy dataloader", code)
+    assert result.failed == {"matmul.fp32", "dataloader"} and "too little memory" in result.measurement("matmul.fp32")["advice"]
+    assert result.measurement("memory.copy")["status"] == "pass"
+    found = result.measurement("dataloader")
+    assert "worker ended" in found["seen"] and "--shm-size" in found["advice"]
+
+
+def test_no_room_for_a_checkpoint(torch: Torch) -> None:
+    code = "import types\nb.os.statvfs = lambda path: types.SimpleNamespace(f_frsize=4096, f_bavail=1000)"
+    result = faulty(torch, "checkpoint.write checkpoint.read", code)
+    found = result.measurement("checkpoint.write")
+    assert found["status"] == "warn" and "--scratch" in found["advice"]
+    assert result.measurement("checkpoint.read")["status"] == "skip"
+
+
+# ranks ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "failed", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "process", "rank 1 ("),
+        ("time.sleep(1000)", "watchdog", "rank 1 ("),
+        ("tensor[7] += 1", "allreduce.node", "are wrong"),
+        ("raise RuntimeError('connection reset')", "allreduce.node", "connection reset"),
+    ],
+)
+def test_a_rank_among_others(code: str, failed: str, said: str, torch: Torch) -> None:
+    body = f"""
+right = torch.distributed.all_reduce
+def all_reduce(tensor, group=None):
+    right(tensor, group=group)
+    if os.environ["RANK"] == "1":
+        {code}
+torch.distributed.all_reduce = all_reduce
+b.Head.GRACE_S = 2.0
+"""
+    result = faulty(torch, "allreduce.node memory.copy", body, "--ranks", "2", "--stall", "12")
+    items = [*result.report["probes"], *result.report["measurements"]]
+    found = [i for i in items if i["id"] == failed and i["status"] == "fail"]
+    assert result.verdict == "fail" and found and said in found[0]["seen"], result.table
+    assert result.measurement("memory.copy")["status"] == "pass"
+    assert result.report["duration_s"] < 60
+
+
+# a slow machine -------------------------------------------------------------------------------------------------------
+
+THROTTLE = """
+import subprocess
+code = "import os, signal, sys, time\\nwhile True:\\n"
+code += "    os.kill(int(sys.argv[1]), signal.SIGSTOP); time.sleep(0.08)\\n"
+code += "    os.kill(int(sys.argv[1]), signal.SIGCONT); time.sleep(0.04)\\n"
+subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())], stderr=subprocess.DEVNULL)
+"""
+
+
+def test_a_throttled_machine(torch: Torch) -> None:
+    """Stopped for two thirds of the time: that is told, the time is kept, and nothing fails."""
+    names = "torch.import_time training matmul.fp32 cpu.peak conv.training attention memory.copy memory.triad"
+    result = faulty(torch, names, THROTTLE, "--budget", "25")
+    assert result.verdict == "warn" and not result.failed, result.table
+    found = result.probe("machine.steady")
+    assert found["status"] == "warn" and int(found["seen"].split()[0]) < 60, found
+    assert result.report["duration_s"] < 60
+
+
+def test_a_spent_budget(torch: Torch) -> None:
+    result = faulty(torch, "matmul.fp32 transfer.h2d_pinned", "pass", "--budget", "0.001")
+    assert result.verdict == "warn" and result.probe("time.budget")["seen"].endswith("not enough for matmul.fp32")
+    assert "budget" in result.measurement("matmul.fp32")["seen"]
+
+
+def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store]) -> None:
+    """Really: /dev/shm of the image's namespace is made smaller."""
+    image, settings, store = cpu_image
+    embedded = next(r for r in runners(settings, store) if r.name == "embedded")
+    code = "def fault(torch): pass\nonly('dataloader')\nb.PROBES[2:2] = [b.Probe('memory.shm', b.probe_shm)]\n"
+    words = Beginning(PREPARE + code).command("--expect", "none", python=PYTHON, folder="/smoke")
+    shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
+    done = embedded.run(image, shell, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+    result = Result(subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False)
+    assert result.verdict == "fail" and result.failed == {"dataloader"}, result.table
+    assert result.probe("memory.shm")["status"] == "warn" and "1 MiB" in result.probe("memory.shm")["seen"]
+    assert "--shm-size" in result.measurement("dataloader")["advice"]
+
+
+# the way of a GPU -----------------------------------------------------------------------------------------------------
+
+#: What torch.cuda gives, on the CPU: every line that only a GPU takes runs, and its results are checked.
+STAND_IN = """
+import types
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self): self.at = time.perf_counter()
+    def synchronize(self): pass
+    def elapsed_time(self, end): return 1e3 * (end.at - self.at)
+properties = types.SimpleNamespace(name="made up", major=8, minor=0, total_memory=1 << 30, multi_processor_count=1)
+b.Run.gpus = property(lambda run: 1)
+b.Run.build = property(lambda run: "CUDA")
+b.Run.device = property(lambda run: "cpu")
+made_up = {"Event": Event, "synchronize": lambda: None, "mem_get_info": lambda index: (256 << 20, 256 << 20)}
+made_up["get_device_properties"] = lambda i: properties
+for name, value in made_up.items():
+    setattr(torch.cuda, name, value)
+torch.Tensor.pin_memory = lambda self: self
+b.SIZES["gpu"], b.CONVOLUTIONS["gpu"], b.ATTENTIONS["gpu"] = (256, 640), (2, 16, 14), (1, 2, 128, 64)
+"""
+
+
+def test_the_way_of_a_gpu(torch: Torch) -> None:
+    names = "matmul.fp32 matmul.tf32 matmul.fp16 matmul.bf16 conv.training attention memory.copy memory.triad training"
+    names += " transfer.h2d_pinned transfer.h2d_pageable transfer.d2h_pinned transfer.d2h_pageable cpu.peak"
+    result = faulty(torch, names, STAND_IN, "--expect", "nvidia")
+    for item in result.report["measurements"]:
+        assert item["status"] == ("skip" if item["id"] == "cpu.peak" else "pass"), item
+    assert result.measurement("conv.training")["precision"] == "fp16"
+    assert result.measurement("attention")["precision"] == "bf16"
+
+
+def test_a_gpu_that_multiplies_wrongly(torch: Torch) -> None:
+    body = (
+        STAND_IN + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\ntorch.mm = lambda a, b: right(a, b) * 1.5\n"
+    )
+    code = "\n    ".join(("def fault(torch):\n" + body).splitlines())
+    result = torch(code + "\nonly()\nb.PROBES.append(b.Probe('gpu.compute', b.probe_compute))\n", "--expect", "nvidia")
+    assert "GPU 0 is off" in result.probe("gpu.compute")["seen"]
+
+
+def test_a_gpu_image_without_a_gpu(torch: Torch) -> None:
+    result = torch("", "--expect", "nvidia", "--devices", "4")
+    assert result.verdict == "fail" and {"torch.build", "gpu.visible"} <= result.failed
+    assert result.report["expect"] == {"gpu": "nvidia", "architectures": [], "devices": 4}
+    gpu = [m for m in result.report["measurements"] if m["id"] != "dataloader"]
+    assert gpu and all(m["status"] == "skip" for m in gpu)
