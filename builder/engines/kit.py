@@ -93,7 +93,8 @@ def tell_origin():
     for path in Path(prefix, "conda-meta").glob("*.json"):
         record = json.loads(path.read_text())
         url = public[record["fn"]]
-        record.update(url=url, channel=url.rsplit("/", 2)[0] + "/")
+        record.update(url=url, channel=url.rsplit("/", 2)[0] + "/", link={"source": "", "type": 3})
+        record.pop("extracted_package_dir", None)
         if record["name"] in requested:
             record.update(requested_spec=record["name"], requested_specs=[record["name"]])
         path.write_text(json.dumps(record, indent=2))
