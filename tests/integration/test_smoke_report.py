@@ -1,0 +1,158 @@
+"""The smoke test for real: target cpu measured, graded, kept, compared with a planted past; and as a job on two nodes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.integration.conftest import CLONE, Builder, new_project
+from tests.support import reports
+from tests.support.parts import Apptainer
+from tests.support.slurm import Slurm
+
+SCHEMA = json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
+#: Seconds for the measurements: enough for each to be made, if not often.
+BUDGET = "30"
+
+
+@pytest.fixture(scope="module")
+def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """Target cpu in a project of its own, from the same cache."""
+    root = new_project(tmp_path_factory.mktemp("smoke"), "cpu")
+    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments")
+    return Builder(root, cpu.cache)
+
+
+def planted(folder: Path) -> Path:
+    """The report of an image of last month that was a thousand times as fast on this very machine, with an older numpy."""
+    spec = importlib.util.spec_from_file_location("smoke_benchmark", CLONE / "builder" / "smoke" / "benchmark.py")
+    assert spec and spec.loader
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    made = reports.cpu(dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0), cpu=benchmark.cpu_model(),
+                       cores=benchmark.usable_cores(), packages={"numpy": "1.0", "zlib-ng": "9"}, tag="20.01",
+                       digest="sha256:" + "0" * 64, started="2020-01-02T03:04:05Z")  # fmt: skip
+    made["facts"]["cpu"]["quota_cores"] = benchmark.quota()
+    path = folder / "past.json"
+    path.write_text(json.dumps(made))
+    return path
+
+
+@pytest.fixture(scope="module")
+def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A real test, compared with the planted past."""
+    past = planted(tmp_path_factory.mktemp("past"))
+    return project.run(
+        "smoke", "cpu", "--runner", "embedded", "--budget", BUDGET, "--repeat", "1", "--compare", past, "--json", check=False
+    )
+
+
+def test_a_real_run_is_graded_by_the_roofline_and_kept_with_its_packages(
+    first: subprocess.CompletedProcess[str], project: Builder
+) -> None:
+    said = json.loads(first.stdout)
+    report = said["report"]
+    assert said["verdict"] in ("pass", "warn"), report["probes"]
+    jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
+    (path,) = said["runs"]
+    assert json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
+    assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
+    assert report["image"]["digest"] == said["digest"]
+    held = {f["id"]: f for f in report["grade"]["findings"]}
+    for name in ("matmul.fp32", "memory.copy"):
+        assert held[name]["basis"] == "roofline" and held[name]["status"] != "fail", held[name]
+        assert 0.05 < held[name]["fraction"] < 5, held[name]
+
+
+def test_what_got_slower_is_named_with_the_packages_that_changed(first: subprocess.CompletedProcess[str]) -> None:
+    said = json.loads(first.stdout)
+    changes = {c["id"]: c for c in said["comparison"]["changes"]}
+    busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in said["report"]["probes"])
+    for name in ("matmul.fp32", "memory.copy"):  # on a machine where much else runs, nothing is said of a processor's speed
+        outcome = changes[name]["outcome"]
+        assert outcome == "slower" or (outcome == "busy" and busy | (measured(said, name).get("lost_fraction", 0) > 0.3)), (
+            changes[name]
+        )
+    assert first.returncode == (11 if said["comparison"]["regressions"] else 0)
+    packages = {p["name"]: (p["old"], p["new"]) for p in said["comparison"]["packages"]}
+    assert packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
+    assert said["comparison"]["old"]["tag"] == "20.01"
+
+
+def measured(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(m for m in said["report"]["measurements"] if m["id"] == name)
+
+
+def test_the_page_of_the_real_run(first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path) -> None:
+    said = project.json("report", "cpu", "--output", tmp_path / "page.html")
+    assert said["targets"]["cpu"]["images"] == 1 and said["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
+    page = (tmp_path / "page.html").read_text()
+    assert "Roofline" in page and "matmul.fp32" in page and "measured here" in page
+    done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
+    assert done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
+
+
+# Slurm ----------------------------------------------------------------------------------------------------------------
+
+SITE = """\
+extends: cpu
+description: the tests' Slurm
+format: sif
+site:
+  title: Here
+  runtime: {kind: apptainer, clean_env: true}
+  node: {cores: 2, tasks: 1}
+  slurm:
+    account: optional
+    queues:
+      cpu: {partition: debug}
+"""
+
+
+@pytest.fixture(scope="module")
+def site(
+    cpu: Builder, cpu_sif: Path, slurm: Slurm, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Builder, dict[str, str]]:
+    root = new_project(tmp_path_factory.mktemp("smoke-slurm"), "cpu")
+    (root / "recipes" / "here.yaml").write_text(SITE)
+    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
+    env = {**slurm.env, **apptainer.env, "SLURM_CONF": slurm.env["SLURM_CONF"], "USER": "tester", "OMP_NUM_THREADS": "1"}
+    return Builder(root, cpu.cache), env
+
+
+def test_a_job_on_two_nodes_measures_the_network_between_them(site: tuple[Builder, dict[str, str]]) -> None:
+    builder, env = site
+    done = builder.run("smoke", "here", "--on", "slurm", "--nodes", "2", "--budget", BUDGET, "--json", env=env, check=False)
+    said = json.loads(done.stdout)
+    assert said["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
+    report = said["report"]
+    assert said["verdict"] in ("pass", "warn"), json.dumps([p for p in report["probes"] if p["status"] == "fail"])
+    jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
+    assert report["launch"] == {"ranks": 2, "nodes": 2, "by": "slurm"}
+    network = next(m for m in report["measurements"] if m["id"] == "allreduce.network")
+    assert network["status"] == "pass" and network["median_gb_per_s"] > 0
+    assert report["image"]["digest"] == said["digest"] and report["image"]["packages"]["torch"]
+    folder = builder.root / "reports" / "here"
+    assert [p.name for p in folder.iterdir()] == [Path(said["runs"][0]).name]  # the job's own files are gone
+
+
+def test_a_job_that_dies_says_so_and_keeps_its_output(site: tuple[Builder, dict[str, str]]) -> None:
+    builder, env = site
+    done = builder.run("smoke", "here", "--on", "slurm", "--image", "/nowhere.sif", "--json", env=env, check=False)
+    assert done.returncode == 14, done.stderr
+    said = json.loads(done.stdout)
+    (found,) = said["report"]["probes"]
+    assert (
+        said["verdict"] == "error"
+        and found["id"] == "job"
+        and "ended as FAILED" in found["seen"]
+        and "/nowhere.sif" in found["seen"]
+    )
+    assert (builder.root / "reports" / "here" / found["advice"].removeprefix("its output: ")).exists()
