@@ -886,14 +886,25 @@ def measure_first_kernel(run: Run) -> Item:
 
 # measurements: training -----------------------------------------------------------------------------------------------
 
-ACCURACY = 0.93
-STEPS, BATCH, TESTED = 160, 64, 200
+#: From 93 to 97 % come out, by seed and rounding.
+ACCURACY = 0.9
+STEPS, BATCH, TESTED = 200, 64, 200
 
 
 @measurement("training")
 def measure_training(run: Run) -> Item:
     """A small convolutional network learns to read handwritten digits, from a fixed seed; the time is that of a step."""
-    torch, device = run.need_torch, run.device
+    torch = run.need_torch
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # on CPUs it is too small for more: threads would wait for each other
+    try:
+        return train(run)
+    finally:
+        torch.set_num_threads(before)
+
+
+def train(run: Run) -> Item:
+    torch, device = run.torch, run.device
     images, labels = (t.to(device) for t in handwritten_digits(torch))
     torch.manual_seed(7)
     nn = torch.nn
@@ -985,22 +996,30 @@ for _precision in PRECISIONS:
 def measure_peak(run: Run) -> Item:
     """What this processor computes at most, by cores: with memory.triad, the roofline for whatever else runs on it."""
     torch = run.need_torch
-    n, before = 768, torch.get_num_threads()
-    a, b = (random_matrix(run, n, seed) for seed in (3, 4))
-    error = reference_error(torch, a, b, torch.mm(a, b))
-    check = checked("largest error of a row against float64", error, 1e-4, error <= 1e-4)
+    before = torch.get_num_threads()
     counts = sorted({1, *(2**k for k in range(12) if 2**k < before), before})
-    out, cores, limit_s = torch.empty_like(a), [], run.share(2.0)
-    item: Item = {}
+    cores, limit_s = [], run.share(2.5)
+    best: Item = {}
+    check = {}
     try:
-        for count in counts:
-            torch.set_num_threads(count)
-            seconds = timed(run, lambda: torch.mm(a, b, out=out), limit_s=limit_s / len(counts))
-            item = rate("gflop_per_s", 2e-9 * n**3, seconds)
-            cores.append({"cores": count, **{k: item[k] for k in ("median_gflop_per_s", "mad_gflop_per_s")}})
+        for n in (512, 1024):
+            a, b = (random_matrix(run, n, seed) for seed in (3, 4))
+            out = torch.empty_like(a)
+            error = reference_error(torch, a, b, torch.mm(a, b))
+            check = checked("largest error of a row against float64", error, 1e-4, error <= 1e-4)
+            if not error <= 1e-4:
+                break
+            for count in counts:
+                torch.set_num_threads(count)
+                seconds = timed(run, functools.partial(torch.mm, a, b, out=out), limit_s=limit_s / len(counts) / 2)
+                item = {"size": n, "flop": 2.0 * n**3, "bytes": 12.0 * n * n, **rate("gflop_per_s", 2e-9 * n**3, seconds)}
+                cores.append({"cores": count, **{k: item[k] for k in ("size", "median_gflop_per_s", "mad_gflop_per_s")}})
+                if count == before and (not best or item["median_gflop_per_s"] > best["median_gflop_per_s"]):
+                    best = item
     finally:
         torch.set_num_threads(before)
-    return {**item, "device": "cpu", "threads": before, "cores": cores, "flop": 2.0 * n**3, "bytes": 12.0 * n * n, **check}
+    fastest = [max((c for c in cores if c["cores"] == n), key=lambda c: float(c["median_gflop_per_s"])) for n in counts if cores]
+    return {**best, "device": "cpu", "threads": before, "cores": fastest, **check}
 
 
 #: batch, channels, height and width

@@ -115,7 +115,7 @@ def check_everything(result: Result) -> None:
     assert product["median_gflop_per_s"] == max(s["median_gflop_per_s"] for s in product["sizes"])
     assert product["correctness"]["value"] < 1e-5 and product["sizes"][0]["size"] == 512
     training = result.measurement("training")
-    assert training["correctness"]["value"] >= 0.93 and training["last_loss"] < training["first_loss"] / 4
+    assert training["correctness"]["value"] >= 0.9 and training["last_loss"] < training["first_loss"] / 4
     assert [c["cores"] for c in result.measurement("cpu.peak")["cores"]][0] == 1
     assert result.report["facts"]["torch"]["build"] == "CPU"
 
@@ -150,7 +150,8 @@ def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
 
 
 WRONG = {
-    "cpu.peak": "right = torch.mm\ntorch.mm = lambda a, b, out=None: right(a, b, out=out).mul_(1.01)",
+    "cpu.peak": "right = torch.mm\n"
+    "torch.mm = lambda a, b, out=None: right(a, b, out=out).mul_(1.01 if a.dtype == torch.float32 else 1)",
     "memory.copy": "torch.Tensor.copy_ = lambda self, other, **k: self",
     "memory.triad": "right = torch.add\ntorch.add = lambda b, c, alpha, out: right(b, c, alpha=alpha + 1, out=out)",
     "conv.training": "right = torch.relu\ntorch.relu = lambda x: right(x) + 0.1 * (x.dtype == torch.float32)",
@@ -308,7 +309,7 @@ b.SIZES["gpu"], b.CONVOLUTIONS["gpu"], b.ATTENTIONS["gpu"] = (256, 640), (2, 16,
 def test_the_way_of_a_gpu(torch: Torch) -> None:
     names = "matmul.fp32 matmul.tf32 matmul.fp16 matmul.bf16 conv.training attention memory.copy memory.triad training"
     names += " transfer.h2d_pinned transfer.h2d_pageable transfer.d2h_pinned transfer.d2h_pageable cpu.peak"
-    result = faulty(torch, names, STAND_IN, "--expect", "nvidia")
+    result = faulty(torch, names, STAND_IN, "--expect", "nvidia", "--budget", "150")
     for item in result.report["measurements"]:
         assert item["status"] == ("skip" if item["id"] == "cpu.peak" else "pass"), item
     assert result.measurement("conv.training")["precision"] == "fp16"
