@@ -303,7 +303,6 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     devices = _devices(report)
     findings = [
         *_expectations(report, devices, expected),
-        *_throttled(devices),
         *_by_reference(report, devices, figures),
         *_among_equals(report, devices),
         *_by_roofline(report),
@@ -357,31 +356,6 @@ def _expectations(report: Report, devices: Sequence[dict[str, Any]], expected: E
                       "these figures say nothing about the recipe's own machine: run it there")  # fmt: skip
 
 
-def _throttled(devices: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """GPUs whose clock is held down, and errors of their memory."""
-    for i, facts in enumerate(devices):
-        name = _device_name(facts, i)
-        after = facts.get("after")
-        if not isinstance(after, dict):
-            continue
-        reasons = after.get("throttled")
-        if isinstance(reasons, list) and reasons:
-            heat = f", {t:.0f} °C" if (t := number(after, "temperature_c")) is not None else ""
-            clock = f", {c:.0f} MHz" if (c := number(after, "clock_mhz")) is not None else ""
-            hot = any("heat" in str(r) or "therm" in str(r) for r in reasons)
-            yield Finding("device.throttled", "warn" if hot else "pass", f"{name}: {', '.join(map(str, reasons))}{heat}{clock}",
-                          "look at its cooling" if hot else "", name)  # fmt: skip
-        if (errors := number(after, "ecc_uncorrected")) is not None and errors > 0:
-            yield Finding("device.ecc", "fail", f"{name}: {errors:.0f} memory errors that were not corrected",
-                          "take it out of service: results are not to be trusted", name)  # fmt: skip
-
-
-def _device_name(facts: Mapping[str, Any], index: int) -> str:
-    host = f" on {facts['host']}" if facts.get("host") else ""
-    place = f"rank {facts['rank']}" if isinstance(facts.get("rank"), int) else f"cuda:{index}"
-    return f"{place}{host}"
-
-
 def judge(value: Value, reference: float, limits: tuple[float, float]) -> tuple[Status, float]:
     """Status and fraction of a figure held against a reference of the same unit; what noise explains is a pass."""
     fraction, generous = value.median / reference, value.generous / reference
@@ -413,7 +387,7 @@ def _by_reference(report: Report, devices: Sequence[dict[str, Any]], figures: Re
             if device is None:
                 unknown[value.where][key] = value
                 continue
-            yield from _one(value, key, device, figures, report)
+            yield from _one(value, key, device, figures, report, _clock(facts))
     for where, own in unknown.items():
         name = next(str(_facts_of(v, devices).get("name")) for v in own.values())
         seen = f"{where}: no figures for {name!r}: graded by whether its own agree"
@@ -421,7 +395,20 @@ def _by_reference(report: Report, devices: Sequence[dict[str, Any]], figures: Re
         yield from _consistent(where, own)
 
 
-def _one(value: Value, key: str, device: Device, figures: References, report: Report) -> Iterator[Finding]:
+def _clock(facts: Mapping[str, Any]) -> str:
+    """What a device's state after the measurements says of a low figure (the probes gpu.clocks and gpu.ecc judge it)."""
+    after = facts.get("after")
+    if not isinstance(after, dict):
+        return ""
+    clock, most, heat = (number(after, k) for k in ("clock_mhz", "clock_max_mhz", "temperature_c"))
+    reasons = after.get("throttled")
+    said = [f"clock {clock:.0f}{f' of {most:.0f}' if most else ''} MHz"] if clock else []
+    said += [f"held down by {' and '.join(map(str, reasons))}"] if isinstance(reasons, list) and reasons else []
+    said += [f"{heat:.0f} °C"] if heat is not None else []
+    return ", ".join(said)
+
+
+def _one(value: Value, key: str, device: Device, figures: References, report: Report, clock: str) -> Iterator[Finding]:
     scale = _UNITS[value.unit]
     published = device.achieved.get(key)
     if published and published.gpus and not _same_launch(report, published.gpus):
@@ -439,7 +426,8 @@ def _one(value: Value, key: str, device: Device, figures: References, report: Re
     seen = f"{shown(value.median, value.unit)}: {fraction:.0%} of {shown(reference, value.unit)} ({whose})"
     advice = ""
     if status != "pass":
-        advice = _advice(key, status)
+        advice = _advice(key)
+        seen += f"; {clock}" if clock else ""
     elif peak and (value.median - SIGMAS * value.error) > IMPOSSIBLE * peak * scale:
         status, advice = "warn", "no such device is that fast: is the measurement, or the device's name, right?"
     elif _spread(value) > UNSTEADY:
@@ -452,7 +440,7 @@ def _one(value: Value, key: str, device: Device, figures: References, report: Re
 _BASIS = {"achieved": "published", "acceptance": "its vendor accepts", "peak": "peak"}
 
 
-def _advice(key: str, status: Status) -> str:
+def _advice(key: str) -> str:
     if key == "transfer":
         return "a narrow or slow PCIe link, or memory of the other socket: look at lspci -vv, and bind to the nearest cores"
     if key == "allreduce":
@@ -499,10 +487,10 @@ def _among_equals(report: Report, devices: Sequence[dict[str, Any]]) -> Iterator
             facts = _facts_of(value, devices)
             groups[str(facts.get("name") or value.device.partition(":")[0])].append(value)
         for name, values in groups.items():
-            yield from _slow_ones(name, values)
+            yield from _slow_ones(name, values, devices)
 
 
-def _slow_ones(name: str, values: Sequence[Value]) -> Iterator[Finding]:
+def _slow_ones(name: str, values: Sequence[Value], devices: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     if len(values) < 2 or not all(v.median > 0 for v in values):
         return
     speeds = [v.median if v.higher else 1 / v.median for v in values]
@@ -521,9 +509,9 @@ def _slow_ones(name: str, values: Sequence[Value]) -> Iterator[Finding]:
         advice = "look at its clock, heat and errors (nvidia-smi -q, rocm-smi -a), and leave it out of jobs until then"
         if cpu:
             advice = "other processes on its cores, or fewer of them: look at cpu.affinity"
-        yield _judged(
-            value, status, f"{value.where}: {shown(value.median, value.unit)}; {others}", advice, "equals", usual_value, fraction
-        )
+        clock = _clock(_facts_of(value, devices))
+        seen = f"{value.where}: {shown(value.median, value.unit)}; {others}" + (f"; {clock}" if clock else "")
+        yield _judged(value, status, seen, advice, "equals", usual_value, fraction)
 
 
 #: cpu.peak is that of single precision: what has units of its own is not held against it.
