@@ -56,11 +56,14 @@ end() {
 trap end EXIT
 
 "${cluster[@]}" up --detach
+# Says the head's id while it runs.
+head=(docker ps --quiet --filter label=com.docker.compose.project=builder-chameleon-a100
+    --filter label=com.docker.compose.service=ray-head)
 for ((try = 0; ; try++)); do
     if "${cluster[@]}" exec -T ray-head ray job list --address=http://127.0.0.1:8265 >/dev/null 2>&1; then
         break
-    elif ((try == 60)); then
-        echo "the Ray cluster does not answer; its log:" >&2
+    elif ((try == 60)) || [[ -z $("${head[@]}") ]]; then
+        echo "the Ray cluster does not answer, or its head has ended; its log:" >&2
         "${cluster[@]}" logs >&2
         exit 1
     fi
