@@ -93,6 +93,11 @@ def warm(faulty: Faulty, tmp_path: Path) -> Path:
     return Path(shutil.copytree(faulty.project.cache.parent / "reference", tmp_path / "warm"))
 
 
+def hear_ctrl_c() -> None:
+    """A shell's background jobs, as this test may be one, ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupt(process: subprocess.Popen[str], number: int, after: float) -> tuple[int, str]:
     """Signals a process after some seconds, as a terminal's Ctrl-C (its whole group) or as kill -9 (it alone)."""
     try:
@@ -119,7 +124,7 @@ def test_a_build_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number:
     for moment in moments:
         process = subprocess.Popen(
             faulty.command("build", "tiny", "--layout", layout), env=faulty.environment(cache),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=hear_ctrl_c,
         )  # fmt: skip
         code, err = interrupt(process, number, moment)
         assert code in (0, -number, 130), f"seed {seed}, {moment} s: {code}\n{err}"
@@ -145,7 +150,7 @@ def test_locking_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number:
             lock.unlink(missing_ok=True)
             process = subprocess.Popen(
                 faulty.command("lock", "tiny"), env=faulty.environment(tmp_path / "cache"),
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=hear_ctrl_c,
             )  # fmt: skip
             code, err = interrupt(process, number, rng.uniform(0.3, 1.5))
             assert code in (0, -number, 130), err
@@ -170,7 +175,7 @@ def test_publishing_that_ends_at_any_moment(
     for moment in sorted(random.Random(seed).uniform(0.3, 0.8) * faulty.seconds for _ in range(4)):
         process = subprocess.Popen(
             faulty.command(*publish), env=faulty.environment(warm),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=hear_ctrl_c,
         )  # fmt: skip
         code, err = interrupt(process, number, moment)
         assert code in (0, -number, 130), f"seed {seed}, {moment} s: {code}\n{err}"
