@@ -9,28 +9,34 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import docker
 import pytest
 import yaml
 
 from builder.channel.debian import make_debian_channel
+from builder.engines.base import BuildRequest
 from builder.engines.cotainr import PREFIX
+from builder.engines.docker import _base as docker_base
 from builder.image.archive import docker_load
+from builder.image.base import open_base, resolve_base
 from builder.image.convert import image_sources, image_tree
 from builder.image.layout import read_layout
 from builder.image.sif import open_sif
 from builder.image.trees import Merge, compare_trees
 from builder.lock import read_lock
-from builder.model import Image, SifImage
+from builder.model import Image, Lock, SifImage
+from builder.registry.destination import open_destination
 from builder.settings import Settings
 from builder.store import Store, sha256_file
 from tests.integration.conftest import CLONE, Builder, keep_base
+from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
 from tests.support.miniforge import cotainr_with, make_installer
-from tests.support.parts import Apptainer, DockerEngine, need_root
+from tests.support.parts import Apptainer, DockerEngine, Registry, need_root
 from tests.support.slurm import Slurm
 
 #: The prefix that cotainr's environments have: the same for all, so that the trees can be compared byte for byte.
@@ -265,6 +271,25 @@ def test_docker_leaves_nothing_of_the_build_behind(
     tags = [t for image in docker_engine.client.images.list() for t in image.tags]
     assert not [t for t in tags if t.startswith("builder-build:")]
     assert not list((small.cache / "tmp").glob("build-*"))
+
+
+def test_docker_pulls_a_base_from_its_registry_by_digest(docker_engine: DockerEngine, registry: Registry, tmp_path: Path) -> None:
+    settings = Settings.from_environment({"HOME": str(tmp_path)})
+    store = Store(settings.cache)
+    base = image_kit.image(store)
+    destination = open_destination(f"{registry.host}/engines/base", settings, store)
+    destination.push_blobs(base)
+    destination.move_tag("1", base)
+    reference = f"docker://{registry.host}/engines/base:1"
+    opened = open_base(resolve_base(reference, "amd64", settings, store), "amd64", settings, store, download=False)
+    recipe = image_kit.recipe(tmp_path, base=reference)
+    request = BuildRequest(recipe, Lock((), ("linux-64",)), b"", settings, store)
+    name = docker_base(request, opened, docker_engine.client)
+    assert name == f"{registry.host}/engines/base@{base.digest}"
+    assert docker_engine.client.images.get(name).id == base.config_descriptor.digest
+    gone = replace(opened, digest="sha256:" + "0" * 64)
+    with pytest.raises(docker.errors.DockerException, match="not found|unknown"):
+        docker_base(request, gone, docker_engine.client)
 
 
 def broken_lock(small: Small, folder: Path) -> Path:
