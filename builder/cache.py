@@ -2,7 +2,7 @@
 
 The folders of ``BUILDER_CACHE``: ``blobs`` (packages, layers, base images, by digest), ``seen`` (fingerprints of files outside
 the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs``
-(images unpacked for the embedded runner), ``channels``, ``repodata`` and ``uv`` (what the solvers know), ``tmp``, ``locks``.
+(images unpacked for the embedded runner), ``sif`` (SIFs that were built), ``channels``, ``repodata`` and ``uv`` (what the solvers know), ``tmp``, ``locks``.
 Removing any of them costs time, never a result.
 """
 
@@ -77,7 +77,7 @@ def _prune_cache(cache: Path, days: float | None) -> int:
         for path in (cache / name).rglob("*"):
             if path.is_file() and path.stat().st_mtime < oldest:
                 path.unlink(missing_ok=True)
-    for name in ("rootfs", "tmp"):
+    for name in ("rootfs", "sif", "tmp"):
         for path in (cache / name).glob("*"):
             if path.lstat().st_mtime < oldest:
                 if path.is_dir() and not path.is_symlink():

@@ -30,8 +30,6 @@ if [ ! -e /{_ENVIRONMENTS[0]} ]; then
     exit 1
 fi
 """
-#: Variables that make the environment what it is: the host's never win. Others do, as with images that Apptainer itself converts.
-_OURS = re.compile(r"PATH|CONDA_.*|PYTHON.*|SSL_CERT_.*")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _LIBRARIES = """\
@@ -73,10 +71,8 @@ def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = 
             continue
         if name == "PATH" and base is not None and (tail := ":" + base.get("PATH", DEFAULT_PATH)) and value.endswith(tail):
             lines.append(f'export PATH={shlex.quote(value.removesuffix(tail))}:"$PATH"')
-        elif _OURS.fullmatch(name):
-            lines.append(f"export {name}={shlex.quote(value)}")
         else:
-            lines.append(f'[ -n "${{{name}:-}}" ] || export {name}={shlex.quote(value)}')
+            lines.append(f"export {name}={shlex.quote(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -183,7 +179,7 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
     env = {"PATH": DEFAULT_PATH}
     for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh", p)):
         for line in files[path].splitlines():
-            if (match := re.fullmatch(r"\s*(?:\[[^]]*\] \|\| )?(?:export\s+)?([A-Za-z_]\w*)=(.*)", line)) and (
+            if (match := re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)", line)) and (
                 value := _value(match[2], env)
             ) is not None:
                 env[match[1]] = value

@@ -498,7 +498,13 @@ def test_the_environment_script_is_what_the_config_says() -> None:
     show = script + "\nfor n in PATH ODD TWO CONDA_PREFIX; do eval printf '%s\\\\0' '\"$'$n'\"'; done"
     assert _shell(show).split("\0")[:-1] == list(values.values())
     host = _shell(show, env={"ODD": "host", "CONDA_PREFIX": "host", "PATH": "/usr/bin:/bin:/host"}).split("\0")
-    assert host[:4] == [values["PATH"], "host", values["TWO"], values["CONDA_PREFIX"]]
+    assert host[:-1] == list(values.values())
+    base = {"PATH": "/rocm:/bin:/usr/bin", "TWO": "x\ny", "ODD": "theirs"}
+    above = environment_script({**values, "PATH": "/opt/conda/bin:/rocm:/bin:/usr/bin"}, base)
+    assert "TWO" not in above
+    assert _shell(above + "\necho $PATH; echo $ODD", env={"PATH": base["PATH"]}) == (
+        "/opt/conda/bin:/rocm:/bin:/usr/bin\n" + " ".join(values["ODD"].split()) + "\n"
+    )
 
 
 def test_the_environment_can_be_told_from_the_script() -> None:
