@@ -9,14 +9,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 import secrets
+import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from builder.engines.base import BuildRequest, BuildResult, Clock, tail
-from builder.engines.kit import PLACE, Kit, build_folder, make_kit
+from builder.engines.kit import PLACE, Kit, make_kit
 from builder.engines.prepare import Prepared, prepare
 from builder.errors import ImageError
 from builder.image.archive import docker_load
@@ -67,7 +69,7 @@ class Docker:
                     clock.mark("docker build")
                     exported = _export(request, client, tag, prepared.base)
                 finally:
-                    with contextlib.suppress(docker.errors.DockerException):
+                    with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
                         client.images.remove(tag, noprune=True)
         except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
             raise ImageError(
@@ -213,15 +215,21 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
     """The finished image out of the engine, on the base's own layers: the engine forgets how those were compressed."""
     r = request
     image = client.images.get(tag)
-    require_space(r.settings.cache, 2 * int(image.attrs.get("Size") or 0), f"exporting target {r.recipe.name} from docker")
-    with build_folder(r) as folder:
-        archive = folder / "image.tar"
-        with space_errors(folder), archive.open("wb") as out:
-            for data in image.save(chunk_size=CHUNK, named=tag):
-                out.write(data)
-        reference = f"docker-archive:{archive}"
-        locked = resolve_base(reference, r.recipe.architecture, r.settings, r.store)
+    size = int(image.attrs.get("Size") or 0)
+    for folder in (r.settings.tmpdir, r.settings.cache):
+        require_space(folder, size, f"exporting target {r.recipe.name} from docker")
+    # named as the store names what a killed build may leave: the next one sweeps it
+    archive = r.settings.tmpdir / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        with space_errors(r.settings.tmpdir):
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open("wb") as out:
+                for data in image.save(chunk_size=CHUNK, named=tag):
+                    out.write(data)
+        locked = resolve_base(f"docker-archive:{archive}", r.recipe.architecture, r.settings, r.store)
         made = open_base(locked, r.recipe.architecture, r.settings, r.store)
+    finally:
+        archive.unlink(missing_ok=True)
     own = {layer.diff_id: layer for layer in base.layers}
     layers = tuple(own.get(layer.diff_id, layer) for layer in made.layers)
     # what the Dockerfile sets is set once more from the recipe, by the code that makes every image's config

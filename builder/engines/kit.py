@@ -13,6 +13,7 @@ import os
 import secrets
 import shlex
 import shutil
+import socket
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ from builder.engines.base import BuildRequest
 from builder.engines.prepare import Prepared
 from builder.errors import BuilderError, FetchError, ImageError, LockError
 from builder.image.base import KINDS, open_base, resolve_base
-from builder.image.rootfs import inflate
+from builder.image.rootfs import inflate, remove_tree
 from builder.layers.conda import link_order
 from builder.layers.conda_environment import public_url
 from builder.model import Fetched, LockedPackage
@@ -147,15 +148,23 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 @contextmanager
 def build_folder(request: BuildRequest) -> Iterator[Path]:
-    """A temporary folder of a build, beside the cache's blobs so that links to them can be made."""
+    """A temporary folder of a build, beside the cache's blobs so that links to them can be made.
+
+    What killed builds left on this host goes first.
+    """
     folder = request.settings.cache / "tmp"
+    own = f"build-{socket.gethostname()}-"
     with space_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f"build-{os.getpid()}-", dir=folder))
+        for old in folder.glob(f"{own}*"):
+            pid = old.name.removeprefix(own).partition("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                remove_tree(old)
+        made = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=folder))
     try:
         yield made
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        remove_tree(made)
 
 
 def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
