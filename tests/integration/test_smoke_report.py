@@ -66,7 +66,9 @@ def test_a_real_run_is_graded_by_the_roofline_and_kept_with_its_packages(
     assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
     assert report["image"]["digest"] == said["digest"]
     held = {f["id"]: f for f in report["grade"]["findings"]}
-    for name in ("matmul.fp32", "memory.copy"):
+    late = measured(said, "memory.triad")["status"] == "skip"  # on a machine that does much else
+    assert not late or any(p["id"] == "time.budget" and p["status"] == "warn" for p in report["probes"])
+    for name in ("matmul.fp32",) if late else ("matmul.fp32", "memory.copy"):
         assert held[name]["basis"] == "roofline" and held[name]["status"] != "fail", held[name]
         assert 0.05 < held[name]["fraction"] < 5, held[name]
 
@@ -75,6 +77,7 @@ def test_what_got_slower_is_named_with_the_packages_that_changed(first: subproce
     said = json.loads(first.stdout)
     changes = {c["id"]: c for c in said["comparison"]["changes"]}
     busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in said["report"]["probes"])
+    assert {"matmul.fp32", "memory.copy"} <= set(changes)
     for name in ("matmul.fp32", "memory.copy"):  # on a machine where much else runs, nothing is said of a processor's speed
         outcome = changes[name]["outcome"]
         assert outcome == "slower" or (outcome == "busy" and busy | (measured(said, name).get("lost_fraction", 0) > 0.3)), (
@@ -94,7 +97,7 @@ def test_the_page_of_the_real_run(first: subprocess.CompletedProcess[str], proje
     said = project.json("report", "cpu", "--output", tmp_path / "page.html")
     assert said["targets"]["cpu"]["images"] == 1 and said["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
     page = (tmp_path / "page.html").read_text()
-    assert "Roofline" in page and "matmul.fp32" in page and "measured here" in page
+    assert "Roofline" in page and "matmul.fp32" in page and "measured here" in page and "http://" not in page
     done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
     assert done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
 
@@ -135,7 +138,7 @@ def test_a_job_on_two_nodes_measures_the_network_between_them(site: tuple[Builde
     report = said["report"]
     assert said["verdict"] in ("pass", "warn"), json.dumps([p for p in report["probes"] if p["status"] == "fail"])
     jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
-    assert report["launch"] == {"ranks": 2, "nodes": 2, "by": "slurm"}
+    assert (report["launch"]["ranks"], report["launch"]["nodes"]) == (2, 2)
     network = next(m for m in report["measurements"] if m["id"] == "allreduce.network")
     assert network["status"] == "pass" and network["median_gb_per_s"] > 0
     assert report["image"]["digest"] == said["digest"] and report["image"]["packages"]["torch"]
