@@ -83,7 +83,7 @@ class Place(NamedTuple):
     rank: int = 0
     ranks: int = 1
     local_rank: int = 0
-    local_ranks: int = 1
+    local_ranks: int = 1  # on this node; 0 when nobody says
     #: Where ranks find each other: ``file://PATH`` or ``tcp://HOST:PORT``.
     meeting: str = ""
 
@@ -351,9 +351,9 @@ def probe_devices(run: Run) -> str:
         raise fail("torch sees no GPU: %s; in /dev: %s" % (why_no_gpu(run), " ".join(device_files()) or "none"), advice)
     described = ["%s (%s)" % (run.torch.cuda.get_device_name(i), run.architecture(i)) for i in range(count)]
     seen = "%d: %s" % (count, ", ".join(described))
-    if count == 1 and run.place.local_ranks > 1:  # each rank was given one of its own
-        count = run.place.local_ranks
-        seen += " for each of %d ranks" % count
+    if count == 1 and run.place.ranks > 1:  # each rank was given one of its own
+        count = run.place.local_ranks or wanted or 1
+        seen += " for each of %s ranks" % (run.place.local_ranks or "the")
     if wanted is not None and count != wanted:
         advice = "%d were expected: look at CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES, and at what the job asked for"
         raise fail(seen, advice % wanted)
@@ -479,7 +479,7 @@ def probe_interface(run: Run) -> str:
             raise fail(seen, "name an interface that this node has, or unset the variable")
         found.append("%s=%s" % (variable, value))
     fast = [n for n in there if re.fullmatch(r"(hsn|ib|ibs?p?)\d+\w*", n)]
-    if fast and run.place.ranks > run.place.local_ranks and not os.environ.get("NCCL_SOCKET_IFNAME"):
+    if fast and 0 < run.place.local_ranks < run.place.ranks and not os.environ.get("NCCL_SOCKET_IFNAME"):
         raise warn("not set, though there is " + " ".join(fast), "NCCL_SOCKET_IFNAME=%s" % fast[0].rstrip("0123456789"))
     return " ".join(found) or "not set; there is " + (" ".join(there) or "none")
 
@@ -1722,7 +1722,7 @@ def loaded_state(run: Run, index: int) -> Item:
 def facts(run: Run) -> Item:
     """What the machine and the image are, for the record. Anything that cannot be read is left out."""
     out: Item = {
-        "host": platform.node(),
+        "host": host_name(),
         "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
         "system": {
             "machine": platform.machine(),
@@ -1747,6 +1747,11 @@ def facts(run: Run) -> Item:
             out["devices"] = [gpu_facts(run, i) for i in run.own_gpus]
             out["driver"] = read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
     return out
+
+
+def host_name() -> str:
+    """Of the node: a container may have a name of its own."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 
 def distribution() -> str:
@@ -1778,7 +1783,7 @@ def gpu_facts(run: Run, index: int) -> Item:
         "memory_bytes": int(properties.total_memory),
         "multiprocessors": int(properties.multi_processor_count),
         "rank": run.place.rank,
-        "host": platform.node(),
+        "host": host_name(),
         **({"pci_address": address} if address else {}),
         **({"numa_node": int(node)} if re.fullmatch(r"-?\d+", node) else {}),
         "before": gpu_state(run, index),
@@ -1894,7 +1899,7 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
         spin(run)
         yield {"measurement": measured(run, m)}
     together = [m for m in MEASUREMENTS if m.scope == "all"]
-    go: Item = {"go": True, "hosts": [platform.node()]}
+    go: Item = {"go": True, "hosts": [host_name()]}
     if place.ranks > 1:
         yield {"ready": run.torch is not None and not (run.options.expect in ("nvidia", "amd") and not run.gpus)}
         go = agree()
@@ -2011,7 +2016,7 @@ class Launch(NamedTuple):
     units: int = 1
     ranks: int = 1  # that this process starts
     local_unit: int = 0
-    local_units: int = 1
+    local_units: int = 1  # on this node; 0 when nobody says
     address: str = ""  # of unit 0
     port: int = 0  # where unit 0 listens; torch's ranks meet at the next one
 
@@ -2043,31 +2048,31 @@ def plan(options: argparse.Namespace) -> Launch:
         if "RANK" not in env or "MASTER_ADDR" not in env:
             raise ValueError("WORLD_SIZE=%s, but RANK or MASTER_ADDR is not set" % env["WORLD_SIZE"])
         units = number("WORLD_SIZE", 1)
-        local = (
-            number("LOCAL_RANK", number("SLURM_LOCALID", 0)),
-            number("LOCAL_WORLD_SIZE", units if "LOCAL_RANK" not in env else 1),
-        )
+        local = number("LOCAL_RANK", number("SLURM_LOCALID", 0))
         port = number("MASTER_PORT", 29500) + 1
-        launch = Launch(
-            "environment", number("RANK", 0), units, 1, local[0], max(local[0] + 1, local[1]), env["MASTER_ADDR"], port
-        )
+        local_units = number("LOCAL_WORLD_SIZE", tasks_of_node())
+        launch = Launch("environment", number("RANK", 0), units, 1, local, local_units, env["MASTER_ADDR"], port)
     elif number("SLURM_STEP_NUM_TASKS", 1) > 1:
         units, unit = number("SLURM_STEP_NUM_TASKS", 1), number("SLURM_PROCID", 0)
         nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or ""
         address = env.get("MASTER_ADDR") or first_host(nodes)
         if not address:
             raise ValueError("SLURM_STEP_NODELIST is not set: nobody says where rank 0 is")
-        here = re.match(r"\d+", env.get("SLURM_STEP_TASKS_PER_NODE", ""))
-        local_units = int(here[0]) if here else number("SLURM_NTASKS_PER_NODE", 1)
         port = 20000 + (number("SLURM_JOB_ID", 0) * 16 + number("SLURM_STEP_ID", 0) * 2) % 12000
-        launch = Launch("slurm", unit, units, 1, number("SLURM_LOCALID", 0), local_units, address, port)
+        launch = Launch("slurm", unit, units, 1, number("SLURM_LOCALID", 0), tasks_of_node(), address, port)
     if launch.unit >= launch.units:
         raise ValueError("rank %d of %d makes no sense" % (launch.unit, launch.units))
-    if options.all_gpus:
+    if options.all_gpus and (launch.units == 1 or launch.local_units == 1):  # else each GPU has its process already
         count = count_gpus(options.timeout)
         if count > 1:
             launch = launch._replace(ranks=count, by="spawn" if launch.by == "single" else launch.by)
     return launch
+
+
+def tasks_of_node() -> int:
+    """As Slurm says, ``8(x2)``; 0 when nobody does."""
+    found = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or "")
+    return int(found[0]) if found else 0
 
 
 def first_host(nodes: str) -> str:
@@ -2223,7 +2228,7 @@ class Head:
         place = self.launch.place(number, self.folder)
         pid, events, orders = start_rank(self.options, place, self.folder)
         member, lines = self.members[place.rank], Lines()
-        member.pid, member.host = pid, platform.node()
+        member.pid, member.host = pid, host_name()
         self.orders[member.rank] = functools.partial(write_all, orders)
 
         def hear() -> None:
@@ -2476,12 +2481,14 @@ def write_all(fd: int, data: bytes) -> None:
 def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
     """In a unit other than the head's: starts its ranks, and hands their events on. Gives the exit code of the whole."""
     deadline = time.monotonic() + options.timeout + 30
+    # Longer than rank 0 waits for us: where one process ends badly the others may be ended, too, and it has to write the report.
+    patience = time.monotonic() + min(2 * options.stall, options.timeout)
     connection = None
     while connection is None:
         try:
             connection = socket.create_connection((launch.address, launch.port), timeout=5)
         except OSError as e:
-            if time.monotonic() > deadline - options.timeout + min(options.stall, options.timeout) - 30:
+            if time.monotonic() > patience:
                 say("rank %d cannot reach rank 0 at %s, port %d: %s" % (launch.unit, launch.address, launch.port, one_line(e)))
                 return EXIT_CODES["error"]
             time.sleep(0.2)
@@ -2497,7 +2504,7 @@ def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
 
     def start(number: int) -> None:
         place = launch.place(number, folder)
-        send({"rank": place.rank, "hello": platform.node()})
+        send({"rank": place.rank, "hello": host_name()})
         pid, events, orders = start_rank(options, place, folder)
         running[place.rank] = (pid, orders)
         lines, state = Lines(), {"at": "start", "end": False}

@@ -22,7 +22,8 @@ PYTHON = "/opt/conda/bin/python"
 
 @pytest.fixture(scope="session")
 def cpu_image(cpu: Builder) -> tuple[Image, Settings, Store]:
-    project = Project(cpu.root, Settings.from_environment(cache=cpu.cache))
+    settings = Settings.from_environment(cache=cpu.cache)
+    project = Project(cpu.root, settings, Store(settings.cache))
     return project.build(project.recipe("cpu")).image, project.settings, project.store
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.smoke import Beginning, Result, load
+from tests.support.smoke import Beginning, Result, ask, fake_torch, load
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -281,7 +281,7 @@ def test_interrupted_with_several_ranks(number: int, tmp_path: Path) -> None:
     end, out, _ = first.end()
     report = json.loads(out)
     assert (end, report["verdict"]) == (2, "error")
-    assert next(m for m in report["measurements"] if m["id"] == "work")["status"] == "pass"  # what was found so far
+    assert report["launch"]["ranks"] == 2 and signal.Signals(number).name in report["probes"][-1]["seen"]
     assert second.end()[0] == 2
 
 
@@ -342,6 +342,17 @@ def test_one_task_for_each_of_two_nodes(bench: ModuleType, monkeypatch: pytest.M
 def test_a_step_of_one_task_is_alone(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     # so is a batch script, whose SLURM_NTASKS is that of the whole job
     assert planned(bench, monkeypatch, {"SLURM_STEP_NUM_TASKS": 1, "SLURM_NTASKS": 8, "SLURM_PROCID": 0}) == bench.Launch()
+
+
+def test_ranks_whose_number_on_the_node_nobody_says(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = {"WORLD_SIZE": 8, "RANK": 5, "LOCAL_RANK": 1, "MASTER_ADDR": "nid1", "MASTER_PORT": 29600}
+    place = planned(bench, monkeypatch, job).place(0, "")
+    assert place == bench.Place(5, 8, 1, 0, "tcp://nid1:29602")
+    found = ask(bench, "gpu.visible", fake_torch("CUDA"), place=place, devices=4)
+    assert found.status == "pass" and "for each of the ranks" in found.seen
+    assert planned(bench, monkeypatch, {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}).place(0, "").local_ranks == 4
+    found = ask(bench, "gpu.visible", fake_torch("CUDA"), place=bench.Place(5, 8, 1, 4), devices=8)
+    assert found.status == "fail" and "8 were expected" in found.advice
 
 
 @pytest.mark.parametrize(
