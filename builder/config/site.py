@@ -270,6 +270,8 @@ class Slurm(Model):
     """``gpu``: fewer GPUs than a node has; ``node``: one whole node; ``nodes``: several (``node`` where it is not said);
     ``cpu``: no GPU; ``interactive``: salloc; ``build``: building images on a compute node."""
     srun: tuple[Option, ...] = ()
+    salloc_on_node: bool = True
+    """salloc's shell is on the node that it got; else it stays where it was, and srun goes there."""
     master_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
 
 

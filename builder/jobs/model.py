@@ -257,7 +257,8 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
         env=request.env,
         interactive=True,
     )
-    return ["salloc", *options], command
+    there = [] if site.slurm.salloc_on_node else ["srun", "--pty", *site.slurm.srun]
+    return ["salloc", *options], [*there, *command]
 
 
 # checks ---------------------------------------------------------------------------------------------------------------
@@ -299,11 +300,13 @@ def _check(recipe: Recipe, request: JobRequest, launcher: Launcher) -> int:
                 raise UsageError(
                     f"{title} has no scheduler, which {option} needs", "leave it out, or add site.slurm to the recipe"
                 )
-        if gpus > 1 and launcher == "srun":
-            raise UsageError(f"{title} has no scheduler to start {gpus} processes", "use --launcher torchrun")
+        if launcher == "srun" and (processes := gpus or request.tasks or site.node.tasks) > 1:
+            raise UsageError(f"{title} has no scheduler to start {processes} processes", "use --launcher torchrun")
     elif site.slurm.account == "required" and not request.account:
         example = f", such as {site.slurm.account_example}" if site.slurm.account_example else ""
         raise UsageError(f"{title} wants an account for every job", f"say --account NAME{example}")
+    elif site.node.gpus and not gpus and site.slurm.queues and "cpu" not in site.slurm.queues:
+        raise UsageError(f"{title}: the recipe has no queue for jobs without GPUs", "ask for GPUs, or add site.slurm.queues.cpu")
     if request.time:
         try:
             seconds(request.time)

@@ -77,8 +77,7 @@ def write(site: Path, kind: str, program: str | Path, options: str = "[]", clean
 
 
 @pytest.mark.apptainer
-@pytest.mark.parametrize("no_eval", [True, False])
-@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(("clean", "no_eval"), [(True, True), (True, False), (False, False)])
 def test_apptainer(clean: bool, no_eval: bool, site: Path, apptainer: Apptainer) -> None:
     write(site, "apptainer", apptainer.path, "[--no-eval]" if no_eval else "[]", clean)
     make_rootfs(site / "t.sif")  # a folder is an image to apptainer too

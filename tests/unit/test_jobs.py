@@ -151,6 +151,8 @@ def test_perlmutter(capsys: pytest.CaptureFixture[str]) -> None:
         "--gpu-bind=single:1", "--cpus-per-task=32", "--gpus=1", "--account=PROJECT",
     }  # fmt: skip
     assert then[:4] == ["podman-hpc", "run", "--rm", "-it"]
+    _, then = salloc(load_recipe("archer2-cpu", ROOT), JobRequest(account="z19"))
+    assert then[:2] == ["srun", "--pty"] and "singularity" in then, "salloc's shell stays on the login node"
     assert "--nccl" in script("perlmutter", account="m558", nodes=2) and "--nccl" not in script(
         "perlmutter", account="m558", gpus=4
     )
@@ -325,6 +327,8 @@ def refused(target: str, **request: Any) -> UsageError:
         ("chameleon-a100", {"chain": 2, "launcher": "torchrun"}, "has no scheduler, which --chain needs", "leave it out"),
         ("cpu", {"launcher": "srun", "nodes": 2}, "cpu has no scheduler, which --nodes needs", "site.slurm"),
         ("chameleon-a100", {"gpus": 2, "launcher": "srun"}, "no scheduler to start 2 processes", "torchrun"),
+        ("cpu", {"tasks": 2}, "no scheduler to start 2 processes", "torchrun"),
+        ("lumi-g", {"gpus": 0}, "LUMI-G: the recipe has no queue for jobs without GPUs", "site.slurm.queues.cpu"),
         ("lumi-g", {"mlflow": "https://me:secret@m.example.org"}, "holds a user or password", "MLFLOW_TRACKING_PASSWORD"),
         ("lumi-g", {"binds": ("/a:b",)}, "--bind /a:b: cannot be read", "SOURCE:TARGET:ro"),
         ("lumi-g", {"env": {"A": '"x"'}}, "A: a value that begins or ends with a double quote", "write it without"),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.config.site import seconds
+from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm, seconds
 from builder.errors import ConfigError, RunnerError
 from builder.run.shell import ShellText, command_line, expand, from_user, join, map_literal, quote
 
@@ -94,6 +94,13 @@ def test_a_date_needs_no_quotes(project: Path) -> None:
 )
 def test_times_are_read_as_slurm_reads_them(text: str, expected: int) -> None:
     assert seconds(text) == expected
+
+
+def test_docs_list_every_key_of_a_site() -> None:
+    text = (ROOT / "docs" / "recipes.md").read_text()
+    for model in (Site, Runtime, Node, Queue, Slurm, Fabric, Check, Ray):
+        for key in model.model_fields:
+            assert f"`{key}`" in text, f"{model.__name__}.{key}"
 
 
 # shell texts ----------------------------------------------------------------------------------------------------------
