@@ -36,6 +36,11 @@ class ImageRuns:
     def latest(self) -> Kept:
         return self.runs[-1]
 
+    @property
+    def counted(self) -> tuple[Kept, ...]:
+        """Those that could be carried out; all of them when none could."""
+        return tuple(k for k in self.runs if k.report["verdict"] != "error") or self.runs
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -143,11 +148,11 @@ def view(name: str, kept: Sequence[Kept], complaints: Sequence[str], figures: Re
     images = _images(graded)
     latest = images[-1].latest
     before = images[-2] if len(images) > 1 else None
-    comparison = compare(images[-1].runs, before.runs) if before else None
+    comparison = compare(images[-1].counted, before.counted) if before else None
     findings = latest.report.get("grade", {}).get("findings", [])
     return TargetView(
         name, tuple(images), latest.report, _machines(latest.report), comparison, before.label if before else "",
-        tuple(_trends(images)), roofline(latest.report, figures), tuple(_sorted(findings)),
+        tuple(_trends(images)), roofline(images[-1].counted[-1].report, figures), tuple(_sorted(findings)),
         tuple(complaints), tuple(_rows(images)),
     )  # fmt: skip
 
@@ -179,9 +184,7 @@ def _images(kept: Sequence[Kept]) -> list[ImageRuns]:
         groups.setdefault(k.digest or k.source, []).append(k)
     images = []
     for digest, runs in list(groups.items())[-IMAGES:]:
-        carried_out = [k for k in runs if k.report["verdict"] != "error"] or runs
-        first = runs[0]
-        images.append(ImageRuns(digest, first.tag or first.started[:10], tuple(carried_out)))
+        images.append(ImageRuns(digest, runs[0].tag or runs[0].started[:10], tuple(runs)))
     labels = [i.label for i in images]
     return [
         replace(i, label=f"{i.label} {i.digest.removeprefix('sha256:')[:4]}") if labels.count(i.label) > 1 else i for i in images
@@ -203,7 +206,7 @@ def _rows(images: Sequence[ImageRuns]) -> list[dict[str, Any]]:
     """The table of images, the newest first."""
     out = []
     for i, image in enumerate(images):
-        against = compare(image.runs, images[i - 1].runs) if i else None
+        against = compare(image.counted, images[i - 1].counted) if i else None
         out.append({"image": image, "report": image.latest.report, "comparison": against})
     return out[::-1]
 
@@ -222,9 +225,9 @@ def _figures_of(measurement: Mapping[str, Any]) -> str:
 
 def _trends(images: Sequence[ImageRuns]) -> list[Trend]:
     """A trend for each measurement and device of the newest image; those that got worse first."""
-    outcomes = [None, *(compare(b.runs, a.runs) for a, b in pairwise(images))]
+    outcomes = [None, *(compare(b.counted, a.counted) for a, b in pairwise(images))]
     keys = {}
-    for measurement in images[-1].latest.report["measurements"]:
+    for measurement in images[-1].counted[-1].report["measurements"]:
         for value in values_of(measurement):
             place = f"rank {value.rank}" if value.rank is not None else value.device
             keys[value.id, place] = value
@@ -252,7 +255,7 @@ def _series(images: Sequence[ImageRuns], name: str, place: str) -> Series:
     out: Series = []
     for i, image in enumerate(images):
         medians, where = [], ""
-        for run in image.runs:
+        for run in image.counted:
             for measurement in run.report["measurements"]:
                 if measurement["id"] != name or measurement["status"] not in ("pass", "warn"):
                     continue
@@ -304,7 +307,7 @@ def _trend(
             lines.append(line)
             line = []
         line.append(f"{across(i):.1f},{down(centre):.1f}")
-        tip = f"{images[i].label}: {shown(centre, unit)}, {len(images[i].runs)} run(s) on {where}"
+        tip = f"{images[i].label}: {shown(centre, unit)}, {len(images[i].counted)} run(s) on {where}"
         text = digits(centre / factor)
         falls = bool(points) and points[-1].y < down(centre) - 6  # the line comes from above: the figure goes below
         points.append(Point(across(i), down(centre), images[i].label, text, tip, state, down(least), down(most), falls))

@@ -135,6 +135,14 @@ def test_a_test_that_could_not_be_carried_out_is_no_pass() -> None:
     assert "ERROR" in text and "runner : what runner saw" in text.replace("runner:", "runner :") and "badge error" in html
 
 
+def test_an_image_whose_last_test_could_not_be_carried_out_does_not_pass_any_more() -> None:
+    good = Kept(a100(started="2026-11-01T00:00:00Z"), "good")
+    error = Kept(report([], verdict="error", probes=(("watchdog", "fail"),), started="2026-11-02T00:00:00Z"), "error")
+    seen = view("a100", [good, error], (), references())
+    assert seen.verdict == "error" and len(seen.images) == 1 and len(seen.trends) == 7  # what was measured before stays
+    assert "what watchdog saw" in page({"a100": ([good, error], ())})[1]
+
+
 def test_runs_of_one_image_are_one_point_with_their_spread() -> None:
     kept = []
     for n, factor in enumerate((1.0, 0.98, 1.02)):
