@@ -14,14 +14,20 @@ from typing import Any
 
 import pytest
 
+from builder.attest import SBOM, SMOKE_REPORT, sbom
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe
 from builder.errors import RegistryError, RunnerError, UsageError
+from builder.image.layout import write_layout
 from builder.model import Lock, LockedPackage
+from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
+from builder.settings import Settings
 from builder.smoke import SmokeReport, complete, could_not_run, keep
 from builder.smoke.slurm import smoke_on_slurm, wait
 from builder.smoke.track import TrackError, check, figures, to_mlflow, to_tensorboard
+from builder.store import Store
 from builder.workflow import Project
+from tests.support import image_kit
 from tests.support.reports import A100_40, a100, ranked, report
 
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -185,8 +191,6 @@ def test_what_to_compare_with_is_looked_up_before_anything_runs(here: Here, monk
 
 
 def test_the_registrys_reports_and_bill_of_material_are_used(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    from builder.attest import SBOM, SMOKE_REPORT, sbom
-
     older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
     asked = []
 
@@ -460,3 +464,30 @@ def test_tensorboard_receives_the_run(tmp_path: Path) -> None:
     data = events.read_bytes()
     assert b"smoke/matmul.bf16.gflop_per_s" in data and b"smoke/matmul.bf16.fraction" in data
     assert place.name == "gpu-20261121T080000Z"
+
+
+# reports attached to an image in a real OCI layout ----------------------------------------------------------
+
+
+def test_reports_attached_to_an_image_of_a_layout_are_compared_with(here: Here) -> None:
+    store = Store(here.root / "cache")
+    made = image_kit.image(store, image_kit.layer(store, image_kit.member("a", b"1")))
+    layout, settings = here.root / "published", Settings(cache=here.root / "cache", tmpdir=here.root / "cache" / "tmp", jobs=1)
+    write_layout(made, layout, "26.02", store)
+    older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
+    for n, kind, data in (
+        (1, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=1)).encode()),
+        (2, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=2)).encode()),
+        (3, SBOM, sbom(load_recipe("gpu", here.root), older, None)),
+    ):
+        attach_in_layout(layout, store, made.manifest_descriptor, kind, [AttachedFile(f"{n}.json", kind, data)])
+    assert len(fetch_attached(f"oci:{layout}:26.02", SMOKE_REPORT, settings)) == 2
+    here.answers = [a100({"matmul.fp16": 0.85})]
+    said = here.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02", "--repeat", "1", code=11)
+    assert said["comparison"]["regressions"] == ["matmul.fp16"] and said["comparison"]["old"]["runs"] == 2
+    assert said["comparison"]["packages"] == [{"name": "torch", "old": "2.9.0", "new": "2.13.0"}]
+    _, err = here("smoke", "gpu", "--compare", f"oci:{layout}:25.12", code=8)
+    assert "holds no image '25.12'" in err and "26.02" in err
+    write_layout(made, here.root / "bare", "1", store)
+    _, err = here("smoke", "gpu", "--compare", f"oci:{here.root}/bare:1", code=1)
+    assert "no report of" in err
