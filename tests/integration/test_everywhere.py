@@ -105,7 +105,7 @@ def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordin
     }
     done = ordinary_user.run(["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], env)
     assert json.loads(done.stdout)["digest"] == digest(cpu)
-    said = ordinary_user.run(mine.command("smoke", "cpu", "--runner", "embedded", "--json"), env)
+    said = ordinary_user.run(mine.command("smoke", "cpu", "--runner", "embedded", "--budget", "5", "--json"), env)
     assert json.loads(said.stdout)["verdict"] in ("pass", "warn")
 
 
