@@ -158,23 +158,29 @@ class Project:
             engine: instead of the recipe's.
             accept_licenses: see :class:`builder.engines.base.BuildRequest`.
         """
+        request = replace(
+            self.request(recipe, lock_file),
+            download_base=download_base,
+            annotations=annotations or {},
+            accept_licenses=accept_licenses,
+        )
+        return run_engine(find_engine(engine or recipe.engine), request)
+
+    def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
+        """What engines are given for a target, from its lock (made when there is none) or from ``lock_file``."""
         if lock_file is not None:
             lock, path = read_lock(lock_file), lock_file
         else:
             lock, path = self.ensure_lock(recipe)
-        request = BuildRequest(
+        return BuildRequest(
             recipe,
             lock,
             path.read_bytes(),
             self.settings,
             self.store,
             requested=self._requested(recipe),
-            download_base=download_base,
-            annotations=annotations or {},
-            accept_licenses=accept_licenses,
             reporter=self.reporter,
         )
-        return run_engine(find_engine(engine or recipe.engine), request)
 
     def _requested(self, recipe: Recipe) -> frozenset[str]:
         if not recipe.environment_path.exists():

@@ -162,12 +162,11 @@ def _on_slurm(
     source: str | None,
     revision: str | None,
 ) -> dict[str, Any]:
-    """Builds by a job; gives what the build said there. What needs no compute node (the lock) is made here."""
+    """Builds by a job; gives what the build said there. Lock and downloads are done here: compute nodes may have no network."""
+    from builder.engines.prepare import fetch
     from builder.engines.slurm import build_job, run_build_job
 
     project, settings = context.project, context.settings
-    if lock_file is None:
-        project.ensure_lock(recipe)
     command = [sys.executable, "-m", "builder", "--project", str(project.root), "--cache", str(settings.cache)]
     if settings.tmpdir != settings.cache / "tmp":
         command += ["--tmpdir", str(settings.tmpdir)]
@@ -184,7 +183,11 @@ def _on_slurm(
     command += [word for name, value in options.items() if value for word in (name, str(value))]
     if accept_licenses:
         command.append("--accept-licenses")
-    told = run_build_job(recipe, build_job(recipe, command, account=account, time=time), context.output)
+    job = build_job(recipe, command, account=account, time=time)
+    request = project.request(recipe, lock_file)
+    if (engine or recipe.engine) != "cotainr":  # it has conda and pip download for themselves
+        fetch(request)
+    told = run_build_job(recipe, job, context.output)
     place = told.get("sif") or f"oci:{told.get('layout')}:{told.get('tag')}"
     if not context.output.as_json:
         said = f"[bold]{recipe.name}[/bold] {told.get('digest')}\n  built by {told.get('engine')} in a job\n  {place}"

@@ -22,6 +22,7 @@ from builder.errors import ImageError
 from builder.image.base import BaseImage
 from builder.image.files import ENTRYPOINT
 from builder.image.layout import write_layout
+from builder.image.sif import read_sif
 from builder.image.singularity import environment_script, run_script
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.run.base import execute, reason
@@ -86,8 +87,16 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
     """Puts the base where apptainer can start from it: an OCI layout (hard links to the cache), or the SIF that it is.
 
     Gives the bootstrap agent and its source.
+
+    Raises:
+        ImageError: the base is a SIF of several partitions.
     """
     if base.sif is not None:
+        if len(read_sif(base.sif.path).partitions) > 1:
+            raise ImageError(
+                f"the base {base.reference} has overlay partitions, which apptainer build leaves out",
+                "make it flat (builder convert BASE.sif FLAT.sif), or build with --engine layered",
+            )
         return "localimage", str(base.sif.path.absolute())
     config = canonical_json(base.config)
     described = _describe(OCI_CONFIG, config)

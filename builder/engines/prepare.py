@@ -64,6 +64,18 @@ def opened_base(request: BuildRequest) -> BaseImage:
     return base
 
 
+def fetch(request: BuildRequest) -> None:
+    """Puts the base and the packages into the cache, for a build where there is no network.
+
+    Raises:
+        FetchError, ImageError, RegistryError, SpaceError.
+    """
+    r = request
+    opened_base(r)
+    packages = ordered_packages(r.recipe, r.lock)
+    fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What an engine that runs an installer is given.

@@ -36,7 +36,7 @@ from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
 from tests.support.miniforge import cotainr_with, make_installer
-from tests.support.parts import Apptainer, DockerEngine, Registry, need_root
+from tests.support.parts import Apptainer, DockerEngine, OrdinaryUser, Registry, need_root
 from tests.support.slurm import Slurm
 
 #: The prefix that cotainr's environments have: the same for all, so that the trees can be compared byte for byte.
@@ -386,6 +386,33 @@ def test_an_apptainer_build_that_fails_names_the_step(small: Small, apptainer: A
     assert not list((tmp_path / "out").glob("*.sif")) and "Traceback" not in done.stderr
 
 
+def test_an_ordinary_user_builds_on_a_base_sif(
+    small: Small, layered_sif: Path, apptainer: Apptainer, ordinary_user: OrdinaryUser
+) -> None:
+    """As on a site: his own cache, a base SIF, ``%post`` in a user namespace."""
+    project, cache = ordinary_user.tmp / "project", ordinary_user.tmp / "cache"
+    shutil.copytree(small.root, project, ignore=shutil.ignore_patterns("by-*", "dist"))
+    for part in ("blobs", "channels", "tools"):
+        shutil.copytree(small.cache / part, cache / part)
+    shutil.copy(layered_sif, project / "base.sif")
+    lock = (small.root / "environments" / "small.small.lock.yml").read_text()
+    # as conda-lock writes it: it pins no base, and the recipe's is taken
+    (project / "environments" / "foreign.lock.yml").write_text(re.sub(r"  custom_metadata:\n(    .*\n)+", "", lock))
+    (project / "recipes" / "on-sif.yaml").write_text(
+        "extends: small\nformat: sif\nbase: sif:base.sif\nlock: environments/foreign.lock.yml\n"
+    )
+    for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
+        os.chown(path, ordinary_user.uid, ordinary_user.uid, follow_symlinks=False)
+    names = ("PATH", "APPTAINER_BINDPATH", "APPTAINER_NO_MOUNT")
+    env = {**{name: apptainer.env[name] for name in names}, "PYTHONPATH": str(CLONE)}
+    done = ordinary_user.run(Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env)
+    told = json.loads(done.stdout)
+    assert told["base"] == {"reference": "sif:base.sif", "digest": sha256_file(layered_sif)}
+    said = ordinary_user.run(["apptainer", "run", "--containall", "--cleanenv", told["sif"]], env).stdout
+    assert said == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    assert "Bootstrap: localimage" in (project / "dist" / "on-sif.def").read_text()
+
+
 def test_the_definition_file_is_kept(small: Small, apptainer_built: dict[str, Any]) -> None:
     text = (small.root / "by-apptainer" / "small-sif.def").read_text()
     assert "Bootstrap: oci\nFrom: base\n" in text and apptainer_built["base"]["digest"] in text
@@ -396,11 +423,12 @@ def test_the_definition_file_is_kept(small: Small, apptainer_built: dict[str, An
 
 
 def test_a_build_that_fails_in_its_job(small: Small, slurm: Slurm, tmp_path: Path) -> None:
-    args = ("build", "small-sif", "--on", "slurm", "--account", "project_1", "--lock", str(tmp_path / "none.yml"))
+    (tmp_path / "file").touch()
+    args = ("build", "small-sif", "--on", "slurm", "--account", "project_1", "--layout", str(tmp_path / "file" / "dist"))
     done = small.run(*args, env=slurm.env, check=False)
     assert done.returncode == 10
-    assert "the build job of target small-sif failed with exit code 4" in done.stderr
-    assert f"{tmp_path}/none.yml: no such lock file" in done.stderr
+    assert "the build job of target small-sif failed with exit code 13" in done.stderr
+    assert f"cannot write in {tmp_path}/file/dist" in done.stderr
 
 
 def test_a_job_that_slurm_refuses(small: Small, slurm: Slurm) -> None:
