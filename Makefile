@@ -20,7 +20,7 @@ export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/.cache/tmp
 endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
-APT_TEST := $(APT_IMAGE) apache2-utils apparmor buildah chromium containerd docker.io docker-registry fuse-overlayfs libseccomp2 \
+APT_TEST := $(APT_IMAGE) apache2-utils apparmor buildah chromium containerd docker-compose docker.io docker-registry fuse-overlayfs libseccomp2 \
 	libsqlite3-0 munge openssl podman runc shellcheck skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 

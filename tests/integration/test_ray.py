@@ -1,0 +1,98 @@
+"""Ray and MLflow as on Chameleon: the script of ``builder job`` starts a head and a worker with docker compose, and submits."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import CLONE, Builder, new_project
+from tests.support.parts import DockerEngine, need
+from tests.support.ray import ENVIRONMENT, IMAGE, RECIPE, Mlflow, cluster_recipe, example_in_container, mlflow_server
+
+
+@pytest.fixture(scope="module")
+def project(cpu: Builder, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+    """Targets ``tracked``, whose image the engine has, and ``cluster``."""
+    root = new_project(tmp_path_factory.mktemp("tracked"), "cpu")
+    for name in ("_chameleon", "_site"):
+        shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
+    (root / "environments" / "tracked.yml").write_text(ENVIRONMENT)
+    (root / "recipes" / "tracked.yaml").write_text(RECIPE)
+    (root / "recipes" / "cluster.yaml").write_text(cluster_recipe())
+    builder = Builder(root, cpu.cache)
+    builder.run("build", "tracked", "--load", env={"DOCKER_HOST": docker_engine.host})
+    yield builder
+    docker_engine.client.images.remove(IMAGE, force=True)
+
+
+@pytest.fixture(scope="module")
+def mlflow(project: Builder, docker_engine: DockerEngine) -> Iterator[Mlflow]:
+    with mlflow_server(docker_engine) as server:
+        yield server
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("train_digits.py", "digits.csv.gz"):
+        shutil.copy(CLONE / "examples" / name, tmp_path)
+    return tmp_path
+
+
+def events(output: str, event: str) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in output.splitlines() if line.startswith('{"event"')]
+    return [e for e in found if e["event"] == event]
+
+
+def values(run: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {item["key"]: item["value"] for item in run["data"].get(kind, [])}
+
+
+def test_a_training_that_is_resumed_goes_on_in_its_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, folder: Path) -> None:
+    own = {"MLFLOW_TRACKING_URI": mlflow.url, "MLFLOW_EXPERIMENT_NAME": "resumed", "BUILDER_CHECKPOINT_DIR": f"{folder}/ck"}
+    first = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own)
+    second = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "4", **own)
+    assert not events(first + second, "warning")
+    (run,) = mlflow.runs("resumed")
+    number = run["info"]["run_id"]
+    assert [e["run"] for e in events(first + second, "mlflow")] == [number, number]
+    assert run["info"]["status"] == "FINISHED"
+    said = {e["epoch"]: e for e in events(first + second, "epoch")}
+    assert mlflow.history(number, "accuracy") == [(n, said[n]["accuracy"]) for n in (1, 2, 3, 4)]
+    assert values(run, "params")["batch_size"] == "96"
+    assert [p.name.startswith("events.out.tfevents") for p in (folder / "tb").iterdir()] == [True]
+
+
+def test_a_tracking_server_that_is_gone_does_not_stop_a_training(
+    docker_engine: DockerEngine, project: Builder, folder: Path
+) -> None:
+    own = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    said = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "1", **own)
+    (warning,) = events(said, "warning")
+    assert warning["message"].startswith("nothing goes to MLflow: ") and events(said, "done")
+
+
+def test_ray_s_job_trains_and_is_tracked(docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path) -> None:
+    """The script that ``builder job`` writes for Chameleon, as it is: docker compose, ray start, ray job submit."""
+    need("docker-compose")
+    command = ["python", "train_digits.py", "--epochs", "3"]
+    options = ["--image", IMAGE, "--checkpoint", folder / "ck", "--mlflow", mlflow.url, "--env", "MLFLOW_EXPERIMENT_NAME=ray"]
+    project.run("job", "cluster", *options, "--output", folder / "job.sh", "--", *command)
+    env = {**docker_engine.env, "USER": "tester"}
+    done = subprocess.run(["bash", "job.sh"], env=env, cwd=folder, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (start,), (end,) = events(done.stdout, "start"), events(done.stdout, "done")
+    assert not events(done.stdout, "warning")
+    assert (start["host"], end["epochs"]) == ("ray-worker-0", 3)
+    assert sorted(p.name for p in (folder / "ck").iterdir()) == ["digits-0002-0000.pt", "digits-0003-0000.pt"]
+    (run,) = mlflow.runs("ray")
+    assert values(run, "metrics")["accuracy"] == end["accuracy"]
+    running = docker_engine.client.containers.list(all=True)
+    assert [c.name for c in running if "ray-" in c.name] == []  # the cluster is gone with the job
+    assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("tmp.*/compose.yaml"))
