@@ -148,6 +148,8 @@ def test_a_recipe_locks_plans_and_builds(target: str, far: Far, capsys: pytest.C
 
 def test_images_fit_their_sites(far: Far) -> None:
     """torch's build is that of the GPU, and the runtime takes what is built."""
+    if far.built.keys() != set(TARGETS):
+        pytest.skip("not all were built")
     for target in TARGETS:
         recipe = load_recipe(target, far.root)
         assert recipe.format == ("sif" if recipe.site.runtime.takes_sif else "oci"), target
