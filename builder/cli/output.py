@@ -31,10 +31,12 @@ class Output:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.err = Console(stderr=True, highlight=False, soft_wrap=True)
-        self.out = Console(highlight=False, soft_wrap=True)
+        self.err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+        self.out = Console(highlight=False, emoji=False, soft_wrap=True)
         if not self.out.is_terminal:
-            self.out = Console(highlight=False, soft_wrap=True, width=200)  # a file or a pipe has no width to keep to
+            self.out = Console(
+                highlight=False, emoji=False, soft_wrap=True, width=200
+            )  # a file or a pipe has no width to keep to
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}

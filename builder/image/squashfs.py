@@ -246,13 +246,16 @@ class SquashfsWriter:
     # data
 
     def _file(self, node: _Node, member: Member, content: Iterable[bytes | memoryview]) -> None:
-        node.size = member.size
+        node.size = left = member.size
         buffer = bytearray()
         for data in content:
+            left -= len(data)
             buffer += data
             while len(buffer) >= BLOCK:
                 self._submit(bytes(buffer[:BLOCK]), node)
                 del buffer[:BLOCK]
+        if left:
+            raise ImageError(f"{member.path!r} is not of {member.size} bytes, as its header says", _CURE)
         if node.size < BLOCK:
             if len(self._fragment) + len(buffer) > BLOCK:
                 self._flush_fragment()

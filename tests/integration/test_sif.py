@@ -267,6 +267,20 @@ def test_there_and_back(layered: SifImage, tiny: Tiny, tmp_path: Path) -> None:
         assert builder.json("diff", "--files", layered.path, tmp_path / "again.sif")["equal"]
 
 
+def test_an_ordinary_user_without_any_tool_makes_the_same_bytes(
+    layered: SifImage, tiny: Tiny, ordinary_user: parts.OrdinaryUser, tmp_path: Path
+) -> None:
+    builder = Builder(tmp_path, tiny.settings.cache)
+    builder.run("convert", layered.path, f"oci:{tmp_path}/dist:tiny")
+    for layout in ("flat", "layered"):
+        builder.run("convert", f"oci:{tmp_path}/dist:tiny", tmp_path / f"{layout}.sif", "--layout", layout)
+        place = ordinary_user.home / f"{layout}.sif"
+        made = Builder(tmp_path, ordinary_user.home / "cache").command("convert")
+        command = ["env", "PATH=/nowhere", *made, f"oci:{tmp_path}/dist:tiny", place]
+        ordinary_user.run([*command, "--layout", layout], {"PYTHONPATH": str(parts.CLONE)}, readable=[tmp_path])
+        assert sha256(place) == sha256(tmp_path / f"{layout}.sif")
+
+
 def test_a_runtime_without_overlays(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

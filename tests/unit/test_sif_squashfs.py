@@ -143,6 +143,9 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         write(tmp_path / "a", [file("x", b""), file("x", b"")])
     with pytest.raises(ImageError, match="below something that is not a directory"):
         write(tmp_path / "a", [file("x", b""), file("x/y", b"")])
+    member, _ = file("x", b"12345")
+    with pytest.raises(ImageError, match="'x' is not of 5 bytes"):
+        write(tmp_path / "a", [(member, b"1234")])
     with pytest.raises(ImageError, match="hard link 'x' to 'y', which is not there"):
         write(tmp_path / "a", [other("x", HARDLINK, "y")])
 
