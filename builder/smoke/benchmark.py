@@ -1322,8 +1322,6 @@ def group(run: Run) -> Any:
         # Longer than our own watchdog, which says more: torch's ends the process.
         patience = datetime.timedelta(seconds=run.options.timeout + 60)
         backend = "nccl" if run.on_gpu else "gloo"
-        if run.on_gpu:
-            run.torch.cuda.set_device(run.index)
         options = {"rank": place.rank, "world_size": place.ranks, "timeout": patience}
         distributed.init_process_group(backend, init_method=place.meeting, **options)
     return distributed
@@ -1712,7 +1710,7 @@ def loaded_state(run: Run, index: int) -> Item:
         for _ in range(10):
             torch.mm(a, a)
         state = gpu_state(run, index)
-        run.synchronize()
+        torch.cuda.synchronize(index)
     return state
 
 
@@ -1924,7 +1922,13 @@ def measured(run: Run, m: Measurement, always: bool = False) -> Item:
     if run.left_s <= 0 and not always:
         run.kept.setdefault("missed", []).append(m.id)
         return finding(m.id, "skip", "the time budget of %.0f s is spent" % run.budget_s)
-    item = found(m.id, lambda: m.look(run))
+
+    def look() -> Item:
+        if run.own_gpus:
+            run.torch.cuda.set_device(run.index)  # events are recorded on the current device
+        return dict(m.look(run))
+
+    item = found(m.id, look)
     run.results.append(item)
     return item
 
@@ -1988,6 +1992,8 @@ def child(options: argparse.Namespace, place: Place, folder: str, events: int, o
             for event in examine(run, agree):
                 out.write(json.dumps(plain(event)) + "\n")
                 out.flush()
+            if place.ranks > 1:
+                pipe.readline()  # until all are through: a rank that leaves early takes the others' connections with it
         os._exit(0)
     except BaseException as e:
         os.write(2, ("smoke: %s\n" % one_line(e)).encode("utf-8", "replace"))

@@ -299,7 +299,7 @@ b.Run.gpus = property(lambda run: 1)
 b.Run.build = property(lambda run: "CUDA")
 b.Run.device = property(lambda run: "cpu")
 made_up = {"Event": Event, "synchronize": lambda: None, "mem_get_info": lambda index: (256 << 20, 256 << 20)}
-made_up["get_device_properties"] = lambda i: properties
+made_up.update(get_device_properties=lambda i: properties, set_device=lambda index: None)
 for name, value in made_up.items():
     setattr(torch.cuda, name, value)
 torch.Tensor.pin_memory = lambda self: self

@@ -24,7 +24,7 @@ def fake_torch(
     cuda = SimpleNamespace(
         is_available=lambda: devices > 0, device_count=lambda: devices, get_arch_list=lambda: list(known) if devices else [],
         get_device_properties=lambda i: properties, get_device_name=lambda i: properties.name, init=init,
-        nccl=SimpleNamespace(version=lambda: (2, 21, 5)),
+        nccl=SimpleNamespace(version=lambda: (2, 21, 5)), set_device=lambda index: None,
     )  # fmt: skip
     version = SimpleNamespace(cuda=runtime if build == "CUDA" else None, hip="6.2" if build == "HIP" else None)
     return SimpleNamespace(

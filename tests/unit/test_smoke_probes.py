@@ -350,7 +350,7 @@ def test_what_nvml_says(
     torch = fake_torch("CUDA")
     torch.ones = lambda *shape, device: device
     torch.mm = lambda a, b: None
-    torch.cuda.synchronize = lambda: None
+    torch.cuda.synchronize = lambda index: None
     found = ask(bench, probe, torch)
     assert found.status == status and said in found.seen, found
     assert nvml.asked == b"0000:3b:00.0"
