@@ -5,7 +5,8 @@ Needs torch and nothing else. What a job of ``builder job`` exports is all that 
 
 * ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``: one process per GPU (torchrun sets them too);
   without them it is a single process;
-* ``BUILDER_CHECKPOINT_DIR``: where checkpoints (``*.pt``) are written, one after every epoch, the last two are kept;
+* ``BUILDER_CHECKPOINT_DIR``: where checkpoints (``*.pt``) are written, one after every epoch, the last two are kept: a folder
+  that all nodes share, or an address such as ``s3://bucket/folder``;
 * ``BUILDER_RESUME``: the checkpoint to go on from; where it is empty, the newest in the folder;
 * ``BUILDER_DATA``: a folder with ``digits.csv.gz`` somewhere in it (without it the copy beside this file);
 * ``MLFLOW_TRACKING_URI``: where metrics are logged, if mlflow can be imported.
@@ -21,6 +22,7 @@ import argparse
 import datetime
 import gzip
 import hashlib
+import io
 import json
 import os
 import signal
@@ -48,7 +50,7 @@ def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=96, help="images per step, of all ranks together")
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--checkpoint-dir", type=Path, default=Path(os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints"))
+    parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
     parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train there")
     parser.add_argument(
         "--pause", type=float, default=0, metavar="S", help="seconds to wait after each step, to try interruptions"
@@ -152,26 +154,91 @@ def batches(count: int, size: int, epoch: int, seed: int, ranks: Ranks) -> Itera
 # checkpoints ----------------------------------------------------------------------------------------------------------
 
 
-class Checkpoints:
-    """A folder of ``*.pt`` files. Rank 0 alone writes and removes."""
+class Folder:
+    """Files of a folder: whole or not at all."""
 
-    def __init__(self, folder: Path, ranks: Ranks, log: Log) -> None:
-        self.folder, self.ranks, self.log = folder, ranks, log
-        if ranks.first:
-            try:
-                folder.mkdir(parents=True, exist_ok=True)
-                for left in folder.glob("digits-*.pt.part"):  # of a run that was killed while it wrote
-                    left.unlink()
-            except OSError as e:
-                fail(f"{folder} cannot be used for checkpoints: {e.strerror}", "name another with --checkpoint-dir")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in self.folder.glob("digits-*.pt.part"):  # of a run that was killed while it wrote
+            left.unlink()
+
+    def newest(self) -> list[str]:
+        paths = sorted(self.folder.glob("*.pt"), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
+        return [str(p) for p in paths]
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write(self, name: str, data: bytes) -> str:
+        """Beside its place, to the disk, renamed."""
+        path = self.folder / name
+        part = path.with_suffix(".pt.part")
+        try:
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+        return str(path)
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink()
+
+
+class ObjectStore:
+    """Objects below an address such as ``s3://bucket/folder``, by fsspec (which comes with torch; S3 needs s3fs too)."""
+
+    def __init__(self, address: str) -> None:
+        import fsspec
+
+        self.fs, self.root = fsspec.core.url_to_fs(address)
+
+    def prepare(self) -> None:
+        self.fs.makedirs(self.root, exist_ok=True)
+
+    def newest(self) -> list[str]:
+        self.fs.invalidate_cache()
+        names = [n for n in self.fs.ls(self.root, detail=False) if n.endswith(".pt")]
+        return sorted(names, key=lambda n: (self.fs.modified(n), n), reverse=True)  # of one second: the names count
+
+    def read(self, path: str) -> bytes:
+        return bytes(self.fs.cat_file(path))
+
+    def write(self, name: str, data: bytes) -> str:
+        path = f"{self.root.rstrip('/')}/{name}"
+        self.fs.pipe_file(path, data)  # an object is there when it is complete
+        return path
+
+    def remove(self, path: str) -> None:
+        self.fs.rm_file(path)
+
+
+class Checkpoints:
+    """The ``*.pt`` files of a folder or object store. Rank 0 alone writes and removes."""
+
+    def __init__(self, place: str, ranks: Ranks, log: Log) -> None:
+        self.ranks, self.log = ranks, log
+        try:
+            self.files = ObjectStore(place) if "://" in place else Folder(Path(place))
+            if ranks.first:
+                self.files.prepare()
+        except Exception as e:  # each object store has its own
+            why = e.strerror if isinstance(e, OSError) and e.strerror else e
+            fail(f"{place} cannot be used for checkpoints: {why}", "name another with --checkpoint-dir")
 
     def load(self) -> dict[str, Any] | None:
         """The checkpoint that rank 0 takes: ``BUILDER_RESUME`` or the newest; one that cannot be read is passed over."""
         found = None
         if self.ranks.first:
             named = os.environ.get("BUILDER_RESUME", "")
-            paths = [Path(named)] if named else []
-            paths += [p for p in self.newest() if p not in paths]
+            paths = [named] if named else []
+            paths += [p for p in self.files.newest() if p not in paths]
             found = next((p for p in paths if self.read(p, warn=True) is not None), None)
         path = self.ranks.from_first(found)
         if path is None:
@@ -179,12 +246,12 @@ class Checkpoints:
         state = self.read(path)
         if state is None:
             fail(f"rank {self.ranks.rank} cannot read {path}, which rank 0 can", "the folder has to be one that all nodes share")
-        self.log("resume", checkpoint=str(path), epoch=state["epoch"], step=state["step"])
+        self.log("resume", checkpoint=path, epoch=state["epoch"], step=state["step"])
         return state
 
-    def read(self, path: Path, warn: bool = False) -> dict[str, Any] | None:
+    def read(self, path: str, warn: bool = False) -> dict[str, Any] | None:
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(io.BytesIO(self.files.read(path)), map_location="cpu", weights_only=True)
             if {"model", "optimizer", "epoch", "step", "loss", "settings"} <= set(state):
                 return dict(state)
             why = "it is no checkpoint of this program"
@@ -194,27 +261,19 @@ class Checkpoints:
             self.log("warning", message=f"{path} is passed over: {why}")
         return None
 
-    def newest(self) -> list[Path]:
-        return sorted(self.folder.glob("*.pt"), key=lambda p: p.stat().st_mtime_ns, reverse=True)
-
     def write(self, state: dict[str, Any]) -> None:
-        """Whole or not at all: beside its place, to the disk, renamed."""
         if not self.ranks.first:
             return
-        path = self.folder / f"digits-{state['epoch']:04d}-{state['step']:04d}.pt"
-        part = path.with_suffix(".pt.part")
+        name, data = f"digits-{state['epoch']:04d}-{state['step']:04d}.pt", io.BytesIO()
+        torch.save(state, data)
         try:
-            with part.open("wb") as file:
-                torch.save(state, file)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except (OSError, RuntimeError) as e:  # a full disk, a quota
-            part.unlink(missing_ok=True)
-            fail(f"{path} cannot be written: {e}", "make room; the older checkpoints are as they were")
-        for old in [p for p in self.newest() if p.name.startswith("digits-") and p != path][KEPT - 1 :]:
-            old.unlink()
-        self.log("checkpoint", checkpoint=str(path), bytes=path.stat().st_size)
+            path = self.files.write(name, data.getvalue())
+            own = [p for p in self.files.newest() if p.rpartition("/")[2].startswith("digits-") and p != path]
+            for old in own[KEPT - 1 :]:
+                self.files.remove(old)
+        except Exception as e:  # a full disk, a quota, an object store that is gone
+            fail(f"the checkpoint {name} cannot be written: {e}", "make room; the older checkpoints are as they were")
+        self.log("checkpoint", checkpoint=path, bytes=len(data.getvalue()))
 
 
 # what is said ---------------------------------------------------------------------------------------------------------

@@ -192,6 +192,19 @@ def test_the_checkpoint_that_the_job_names_is_taken(training: Training) -> None:
     assert training.run("--epochs", "3", BUILDER_RESUME=older).the("resume")["checkpoint"] == str(older)
 
 
+def test_checkpoints_in_an_object_store(training: Training, uninterrupted: Said) -> None:
+    """The road of s3:// addresses, with a store that is here."""
+    store = training.folder / "store"
+    training.run("--epochs", "3", BUILDER_CHECKPOINT_DIR=f"file://{store}/run")
+    assert sorted(p.name for p in (store / "run").iterdir()) == ["digits-0002-0000.pt", "digits-0003-0000.pt"]
+    (store / "run" / "digits-0003-0000.pt").write_bytes(b"PK")
+    resumed = training.run("--epochs", "6", BUILDER_CHECKPOINT_DIR=f"file://{store}/run")
+    assert resumed.the("resume")["epoch"] == 2 and len(resumed.all("warning")) == 1
+    assert resumed.the("done") == uninterrupted.the("done")
+    refused = training.run("--epochs", "1", code=1, BUILDER_CHECKPOINT_DIR="nosuch://bucket")
+    assert "nosuch://bucket cannot be used for checkpoints" in refused.error and "Traceback" not in refused.error
+
+
 def test_other_settings_than_the_checkpoint_s_are_refused(training: Training) -> None:
     training.run("--epochs", "1")
     said = training.run("--epochs", "2", "--seed", "7", code=1)
