@@ -329,7 +329,7 @@ def _mlflow(request: JobRequest) -> dict[str, str | None]:
             "give it without; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD where the job is submitted",
         )
     secret = {"MLFLOW_TRACKING_USERNAME": None, "MLFLOW_TRACKING_PASSWORD": None, "MLFLOW_TRACKING_TOKEN": None}
-    return {"MLFLOW_TRACKING_URI": request.mlflow, "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true", **secret}
+    return {"MLFLOW_TRACKING_URI": request.mlflow, **secret}
 
 
 def _data(text: str, base: str) -> str:

@@ -23,6 +23,8 @@ services:
     image: "builder/chameleon-a100:latest"
     hostname: ray-head
     command: ["ray", "start", "--head", "--port=6379", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--metrics-export-port=8080", "--num-cpus=0", "--num-gpus=0", "--block"]
+    environment:
+      MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
     volumes: ["$PWD:/job:ro", "$BUILDER_FOLDER:/builder:ro"]
     ports: ["127.0.0.1:8265:8265", "127.0.0.1:8080:8080"]
     shm_size: 12g
@@ -31,6 +33,8 @@ services:
     hostname: ray-worker-0
     command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
     depends_on: [ray-head]
+    environment:
+      MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
     shm_size: 12g
     deploy:
       resources:

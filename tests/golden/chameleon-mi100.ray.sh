@@ -25,8 +25,8 @@ services:
     hostname: ray-head
     command: ["ray", "start", "--head", "--port=6379", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--metrics-export-port=8080", "--num-cpus=0", "--num-gpus=0", "--block"]
     environment:
-      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
       MLFLOW_TRACKING_PASSWORD:
       MLFLOW_TRACKING_TOKEN:
@@ -45,8 +45,8 @@ services:
     command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
     depends_on: [ray-head]
     environment:
-      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
       MLFLOW_TRACKING_PASSWORD:
       MLFLOW_TRACKING_TOKEN:
@@ -68,8 +68,8 @@ services:
     command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
     depends_on: [ray-head]
     environment:
-      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
+      MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
       MLFLOW_TRACKING_PASSWORD:
       MLFLOW_TRACKING_TOKEN:
@@ -91,8 +91,7 @@ EOF
 cat >"$BUILDER_FOLDER/runtime.json" <<'EOF'
 {
   "env_vars": {
-    "MLFLOW_TRACKING_URI": "http://10.0.0.5:8000",
-    "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"
+    "MLFLOW_TRACKING_URI": "http://10.0.0.5:8000"
   }
 }
 EOF

@@ -28,8 +28,8 @@ task() {
         -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "RANK=$SLURM_PROCID" \
         -e "LOCAL_RANK=$SLURM_LOCALID" -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" \
         -e "MASTER_PORT=$MASTER_PORT" -e MLFLOW_TRACKING_URI=https://mlflow.example.org \
-        -e MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING=true -e MLFLOW_TRACKING_USERNAME -e MLFLOW_TRACKING_PASSWORD \
-        -e MLFLOW_TRACKING_TOKEN -w "$SLURM_SUBMIT_DIR" \
+        -e MLFLOW_TRACKING_USERNAME -e MLFLOW_TRACKING_PASSWORD -e MLFLOW_TRACKING_TOKEN \
+        -w "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task

@@ -30,6 +30,7 @@ dependencies:
       - numpy
       - ray[default]
       - mlflow
+      - psutil
       - tensorboard
 """
 RECIPE = """\
