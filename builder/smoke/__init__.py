@@ -18,7 +18,7 @@ from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
 from builder.run import Completed, Runner, find_runner
 from builder.settings import Settings
-from builder.smoke.grade import Expected, grade, references
+from builder.smoke.grade import Expected, grade, number, references
 from builder.store import Store, write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
@@ -29,6 +29,7 @@ VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
 #: Seconds that the benchmark has for writing its report, when it had to end a hang, before the container is ended.
 _GRACE_S = 30.0
 _STATUSES = frozenset({"pass", "warn", "fail", "skip"})
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 @dataclass(frozen=True)
@@ -234,14 +235,33 @@ def _fault(report: dict[str, Any]) -> str:
                 worst = item["status"]
     if not isinstance(report.get("facts"), dict):
         return "facts is no mapping"
+    if not isinstance(report.get("started"), str) or not _TIME.fullmatch(report["started"]):
+        return f"started {report.get('started')!r} is no time in UTC"
+    duration = report.get("duration_s")
+    if not isinstance(duration, int | float) or isinstance(duration, bool):
+        return "duration_s is no number"
     image = report.get("image", {})
     if not isinstance(image, dict) or not isinstance(image.get("packages", {}), dict):
         return "image is no mapping"
+    graded = report.get("grade")
+    if graded is not None:
+        findings = graded.get("findings") if isinstance(graded, dict) else None
+        if not isinstance(findings, list) or not all(_is_finding(f) for f in findings):
+            return "its grade is none"
     if report["verdict"] == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):
         return "verdict 'pass', though nothing was measured"
     if (report["verdict"] == "pass" and worst != "pass") or (report["verdict"] == "warn" and worst == "fail"):
         return f"verdict {report['verdict']!r}, though something in it says {worst!r}"
     return ""
+
+
+def _is_finding(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and str(value.get("status")) in _STATUSES
+        and all(isinstance(value.get(key), str) for key in ("id", "seen", "advice"))
+        and (value.get("fraction") is None or number(value, "fraction") is not None)
+    )
 
 
 def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[str, Any]:

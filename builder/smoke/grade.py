@@ -198,9 +198,9 @@ class Value:
 
 
 def number(item: Mapping[str, Any], key: str) -> float | None:
-    """A finite number of a report, or None for anything else that stands there."""
+    """A number of a report, or None for anything else that stands there, and for what is too large to be a figure."""
     value = item.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 else None
 
 
 def unit_of(measurement: Mapping[str, Any]) -> str:
@@ -300,7 +300,7 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     The report is one that :func:`builder.smoke.history.check` found no fault with; it is not changed. The verdict ``error``
     (the test could not be carried out) is left alone.
     """
-    devices = _devices(report)
+    devices = devices_of(report)
     findings = [
         *_expectations(report, devices, expected),
         *_by_reference(report, devices, figures),
@@ -317,7 +317,8 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     return {**report, "verdict": verdict, "grade": graded}
 
 
-def _devices(report: Report) -> list[dict[str, Any]]:
+def devices_of(report: Report) -> list[dict[str, Any]]:
+    """The facts of a report's GPUs; empty for anything but a list."""
     facts = report.get("facts", {}).get("devices")
     return [d for d in facts if isinstance(d, dict)] if isinstance(facts, list) else []
 
@@ -340,7 +341,7 @@ def _facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]
 
 def _expectations(report: Report, devices: Sequence[dict[str, Any]], expected: Expected) -> Iterator[Finding]:
     """What the recipe says, against what was measured on: a GPU image that ran on the CPU must not pass."""
-    measured = {v.device.partition(":")[0] for m in _measurements(report) for v in values_of(m) if v.device}
+    measured = {str(m.get("device", "")).partition(":")[0] for m in report["measurements"] if m["status"] != "skip"}
     if expected.vendor != "none" and "cuda" not in measured and report["verdict"] != "error":
         where = "on the CPU" if "cpu" in measured else "nowhere"
         yield Finding("device.measured", "fail", f"nothing was measured on a GPU ({where})",
@@ -550,7 +551,7 @@ def _by_roofline(report: Report) -> Iterator[Finding]:
 def _roof(measurement: Mapping[str, Any], peak: Value, stream: Value | None) -> float:
     """GFLOP/s that the roofline allows at the measurement's arithmetic intensity."""
     flop, moved = number(measurement, "flop"), number(measurement, "bytes")
-    if stream is None or not flop or not moved:
+    if stream is None or stream.median <= 0 or not flop or not moved or flop < 0 or moved < 0:
         return peak.median
     return min(peak.median, flop / moved * stream.median)
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from builder.errors import BuilderError
 from builder.model import Lock
 from builder.smoke import fault
-from builder.smoke.grade import LOST, MAD_TO_SIGMA, SIGMAS, Report, Value, number, shown, values_of
+from builder.smoke.grade import LOST, MAD_TO_SIGMA, SIGMAS, Report, Value, devices_of, number, shown, values_of
 
 #: ``other``: another machine; ``busy``: a machine too busy to tell. Both are shown and not judged.
 Outcome = Literal["same", "slower", "faster", "other", "busy"]
@@ -370,7 +370,7 @@ def machine(report: Report, measurement: Mapping[str, Any], value: Value) -> str
     """What a figure was measured on, as far as it matters: the GPU's name, or the processor and how many of its cores."""
     facts = report.get("facts", {})
     if value.device.startswith("cuda"):
-        devices = [d for d in facts.get("devices") or [] if isinstance(d, dict)]
+        devices = devices_of(report)
         index = value.device.partition(":")[2]
         by_rank = [d for d in devices if value.rank is not None and d.get("rank") == value.rank]
         by_place = devices[int(index) : int(index) + 1] if index.isdigit() else devices[:1]

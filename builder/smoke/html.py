@@ -13,7 +13,19 @@ from typing import Any, Literal
 
 from jinja2 import Environment, StrictUndefined
 
-from builder.smoke.grade import Expected, References, Report, digits, grade, number, scale_of, shown, value_of, values_of
+from builder.smoke.grade import (
+    Expected,
+    References,
+    Report,
+    devices_of,
+    digits,
+    grade,
+    number,
+    scale_of,
+    shown,
+    value_of,
+    values_of,
+)
 from builder.smoke.history import Comparison, Kept, compare, machine
 
 #: Images that a trend shows, the newest.
@@ -194,7 +206,7 @@ def _images(kept: Sequence[Kept]) -> list[ImageRuns]:
 def _machines(report: Report) -> tuple[str, ...]:
     """GPUs with their number, and the processor."""
     facts = report.get("facts", {})
-    names = [str(d.get("name")) for d in facts.get("devices") or [] if isinstance(d, dict)]
+    names = [str(d.get("name")) for d in devices_of(report)]
     counted = [f"{names.count(n)} x {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names)]
     cpu = facts.get("cpu")
     if isinstance(cpu, dict) and cpu.get("model"):
@@ -338,7 +350,7 @@ def roofline(report: Report, figures: References) -> Roofline | None:
     spots = [s for m in measurements if (s := _spot(m)) is not None]
     if stream is None or stream.median <= 0 or not spots:
         return None
-    devices = [d for d in report.get("facts", {}).get("devices") or [] if isinstance(d, dict)]
+    devices = devices_of(report)
     device = figures.find(devices[0]) if devices and stream.device.startswith("cuda") else None
     roofs: list[tuple[str, float, Literal["paper", "measured"]]] = []
     if device:
@@ -365,9 +377,9 @@ def _spot(measurement: Mapping[str, Any]) -> tuple[str, float, float, str] | Non
         return None
     flop, moved, size = number(measurement, "flop"), number(measurement, "bytes"), number(measurement, "size")
     precision = value.id.removeprefix("matmul.")
-    if flop and moved:
+    if flop and moved and flop > 0 and moved > 0:
         intensity = flop / moved
-    elif precision in _BYTES and size:
+    elif precision in _BYTES and size and size > 0:
         intensity = 2 * size / (3 * _BYTES[precision])  # 2 n^3 operations on three matrices of n^2
     else:
         return None

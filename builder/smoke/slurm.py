@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ _ENDED = {
     "SPECIAL_EXIT", "TIMEOUT",
 }  # fmt: skip
 _POLL_S = 2.0
+_REPORT = "report.json"
 #: Seconds that a job gets beside the benchmark's own: starting the containers, writing the report on a shared file system.
 _MARGIN_S = 300
 #: A file system of many nodes shows a file a little later than it was written.
@@ -53,7 +55,7 @@ def smoke_on_slurm(
         recipe: the target, with its site.
         image: a SIF's path on the site or a reference; empty: what the recipe says.
         digest: the image's.
-        folder: ``reports/TARGET``, on a file system that the nodes have too; the job starts in it.
+        folder: ``reports/TARGET``, on a file system that the nodes have too; the job starts in a folder of its own there.
         nodes: 2 and more measure the network.
         gpus: of each node; None: one, or all on several nodes.
         account: whom the time is charged to.
@@ -72,12 +74,11 @@ def smoke_on_slurm(
             f"{recipe.site.title or recipe.name} has no scheduler: its recipe says nothing of site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f".job-{secrets.token_hex(4)}"
-    found = folder / f"{stem}.json"
+    work = folder / f".job-{secrets.token_hex(4)}"
+    work.mkdir(parents=True)
     started = time.monotonic()
     request = JobRequest(
-        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=found.name)),
+        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=_REPORT)),
         nodes=nodes,
         gpus=gpus,
         time=time_limit or _time(timeout_s + _MARGIN_S),
@@ -85,14 +86,17 @@ def smoke_on_slurm(
         image=image,
         name=f"smoke-{recipe.name}",
     )
-    number = submit(render(plan_job(recipe, request)), folder=folder)
-    reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
+    number = ""
     try:
-        state = wait(number, reporter, sleep=sleep)
+        number = submit(render(plan_job(recipe, request)), folder=work)
+        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
+        report = _collect(recipe, work, number, wait(number, reporter, sleep=sleep), sleep)
     except BaseException:
-        subprocess.run(["scancel", number], capture_output=True, check=False)
+        if number:
+            subprocess.run(["scancel", number], capture_output=True, check=False)
         raise
-    report = _collect(recipe, found, number, state, folder, sleep)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
     runner = f"slurm ({recipe.site.runtime.kind})"
     total = devices * nodes if devices is not None else None
     report = complete(report, recipe, digest, runner, devices=total, lock=lock)
@@ -129,25 +133,24 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
         sleep(_POLL_S)
 
 
-def _collect(
-    recipe: Recipe, found: Path, number: str, state: str, folder: Path, sleep: Callable[[float], None]
-) -> dict[str, Any]:
-    """What the job wrote, as a report; one that says why there is none, otherwise."""
-    waited = 0.0
+def _collect(recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
+    """What the job wrote, as a report; one that says why there is none, otherwise, beside which the job's output is kept."""
+    found, waited = work / _REPORT, 0.0
     while not found.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
         sleep(0.5)
         waited += 0.5
-    logs = sorted(folder.glob(f"*-{number}.out"))
     try:
         text = found.read_text("utf-8", "replace")
-        found.unlink()
     except OSError:
+        logs = sorted(work.glob("*.out"))
         said = " | ".join(_tail(logs)) or "it said nothing"
+        advice = f"scontrol show job {number}"
+        if logs:
+            kept = work.parent / f"job-{number}.out"
+            logs[-1].replace(kept)
+            advice = f"its output: {kept}"
         probe = "watchdog" if state == "TIMEOUT" else "job"
-        advice = f"its output: {logs[-1].name}" if logs else f"scontrol show job {number}"
         return could_not_run(recipe, probe, f"job {number} ended as {state} and left no report: {said}", advice)
-    for log in logs:
-        log.unlink(missing_ok=True)
     try:
         report = json.loads(text)
     except ValueError:

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from builder.smoke import SmokeReport
+from builder.smoke.grade import number
 from builder.smoke.history import Comparison
 
 #: What a figure may be a part of, in a word.
@@ -26,7 +27,8 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     title = f"smoke test: {verdict} in {report.duration_s:.1f} s ({report.runner})"
     table = Table("", "what", "seen", box=None, title=title, title_justify="left")
     findings = (report.report.get("grade") or {}).get("findings", [])
-    graded = {f["id"]: f["fraction"] for f in reversed(findings) if f.get("basis") in _BASES and f["status"] == "pass"}
+    passed = [f for f in reversed(findings) if f.get("basis") in _BASES and f["status"] == "pass"]
+    graded = {f["id"]: part for f in passed if (part := number(f, "fraction")) is not None}
     for item in [*report.report["probes"], *report.report["measurements"]]:
         if item["status"] == "skip" and not skipped:
             continue

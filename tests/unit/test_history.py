@@ -61,6 +61,10 @@ def runs(count: int, scale: dict[str, float] | None = None, *, digest: str = OLD
         (json.dumps({**a100(), "measurements": []}), ["nothing was measured"]),
         (json.dumps({**a100(), "measurements": {}}), ["measurements is no list"]),
         (json.dumps({**a100(), "image": []}), ["image is no mapping"]),
+        (json.dumps({**a100(), "started": 5}), ["no time in UTC"]),
+        (json.dumps({**a100(), "started": "yesterday"}), ["no time in UTC"]),
+        (json.dumps({**a100(), "duration_s": "x"}), ["duration_s"]),
+        (json.dumps({**a100(), "grade": {"findings": [{"id": "x"}]}}), ["its grade is none"]),
         (json.dumps({**a100(), "image": {"packages": ["torch"]}}), ["image is no mapping"]),
     ],
 )  # fmt: skip

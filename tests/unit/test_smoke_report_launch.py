@@ -281,6 +281,8 @@ if name == "sbatch":
     script = sys.stdin.read()
     (state / "script").write_text(script)
     (state / "cwd").write_text(os.getcwd())
+    if (state / "output").exists() and (state / "output").read_text():
+        pathlib.Path("smoke-gpu-4711.out").write_text((state / "output").read_text())
     print("4711")
 elif name == "scontrol":
     states = (state / "states").read_text().split()
@@ -332,9 +334,11 @@ def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(sl
     script = (slurm / "script").read_text()
     assert "#SBATCH --nodes=2" in script and "#SBATCH --time=00:07:00" in script and "#SBATCH --account=me" in script
     assert (
-        "/opt/builder/smoke.py --json .job-" in " ".join(script.split()) and "--devices 4" in script and "/work/x.sif" in script
+        "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
+        and "--devices 4" in script
+        and "/work/x.sif" in script
     )
-    assert (slurm / "cwd").read_text() == str(here.root / "reports" / "gpu")
+    assert Path((slurm / "cwd").read_text()).parent == here.root / "reports" / "gpu"
     (kept,) = (here.root / "reports" / "gpu").iterdir()  # no job's own file is left
     assert kept == got.path and json.loads(kept.read_text())["grade"]["verdict"] == "pass"
 
@@ -353,14 +357,13 @@ def test_a_job_without_a_report_is_an_error_that_says_why(
     slurm: Path, here: Here, states: str, output: str, probe: str, words: list[str]
 ) -> None:
     (slurm / "states").write_text(states)
-    folder = here.root / "reports" / "gpu"
-    folder.mkdir(parents=True)
-    if output:
-        (folder / "smoke-gpu-4711.out").write_text(output)
+    (slurm / "output").write_text(output)
     got = smoked(slurm, here)
     (found,) = got.report["probes"]
     assert got.verdict == "error" and found["id"] == probe and all(w in found["seen"] for w in words), found
-    assert (folder / "smoke-gpu-4711.out").exists() == bool(output)  # what explains it stays
+    kept = sorted(p.name for p in (here.root / "reports" / "gpu").iterdir())
+    assert kept[1:] == (["job-4711.out"] if output else []) and kept[0].endswith(".json")  # what explains it stays
+    assert not output or str(here.root / "reports" / "gpu" / "job-4711.out") in found["advice"]
 
 
 @pytest.mark.parametrize(
@@ -379,6 +382,7 @@ def test_an_interrupted_wait_cancels_the_job(slurm: Path, here: Here) -> None:
     with pytest.raises(KeyboardInterrupt):
         smoke_on_slurm(load_recipe("gpu", here.root), "/x.sif", NEW, here.root / "reports" / "gpu", sleep=interrupt)
     assert '["scancel", "4711"]' in (slurm / "calls").read_text()
+    assert not list((here.root / "reports" / "gpu").iterdir())
 
 
 def test_a_slurm_that_does_not_answer(slurm: Path) -> None:

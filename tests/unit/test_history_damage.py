@@ -1,0 +1,100 @@
+"""Reports with any part replaced by something else: refused in words, or graded, compared and drawn; never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+
+from builder.smoke import SmokeReport
+from builder.smoke.grade import Expected, grade, references
+from builder.smoke.history import Kept, ReportError, compare, parse_report
+from builder.smoke.html import render
+from builder.smoke.table import render as table
+from builder.smoke.track import figures
+from tests.support.reports import A100_40, a100, cpu, ranked, report
+
+JUNK: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    7,
+    "",
+    "x",
+    "9" * 400,
+    [],
+    [1],
+    {},
+    {"a": 1},
+    [[]],
+    [None],
+    "\ud800",
+    "2026-99-99T99:99:99Z",
+]
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of every part of a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(p for key, part in items for p in places(part, (*at, key)))]
+
+
+def damaged(value: Any, at: tuple[Any, ...], junk: Any, drop: bool) -> Any:
+    """A copy with one part replaced, or left out."""
+    if not at:
+        return junk
+    out = copy.deepcopy(value)
+    inner = out
+    for key in at[:-1]:
+        inner = inner[key]
+    if drop and isinstance(inner, dict):
+        del inner[at[-1]]
+    else:
+        inner[at[-1]] = copy.deepcopy(junk)
+    return out
+
+
+def whole() -> list[dict[str, Any]]:
+    """Reports of all kinds, with few samples."""
+    devices = [{**A100_40, "rank": i, "after": {"throttled": ["heat"], "clock_mhz": 900, "temperature_c": 80}} for i in range(2)]
+    made = [
+        grade(a100(packages={"torch": "2.13.0"}, tag="26.11"), references(), Expected("nvidia", ("sm_80",))),
+        report([ranked("matmul.bf16", (248e3, 150e3))], devices=devices, ranks=2),
+        cpu(),
+    ]
+    for value in made:
+        for m in value["measurements"]:
+            for key in [k for k in m if k.startswith("samples_")]:
+                m[key] = m[key][:1]
+    return made
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_no_damage_ends_in_a_traceback_or_in_a_better_verdict(number: int) -> None:
+    rng = random.Random(number)
+    value = whole()[number]
+    good = Kept(whole()[number], "good")
+    spots = places(value)
+    read = 0
+    for at in rng.sample(spots, min(len(spots), 100)):
+        text = json.dumps(damaged(value, at, rng.choice(JUNK), rng.random() < 0.2))
+        try:
+            kept = parse_report(text, "x.json")
+        except ReportError as e:
+            assert e.message.startswith("x.json: ") and "\n" not in e.message
+            continue
+        read += 1
+        out = grade({k: v for k, v in kept.report.items() if k != "grade"}, references(), Expected("nvidia", ("sm_80",)))
+        json.dumps(out["grade"], allow_nan=False)
+        json.dumps(compare([kept], [good]).to_json(), allow_nan=False)
+        compare([good], [kept, good, kept])
+        page = render({"x": ([good, kept], ())}, references(), made="now")
+        assert page.encode("utf-8", "surrogatepass")
+        table(SmokeReport(kept.report["verdict"], kept.report, "docker", "sha256:" + "0" * 64, 1.0))
+        figures(kept.report)
+    assert read > 25
