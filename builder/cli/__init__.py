@@ -33,7 +33,7 @@ MODULES = {
     "report": "report",
     "publish": "publish",
     "pull": "pull",
-    "run": "run",
+    "run": "running",  # not run.py, which would take the place of run() below
     "job": "job",
     "init-site": "sites",
     "convert": "convert",

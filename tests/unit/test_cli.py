@@ -130,6 +130,13 @@ def test_every_command_explains_itself_and_speaks_json(path: str) -> None:
         assert not isinstance(p, click.Option) or p.help or p.name == "as_json", f"{p.name} explains nothing"
 
 
+def test_no_module_takes_the_place_of_a_function() -> None:
+    """Importing ``builder.cli.x`` makes ``x`` a name of the package: ALL above has imported every one."""
+    import builder.cli
+
+    assert builder.cli.run is run and builder.cli.cli is cli
+
+
 def test_help_lists_every_command_and_the_docs_do(do: Cli) -> None:
     said = do("--help")
     listed = re.findall(r"^  (\w[\w-]*) ", said.out.split("Commands:")[1].split("Exit codes")[0], re.M)
