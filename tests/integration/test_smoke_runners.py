@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from builder.store import Store
 from builder.workflow import Project
 from tests.integration.conftest import Builder
 from tests.support.smoke import SMOKE, Beginning, Result
+from tests.unit.test_smoke_ranks import RANKS
 
 PYTHON = "/opt/conda/bin/python"
 
@@ -55,6 +57,8 @@ PREPARE = """
 def only(*names):
     b.MEASUREMENTS[:] = [m for m in b.MEASUREMENTS if m.id in names]
     b.PROBES[:] = [p for p in b.PROBES if p.id in ("torch.import", "machine.steady", "time.budget")]
+    b.Run.share = lambda run, nominal_s: min(nominal_s, 0.4)  # quick: figures do not matter here
+    b.Head.GRACE_S = 2.0
     b.PROBES.insert(1, b.Probe("test.fault", lambda run: fault(run.torch) or "made"))
 """
 
@@ -121,6 +125,22 @@ def check_everything(result: Result) -> None:
     assert result.report["facts"]["torch"]["build"] == "CPU"
 
 
+def test_srun_starts_ranks_on_two_nodes(slurm: Any) -> None:
+    """A real srun, two nodes of one rank and of two; with work that needs no torch (tests/unit/test_smoke_ranks.py)."""
+    for tasks in ("1", "2"):
+        folder = slurm.folder / f"meeting{tasks}"
+        folder.mkdir()
+        words = Beginning(RANKS).command("--timeout", "60")
+        command = ["srun", "--nodes", "2", "--ntasks-per-node", tasks, "--chdir", "/", *words]
+        done = slurm.run(*command, env={"MEETING": str(folder)})
+        result = Result(done, valid=True)
+        count = 2 * int(tasks)
+        assert result.verdict == "pass" and result.report["launch"] == {"ranks": count, "nodes": 2, "by": "slurm"}, done.stderr
+        hosts = [r["host"] for r in result.measurement("work")["ranks"]]
+        assert hosts == sorted(["node1", "node2"] * int(tasks))
+        assert {d["host"] for d in result.report["facts"]["devices"]} == {"node1", "node2"}
+
+
 # wrong results --------------------------------------------------------------------------------------------------------
 
 ONE_TILE = """
@@ -144,7 +164,7 @@ ONE_ENTRY = ONE_TILE.replace("c[128:192, 64:128] = 0", "c[3, 5] += 1")
     ],
 )
 def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
-    result = faulty(torch, "matmul.fp32", code)
+    result = faulty(torch, "matmul.fp32", f"{code}\nb.SIZES['cpu'] = ({size},)")
     assert result.verdict == "fail" and result.failed == {"matmul.fp32"}
     found = result.measurement("matmul.fp32")
     assert f"size {size}" in found["seen"] and found["correctness"]["ok"] is False and "wrong results" in found["advice"]
@@ -233,7 +253,6 @@ def all_reduce(tensor, group=None):
     if os.environ["RANK"] == "1":
         {code}
 torch.distributed.all_reduce = all_reduce
-b.Head.GRACE_S = 2.0
 """
     result = faulty(torch, "allreduce.node memory.copy", body, "--ranks", "2", "--stall", "12")
     items = [*result.report["probes"], *result.report["measurements"]]
