@@ -99,9 +99,9 @@ def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(cha
 
 def test_a_channel_that_is_there_costs_nothing(channel, settings, monkeypatch):
     monkeypatch.setattr(debian, "_run", lambda *args: pytest.fail("made again"))
-    start = time.perf_counter()
+    start = time.process_time()
     assert debian_channel(settings) == channel == debian_channel(replace(settings, offline=True))
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.1
 
 
 def test_renewed_it_keeps_what_older_locks_name(channel, tmp_path):

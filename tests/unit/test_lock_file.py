@@ -86,9 +86,9 @@ def test_secrets_stay_out(tmp_path):
 
 @synapse
 def test_synapse_lock_parses_completely_and_fast():
-    started = time.perf_counter()
+    started = time.process_time()
     lock = read_lock(SYNAPSE / "environment-lock.yml")
-    assert time.perf_counter() - started < 1.0
+    assert time.process_time() - started < 1.0
     assert len(lock.packages) == 961 and len(lock.for_platform("linux-64")) == 302
     assert lock.base is None and lock.channels == ("conda-forge",) and lock.sources == ("environment.yml",)
     raw = yaml.load((SYNAPSE / "environment-lock.yml").read_bytes(), Loader=yaml.CSafeLoader)["package"]
