@@ -186,8 +186,9 @@ def environment(settings: Settings) -> Mapping[str, str]:
 
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
+    # Apptainer maps ids by itself where an ordinary user builds; SingularityCE, and root that lacks capabilities, must be told
     options = []
-    if os.geteuid() != 0 or _mapped():
+    if _mapped() if os.geteuid() == 0 else Path(tool).resolve().name != "apptainer":
         options.append("--fakeroot")
     if "--mksquashfs-args" in execute([tool, "build", "--help"], timeout_s=30).stdout:
         options += ["--mksquashfs-args", _COMPRESSION[request.recipe.sif.compression]]

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import certifi
 from packaging.version import Version
 
 from builder.engines.base import BuildRequest
@@ -56,7 +57,9 @@ _RATTLER = """\
 # the conda packages, by rattler on the locked python
 mkdir "$kit/tool"
 tar -xf "$kit/tool.tar" -C "$kit/tool"
-"$kit/tool/bin/python{python}" -I -S -B "$kit/install.py" "$kit" "$prefix"
+unset SSL_CERT_DIR
+# rattler wants to see certificates, though it connects to nobody; not every base has some
+SSL_CERT_FILE="$kit/cacert.pem" "$kit/tool/bin/python{python}" -I -S -B "$kit/install.py" "$kit" "$prefix"
 """
 _PIP = """\
 # the wheels, by the environment's own pip
@@ -208,6 +211,7 @@ def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
             )
         members["tool.tar"] = _tool(request, conda)
         members["install.py"] = _INSTALL_PY.encode()
+        members["cacert.pem"] = Path(certifi.where())
         urls = {f"conda/{f.package.subdir}/{f.package.filename}": public_url(f.package.url) for f in conda}
         members["urls.json"] = json.dumps(urls, indent=1).encode()
         members["requested.json"] = json.dumps(sorted(request.requested)).encode()

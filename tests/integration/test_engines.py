@@ -25,7 +25,7 @@ from builder.image.archive import docker_load
 from builder.image.base import open_base, resolve_base
 from builder.image.convert import image_sources, image_tree
 from builder.image.layout import read_layout
-from builder.image.sif import open_sif
+from builder.image.sif import open_sif, read_sif
 from builder.image.trees import Merge, compare_trees
 from builder.lock import read_lock
 from builder.model import Image, Lock, SifImage
@@ -36,7 +36,7 @@ from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
 from tests.support.miniforge import cotainr_with, make_installer
-from tests.support.parts import Apptainer, DockerEngine, OrdinaryUser, Registry, need_root
+from tests.support.parts import Apptainer, DockerEngine, OrdinaryUser, Registry, apptainer_environment, need, need_root
 from tests.support.slurm import Slurm
 
 #: The prefix that cotainr's environments have: the same for all, so that the trees can be compared byte for byte.
@@ -386,6 +386,25 @@ def test_an_apptainer_build_that_fails_names_the_step(small: Small, apptainer: A
     assert not list((tmp_path / "out").glob("*.sif")) and "Traceback" not in done.stderr
 
 
+def of_root(sif: Path, target: Path) -> None:
+    """The same SIF with every file root's, as users' own SIFs have it.
+
+    The tests' Apptainer gives its root no right to change owners, so it cannot unpack any others.
+    """
+    tree, partition = target.with_suffix(".tree"), target.with_suffix(".squashfs")
+    offset = read_sif(sif).partitions[0].offset
+    need("siftool", "mksquashfs", "unsquashfs")
+    for command in (
+        f"unsquashfs -quiet -no-progress -offset {offset} -dest {tree} {sif}",
+        f"mksquashfs {tree} {partition} -quiet -no-progress -all-root -comp zstd -Xcompression-level 1",
+        f"siftool new {target}",
+        f"siftool add --datatype 4 --parttype 2 --partfs 1 --partarch 2 --groupid 1 {target} {partition}",
+    ):
+        subprocess.run(command.split(), check=True, capture_output=True)
+    partition.unlink()
+    shutil.rmtree(tree)
+
+
 def test_an_ordinary_user_builds_on_a_base_sif(
     small: Small, layered_sif: Path, apptainer: Apptainer, ordinary_user: OrdinaryUser
 ) -> None:
@@ -394,7 +413,7 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     shutil.copytree(small.root, project, ignore=shutil.ignore_patterns("by-*", "dist"))
     for part in ("blobs", "channels", "tools"):
         shutil.copytree(small.cache / part, cache / part)
-    shutil.copy(layered_sif, project / "base.sif")
+    of_root(layered_sif, project / "base.sif")
     lock = (small.root / "environments" / "small.small.lock.yml").read_text()
     # as conda-lock writes it: it pins no base, and the recipe's is taken
     (project / "environments" / "foreign.lock.yml").write_text(re.sub(r"  custom_metadata:\n(    .*\n)+", "", lock))
@@ -403,11 +422,10 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     )
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid, follow_symlinks=False)
-    names = ("PATH", "APPTAINER_BINDPATH", "APPTAINER_NO_MOUNT")
-    env = {**{name: apptainer.env[name] for name in names}, "PYTHONPATH": str(CLONE)}
+    env = {**apptainer_environment(apptainer.path, ordinary_user.home), "PYTHONPATH": str(CLONE)}
     done = ordinary_user.run(Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env)
     told = json.loads(done.stdout)
-    assert told["base"] == {"reference": "sif:base.sif", "digest": sha256_file(layered_sif)}
+    assert told["base"] == {"reference": "sif:base.sif", "digest": sha256_file(project / "base.sif")}
     said = ordinary_user.run(["apptainer", "run", "--containall", "--cleanenv", told["sif"]], env).stdout
     assert said == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
     assert "Bootstrap: localimage" in (project / "dist" / "on-sif.def").read_text()
