@@ -21,7 +21,7 @@ endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
 APT_TEST := $(APT_IMAGE) apache2-utils apparmor buildah chromium containerd docker-compose docker.io docker-registry fuse-overlayfs libseccomp2 \
-	libsqlite3-0 munge openssl podman runc shellcheck skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
+	libsqlite3-0 munge openssl podman runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
 .PHONY: help setup apt-image apt-test parts image test lint format bench clean
