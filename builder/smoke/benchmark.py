@@ -670,8 +670,9 @@ def probe_home(run: Run) -> str:
             if within(path, home) and not os.path.exists(path) and not path.endswith(("/.local/bin", home + "/bin"))
         ]
         if hidden:
-            seen = "HOME=%s is bound from elsewhere and hides %s" % (home, hidden[0])
-            raise fail(seen, "the image's files there are out of sight: --no-home, or HOME elsewhere")
+            seen = "HOME=%s is bound from elsewhere, and there is no %s" % (home, hidden[0])
+            sure = hidden[0].startswith(("CONDA_PREFIX=", "SSL_CERT"))  # a path may hold what no image ever had
+            raise (fail if sure else warn)(seen, "the image's files there are out of sight: --no-home, or HOME elsewhere")
     if not os.access(home, os.W_OK):
         raise warn("HOME=%s cannot be written" % home, advice)
     return home + (" (mounted)" if mounted else "")
@@ -2624,7 +2625,7 @@ def parse(arguments: Optional[List[str]]) -> argparse.Namespace:
     add(
         "--stall",
         type=float,
-        default=100,
+        default=150,
         metavar="S",
         help="seconds of silence that make a hang (default: %(default)s)",
     )

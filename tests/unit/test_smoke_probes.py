@@ -568,6 +568,9 @@ def test_a_home_that_hides_the_images_files(
     monkeypatch.setenv("PATH", f"{home}/.local/bin:/usr/bin")  # usual, and no evidence
     found = ask(bench, "system.home")
     assert found.status == "pass" and "(mounted)" in found.seen
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{home}/lib")
+    found = ask(bench, "system.home")
+    assert found.status == "warn" and f"LD_LIBRARY_PATH={home}/lib" in found.seen
     monkeypatch.setenv("CONDA_PREFIX", f"{home}/conda")
     found = ask(bench, "system.home")
     assert found.status == "fail" and f"CONDA_PREFIX={home}/conda" in found.seen and "--no-home" in found.advice
