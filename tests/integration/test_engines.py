@@ -411,7 +411,7 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     """As on a site: his own cache, a base SIF, ``%post`` in a user namespace."""
     project, cache = ordinary_user.tmp / "project", ordinary_user.tmp / "cache"
     shutil.copytree(small.root, project, ignore=shutil.ignore_patterns("by-*", "dist"))
-    for part in ("blobs", "channels", "tools"):
+    for part in ("blobs", "channels"):
         shutil.copytree(small.cache / part, cache / part)
     of_root(layered_sif, project / "base.sif")
     lock = (small.root / "environments" / "small.small.lock.yml").read_text()
