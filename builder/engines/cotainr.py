@@ -85,7 +85,7 @@ class Cotainr:
         notes = [f"the environment lies in {PREFIX}, where cotainr puts it; cotainr's own conda is beside it"]
         with build_folder(request) as folder, contextlib.ExitStack() as stack:
             served = None
-            if _needs_serving(request):
+            if needs_serving(request):
                 packages = ordered_packages(recipe, request.lock)
                 fetched = fetch_packages(
                     packages, settings, request.store, find_links=find_links(recipe), reporter=request.reporter
@@ -195,11 +195,16 @@ def _index_options(request: BuildRequest) -> list[str]:
 # packages from here ---------------------------------------------------------------------------------------------------
 
 
-def _needs_serving(request: BuildRequest) -> bool:
-    """Whether conda and pip could not find the locked archives by themselves: mirrors and folders of this machine, or offline."""
+def needs_serving(request: BuildRequest) -> bool:
+    """Whether conda and pip could not get the locked archives by themselves.
+
+    So it is with folders and mirrors of this machine, offline, and where an address needs credentials: those stay out of the
+    environment file.
+    """
     settings = request.settings
-    local = any(not p.url.startswith(("http://", "https://")) for p in request.lock.for_platform(request.recipe.platform))
-    return local or settings.offline or bool(settings.mirrors)
+    urls = [p.url for p in request.lock.for_platform(request.recipe.platform)]
+    own = any(not u.startswith(("http://", "https://")) or "$" in u or public(u) != u for u in urls)
+    return own or settings.offline or bool(settings.mirrors)
 
 
 @contextlib.contextmanager

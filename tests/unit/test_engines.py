@@ -17,7 +17,7 @@ from builder.config.recipe import Recipe
 from builder.engines import ENGINES, find_engine
 from builder.engines.apptainer import Apptainer, definition, spython_build, step_of
 from builder.engines.base import BuildRequest, BuildResult, place_file, run_engine, tail
-from builder.engines.cotainr import PREFIX, Cotainr, environment_file, replace_prefix
+from builder.engines.cotainr import PREFIX, Cotainr, environment_file, needs_serving, replace_prefix
 from builder.engines.docker import dockerfile
 from builder.engines.kit import PLACE, make_kit, micromamba, python_closure
 from builder.engines.prepare import Prepared
@@ -290,6 +290,22 @@ def test_cotainr_environment_has_one_solution(tmp_path: Path) -> None:
     served = yaml.safe_load(environment_file(r, "http://127.0.0.1:1"))
     assert served["channels"] == ["http://127.0.0.1:1/conda", "nodefaults"]
     assert served["dependencies"][2]["pip"][0] == "--no-index --find-links http://127.0.0.1:1/wheels/"
+
+
+@pytest.mark.parametrize(
+    ("url", "served"),
+    [
+        ("https://conda.anaconda.org/conda-forge/noarch/a-1.0-0.conda", False),
+        ("https://$TOKEN@conda.example/own/noarch/a-1.0-0.conda", True),
+        ("https://conda.example/t/secret/own/noarch/a-1.0-0.conda", True),
+        ("builder://debian/noarch/a-1.0-0.conda", True),
+    ],
+)
+def test_cotainr_gets_from_builder_what_it_cannot_get_by_itself(tmp_path: Path, url: str, served: bool) -> None:
+    r = request(tmp_path, [package("a", url=url)], format="sif")
+    assert needs_serving(r) is served
+    assert needs_serving(replace(r, settings=replace(r.settings, offline=True)))
+    assert needs_serving(replace(r, settings=replace(r.settings, mirrors=(("https://conda.anaconda.org", "/mirror"),))))
 
 
 def test_cotainr_has_a_prefix_of_its_own(tmp_path: Path) -> None:
