@@ -2683,6 +2683,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     if head is not None:
         report.update(head.report())
+        if options.budget is None:
+            report["budget_s"] = BUDGETS_S["gpu" if report["facts"].get("devices") else "cpu"]
     if trouble is not None:
         report["probes"] = [p for p in report["probes"] if p["id"] != "process"] + [trouble]
     else:
