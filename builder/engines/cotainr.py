@@ -42,6 +42,8 @@ from builder.model import Fetched, LockedBase, LockedPackage, SifImage
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
+#: The environment variable by which a user accepts the licences for all commands.
+ACCEPT = "BUILDER_ACCEPT_LICENSES"
 
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|\r")
@@ -70,10 +72,11 @@ class Cotainr:
             raise RunnerError(
                 f"the engine cotainr does not work here: {self.available()}", "install it, or take another --engine"
             )
-        if not request.accept_licenses:
+        if not request.accept_licenses and os.environ.get(ACCEPT) != "1":
             raise UsageError(
                 f"cotainr installs Miniforge in the image of target {request.recipe.name}, and its licence was not accepted",
-                "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with --accept-licenses",
+                "read it (https://github.com/conda-forge/miniforge/blob/main/LICENSE), and accept it with --accept-licenses, "
+                f"or {ACCEPT}=1 for commands that build on their way (smoke, publish)",
             )
         request = replace_prefix(request)
         recipe, settings = request.recipe, request.settings

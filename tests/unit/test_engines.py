@@ -322,6 +322,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_text(f"#!/bin/sh\necho 'Cotainr:-: nothing to do'; echo \"$*\" >> {tmp_path}/started\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("BUILDER_ACCEPT_LICENSES", raising=False)
     return folder
 
 
@@ -329,6 +330,13 @@ def test_cotainr_does_not_start_before_the_licence_is_accepted(tmp_path: Path, p
     with pytest.raises(UsageError, match=r"Miniforge(.|\n)*licence was not accepted(.|\n)*--accept-licenses"):
         run_engine(Cotainr(), request(tmp_path, format="sif"))
     assert not (tmp_path / "started").exists()
+
+
+def test_a_licence_is_accepted_for_all_commands(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUILDER_ACCEPT_LICENSES", "1")
+    with pytest.raises(ImageError, match="left no file"):
+        run_engine(Cotainr(), request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"}))
+    assert "--accept-licenses" in (tmp_path / "started").read_text()
 
 
 def test_cotainr_that_ends_well_and_leaves_no_file(tmp_path: Path, programs: Path) -> None:
