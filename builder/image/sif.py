@@ -245,7 +245,7 @@ def _record(path: Path, store: Store) -> Path:
 
 def _fingerprint(path: Path) -> str:
     info = path.stat()
-    return f"{info.st_size} {info.st_ino} {info.st_mtime_ns} {info.st_ctime_ns}"
+    return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 def _remembered(path: Path, store: Store) -> str | None:
