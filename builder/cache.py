@@ -1,9 +1,9 @@
 """What the cache holds, and removing what was not used for a while.
 
 The folders of ``BUILDER_CACHE``: ``blobs`` (packages, layers, base images, by digest), ``seen`` (fingerprints of files outside
-the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs``
-(images unpacked for the embedded runner), ``sif`` (SIFs that were built), ``channels``, ``repodata`` and ``uv`` (what the solvers know), ``tmp``, ``locks``.
-Removing any of them costs time, never a result.
+the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs`` (images unpacked
+for the embedded runner), ``sif`` (SIFs that were built), ``channels``, ``repodata`` and ``uv`` (what the solvers know),
+``tmp``, ``locks``. Removing any of them costs time, never a result.
 """
 
 from __future__ import annotations
