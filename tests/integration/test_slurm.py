@@ -22,7 +22,7 @@ from builder.fetch import pip_configuration
 from builder.jobs import JobRequest, plan_job, render
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
-from tests.support.slurm import ACCOUNT, Slurm
+from tests.support.slurm import ACCOUNT, Slurm, free_ports
 
 #: A site of the tests' own: this Slurm, this Apptainer.
 HERE = """\
@@ -40,6 +40,7 @@ site:
   slurm:
     account: optional
     time: "00:10:00"
+    master_port: {port}     # both nodes are this machine, where others may listen on 29500
     queues:
       cpu: {{partition: debug}}
       build: {{partition: debug, time: "00:05:00"}}
@@ -107,8 +108,9 @@ def project(slurm: Slurm, cpu: Builder, cpu_sif: Path, apptainer: Apptainer, tmp
         shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
     images = folder / "images"
     images.mkdir()
+    (port,) = free_ports(1)
     for name, text in (("here", HERE), ("lumi-here", LUMI)):
-        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images))
+        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, port=port))
         (images / f"{name}.sif").symlink_to(cpu_sif)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
     env = {**slurm.env, **apptainer.env, "SLURM_CONF": slurm.env["SLURM_CONF"], "USER": "tester", "OMP_NUM_THREADS": "1"}
@@ -176,7 +178,11 @@ def training_of(job: str, rank: int) -> int:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
-            if b"train_digits.py" in words and words[0].endswith(b"python") and marks <= set((process / "environ").read_bytes().split(b"\0")):
+            if (
+                b"train_digits.py" in words
+                and words[0].endswith(b"python")
+                and marks <= set((process / "environ").read_bytes().split(b"\0"))
+            ):
                 return int(process.name)
     raise AssertionError(f"job {job} has no rank {rank}")
 
