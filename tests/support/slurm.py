@@ -110,7 +110,7 @@ class Slurm:
         tasks = sorted(self.show(job), key=lambda t: int(t.get("ArrayTaskId", "0").partition("-")[0].partition("%")[0]))
         return [t["JobState"] for t in tasks]
 
-    def wait(self, job: str, patience_s: float = 120) -> list[str]:
+    def wait(self, job: str, patience_s: float = 300) -> list[str]:
         """Waits for the end of a job, or of all tasks of a job array; gives their states."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
