@@ -35,8 +35,18 @@ from builder.store import Store, sha256_file
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
+from tests.support.install import install_apptainer
 from tests.support.miniforge import cotainr_with, make_installer
-from tests.support.parts import Apptainer, DockerEngine, OrdinaryUser, Registry, apptainer_environment, need, need_root
+from tests.support.parts import (
+    Apptainer,
+    DockerEngine,
+    OrdinaryUser,
+    Registry,
+    apptainer_environment,
+    need,
+    need_root,
+    part_folder,
+)
 from tests.support.slurm import Slurm
 
 #: The prefix that cotainr's environments have: the same for all, so that the trees can be compared byte for byte.
@@ -405,8 +415,18 @@ def of_root(sif: Path, target: Path) -> None:
     shutil.rmtree(tree)
 
 
+@pytest.fixture
+def reachable_apptainer(apptainer: Apptainer) -> Iterator[Path]:
+    """Apptainer where a fake root finds it: it mounts the user's home over /root, and the clone may lie there."""
+    if Path("/root") not in apptainer.path.parents:
+        yield apptainer.path
+        return
+    with part_folder("ap") as folder:
+        yield install_apptainer(folder / "apptainer")
+
+
 def test_an_ordinary_user_builds_on_a_base_sif(
-    small: Small, layered_sif: Path, apptainer: Apptainer, ordinary_user: OrdinaryUser
+    small: Small, layered_sif: Path, reachable_apptainer: Path, ordinary_user: OrdinaryUser
 ) -> None:
     """As on a site: his own cache, a base SIF, ``%post`` in a user namespace."""
     project, cache = ordinary_user.tmp / "project", ordinary_user.tmp / "cache"
@@ -422,7 +442,7 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     )
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid, follow_symlinks=False)
-    env = {**apptainer_environment(apptainer.path, ordinary_user.home), "PYTHONPATH": str(CLONE)}
+    env = {**apptainer_environment(reachable_apptainer, ordinary_user.home), "PYTHONPATH": str(CLONE)}
     done = ordinary_user.run(Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env)
     told = json.loads(done.stdout)
     assert told["base"] == {"reference": "sif:base.sif", "digest": sha256_file(project / "base.sif")}
