@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
@@ -9,6 +10,12 @@ import pytest
 
 from tests.support import parts
 from tests.support.slurm import slurm  # noqa: F401  a fixture
+
+
+def pytest_configure() -> None:
+    """A shell starts what it sends to the background deaf to Ctrl-C, and children inherit that: tests of Ctrl-C need ears."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

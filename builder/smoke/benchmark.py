@@ -1220,30 +1220,45 @@ class Samples:
 def measure_loader(run: Run) -> Item:
     """torch's DataLoader with worker processes: samples that are unpacked, batched and handed over by shared memory."""
     torch = run.need_torch
+    samples, hung = Samples(torch, 1024), ""
+    while True:
+        try:
+            item = load_epochs(run, samples)
+            break
+        except RuntimeError as e:
+            words = next((line.strip()[:300] for line in str(e).splitlines() if line.strip()), "no reason given")
+            if "timed out" in words and not hung:
+                hung = words  # forked workers hang now and then, by a lock that another thread held; always is another matter
+                continue
+            advice = "shared memory too small (--shm-size, --ipc=host), or too little memory; see memory.shm"
+            raise fail("a DataLoader worker ended: %s" % words, advice) from None
+    if hung:
+        advice = "forked beside a thread that held a lock, perhaps: multiprocessing_context='spawn' or 'forkserver' avoids that"
+        raise warn("DataLoader workers hung once, and then worked: %s" % hung, advice, **item)
+    return item
+
+
+def load_epochs(run: Run, samples: "Samples") -> Item:
+    """Some epochs of a DataLoader. Raises RuntimeError when a worker dies, or gives nothing for 20 s."""
+    torch = run.need_torch
     workers, batch, limit_s = max(1, min(4, usable_cores())), 64, run.share(5.0)
-    samples = Samples(torch, 1024)
     options: Item = {
         "batch_size": batch, "shuffle": True, "generator": torch.Generator().manual_seed(8), "num_workers": workers,
-        "persistent_workers": True, "timeout": 60, "multiprocessing_context": "fork",
+        "persistent_workers": True, "timeout": 20, "multiprocessing_context": "fork",
     }  # fmt: skip
     rates: List[float] = []
     off = indices = 0.0
     began = time.monotonic()
-    try:
-        loader = importlib.import_module("torch.utils.data").DataLoader(samples, **options)
-        while len(rates) < 2 or (len(rates) < 6 and time.monotonic() - began < limit_s):
-            pixels = indices = 0.0
-            started = time.perf_counter()
-            for images, numbers in loader:
-                pixels += float(images.sum(dtype=torch.float64)) * 255
-                indices += float(numbers.sum())
-            rates.append(len(samples) / (time.perf_counter() - started))
-            off = max(off, abs(pixels / samples.expected() - 1))
-        del loader
-    except RuntimeError as e:
-        words = [line for line in str(e).splitlines() if line.strip()]
-        advice = "shared memory too small (--shm-size, --ipc=host), or too little memory; see memory.shm"
-        raise fail("a DataLoader worker ended: %s" % (words[0][:300] if words else "no reason given"), advice) from None
+    loader = importlib.import_module("torch.utils.data").DataLoader(samples, **options)
+    while len(rates) < 2 or (len(rates) < 6 and time.monotonic() - began < limit_s):
+        pixels = indices = 0.0
+        started = time.perf_counter()
+        for images, numbers in loader:
+            pixels += float(images.sum(dtype=torch.float64)) * 255
+            indices += float(numbers.sum())
+        rates.append(len(samples) / (time.perf_counter() - started))
+        off = max(off, abs(pixels / samples.expected() - 1))
+    del loader
     right = off < 1e-5 and indices == len(samples) * (len(samples) - 1) / 2
     check = checked("error of the sum of an epoch's pixels; every sample once", off, 1e-5, right)
     return {**spread("samples_per_s", rates[1:]), "better": "higher", "device": "cpu", "size": batch, "workers": workers, **check}

@@ -429,7 +429,7 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     small: Small, layered_sif: Path, reachable_apptainer: Path, ordinary_user: OrdinaryUser
 ) -> None:
     """As on a site: his own cache, a base SIF, ``%post`` in a user namespace."""
-    project, cache = ordinary_user.tmp / "project", ordinary_user.tmp / "cache"
+    project, cache = ordinary_user.tmp / "engines", ordinary_user.tmp / "engines-cache"
     shutil.copytree(small.root, project, ignore=shutil.ignore_patterns("by-*", "dist"))
     for part in ("blobs", "channels"):
         shutil.copytree(small.cache / part, cache / part)

@@ -88,11 +88,11 @@ def test_the_smoke_test_passes_under_each_runner(
 
 def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordinary_user: Any, tmp_path: Path) -> None:
     """Cold, with nothing but the lock: another user, another cache, another umask; the base comes from the layout by digest."""
-    project = ordinary_user.tmp / "project"
+    project = ordinary_user.tmp / "everywhere"
     shutil.copytree(cpu.root / "recipes", project / "recipes")
     shutil.copytree(cpu.root / "environments", project / "environments")
     # an ordinary user without subordinate ids cannot bootstrap Debian: he is given what the first build left, verified by digest
-    cache = ordinary_user.tmp / "cache"
+    cache = ordinary_user.tmp / "everywhere-cache"
     keep_base(cpu.cache, cache)
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid)

@@ -15,6 +15,7 @@ import json
 import os
 import pwd
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -586,24 +587,26 @@ def _fuse(folder: Path) -> list[str]:
     return [f"mknod -m 666 {device} c 10 229", f"mount --bind {device} /dev/fuse"]
 
 
-def _open_ways(paths: Iterable[Path], stash: Path) -> list[str]:
-    """Mounts that lead an ordinary user to ``paths``: every folder that is closed to him is hidden below an open, empty one
-    in which nothing but the ways to those paths appears."""
+def _open_ways(paths: Iterable[Path], stash: Path, below: Path = Path("/")) -> list[str]:
+    """Mounts that lead an ordinary user to ``paths``: every folder under ``below`` that is closed to him is hidden below an open,
+    empty one in which nothing but the ways to those paths appears."""
     closed: dict[Path, list[Path]] = {}
     for path in paths:
-        gate = next((p for p in reversed(path.parents) if not p.stat().st_mode & 0o001), None)
+        parents = (p for p in reversed(path.parents) if below in p.parents)
+        gate = next((p for p in parents if not p.stat().st_mode & 0o001), None)
         if gate is not None:
             closed.setdefault(gate, []).append(path)
     lines = []
-    for number, (gate, inside) in enumerate(closed.items()):
+    for gate, inside in closed.items():
         kept = [p for p in inside if not any(o in p.parents for o in inside)]
-        for n, path in enumerate(kept):
-            place = shlex.quote(str(stash / f"{number}-{n}"))
+        places = [shlex.quote(str(stash / secrets.token_hex(6))) for _ in kept]
+        for path, place in zip(kept, places, strict=True):
             lines += [_place(path, place), f"mount --rbind {shlex.quote(str(path))} {place}"]
         lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(gate))}")
-        for n, path in enumerate(kept):
+        for path, place in zip(kept, places, strict=True):
             target = shlex.quote(str(path))
-            lines += [_place(path, target), f"mount --rbind {shlex.quote(str(stash / f'{number}-{n}'))} {target}"]
+            lines += [_place(path, target), f"mount --rbind {place} {target}"]
+            lines += _open_ways([p for p in inside if path in p.parents], stash, path)
     return lines
 
 

@@ -659,3 +659,25 @@ def test_a_spent_budget(bench: ModuleType) -> None:
     found = late(bench, "time.budget", lambda run: run.kept.update(missed=["training", "dataloader"]))
     assert found.status == "warn" and "not enough for training, dataloader" in found.seen
     assert late(bench, "time.budget", lambda run: None).status == "pass"
+
+
+@pytest.mark.parametrize(("hangs", "status"), [(0, "pass"), (1, "warn"), (2, "fail")])
+def test_workers_that_hang(hangs: int, status: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forked workers may hang by chance: once is told, twice is no chance."""
+    tries: list[object] = []
+
+    def epochs(run: object, samples: object) -> dict[str, float]:
+        tries.append(samples)
+        if len(tries) <= hangs:
+            raise RuntimeError("DataLoader timed out after 20 seconds")
+        return {"median_samples_per_s": 1.0}
+
+    monkeypatch.setattr(bench, "load_epochs", epochs)
+    monkeypatch.setattr(bench, "Samples", lambda torch, count: object())
+    try:
+        item = bench.measure_loader(SimpleNamespace(need_torch=None))
+        found = ("pass", item["median_samples_per_s"])
+    except bench.Outcome as e:
+        found = (e.status, e.seen)
+        assert "timed out" in e.seen and ("spawn" in e.advice) == (hangs == 1)
+    assert found[0] == status and len(tries) == min(hangs, 1) + 1
