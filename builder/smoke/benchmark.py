@@ -717,7 +717,19 @@ def probe_tmp(run: Run) -> str:
     free = stat.f_frsize * stat.f_bavail
     if free < 64 << 20:
         raise warn("%s has %.0f MiB free" % (folder, free / 2**20), "make room there, or set TMPDIR")
+    if long_for_sockets(folder):
+        raise warn("%s is too long a path for sockets" % folder, SHORT_TMP)
     return "%s, %.1f GiB free" % (folder, free / 2**30)
+
+
+SHORT_TMP = (
+    "workers of a DataLoader hand tensors over by sockets there, and hang: bind a writable /tmp, or set TMPDIR to a short path"
+)
+
+
+def long_for_sockets(folder: str) -> bool:
+    """Whether Python's ``pymp-XXXXXXXX/listener-XXXXXXXX`` in a folder makes a path that no Unix socket can have (107 bytes)."""
+    return len(os.fsencode(folder)) + 32 > 107
 
 
 @probe("system.locale")
@@ -1227,6 +1239,10 @@ def measure_loader(run: Run) -> Item:
             break
         except RuntimeError as e:
             words = next((line.strip()[:300] for line in str(e).splitlines() if line.strip()), "no reason given")
+            if "timed out" in words and long_for_sockets(tempfile.gettempdir()):
+                raise fail(
+                    "DataLoader workers hang: %s is too long a path for sockets" % tempfile.gettempdir(), SHORT_TMP
+                ) from None
             if "timed out" in words and not hung:
                 hung = words  # forked workers hang now and then, by a lock that another thread held; always is another matter
                 continue

@@ -127,6 +127,7 @@ def site(
     (root / "recipes" / "here.yaml").write_text(SITE)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
     env = {**slurm.env, **apptainer.env, "SLURM_CONF": slurm.env["SLURM_CONF"], "USER": "tester", "OMP_NUM_THREADS": "1"}
+    env["APPTAINER_NO_MOUNT"] = "hostfs"  # the job needs a /tmp: the folder that it starts in may be too deep for sockets
     return Builder(root, cpu.cache), env
 
 

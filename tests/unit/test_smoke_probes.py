@@ -681,3 +681,18 @@ def test_workers_that_hang(hangs: int, status: str, bench: ModuleType, monkeypat
         found = (e.status, e.seen)
         assert "timed out" in e.seen and ("spawn" in e.advice) == (hangs == 1)
     assert found[0] == status and len(tries) == min(hangs, 1) + 1
+
+
+def test_a_temporary_folder_too_deep_for_sockets(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def hang(run: object, samples: object) -> None:
+        raise RuntimeError("DataLoader timed out after 20 seconds")
+
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    monkeypatch.setattr(bench.tempfile, "tempdir", str(deep))
+    monkeypatch.setattr(bench, "load_epochs", hang)
+    monkeypatch.setattr(bench, "Samples", lambda torch, count: object())
+    for check in (bench.probe_tmp, bench.measure_loader):
+        with pytest.raises(bench.Outcome) as found:
+            check(SimpleNamespace(need_torch=None))
+        assert "too long a path for sockets" in found.value.seen and "TMPDIR" in found.value.advice
