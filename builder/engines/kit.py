@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 import shlex
 import shutil
 import socket
@@ -32,7 +31,7 @@ from builder.image.rootfs import inflate, remove_tree
 from builder.layers.conda import link_order
 from builder.layers.conda_environment import public_url
 from builder.model import Fetched, LockedPackage
-from builder.store import sha256_file, space_errors
+from builder.store import sha256_file, space_errors, write_atomic
 
 #: Where the kit lies in the image while it is being built; nothing of it is left afterwards.
 PLACE = "/opt/builder-kit"
@@ -279,7 +278,8 @@ def micromamba(request: BuildRequest) -> Path:
     image = open_base(locked, recipe.architecture, settings, store, root=recipe.root, reporter=request.reporter)
     for layer in reversed(image.layers):
         if layer.path is not None and (data := _member(layer.path, ("bin/micromamba", "usr/bin/micromamba"))) is not None:
-            return _keep(kept, data)
+            write_atomic(kept, data)
+            return kept
     raise ImageError(f"{where} has no /bin/micromamba", "correct installer.micromamba in the recipe")
 
 
@@ -310,18 +310,6 @@ class _Stream(io.RawIOBase):
         buffer[:n] = self._rest[:n]
         self._rest = self._rest[n:]
         return n
-
-
-def _keep(path: Path, data: bytes) -> Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
-    with space_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    return path
 
 
 def _tool(request: BuildRequest, conda: list[Fetched]) -> Path:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif
-from builder.engines.prepare import opened_base, ordered_packages
-from builder.fetch import fetch_packages
+from builder.engines.prepare import gather
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import build_layers, make_layer
-from builder.layers.conda import history_entry, python_context
-from builder.lock.environment import find_links
+from builder.layers.conda import history_entry
 from builder.model import Image, LockedBase, SifImage
 
 #: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for whatever is built on top.
@@ -32,13 +30,7 @@ class Layered:
         """Builds the image; for a SIF target, the SIF of it."""
         r = request
         clock = Clock()
-        r.store.sweep(r.settings.tmpdir)
-        base = opened_base(r)
-        clock.mark("base")
-        packages = ordered_packages(r.recipe, r.lock)
-        fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
-        clock.mark("fetch")
-        context = python_context(packages, fetched, r.recipe.conda.prefix, r.recipe.platform, r.requested)
+        base, packages, fetched, context = gather(r, clock)
         made = build_layers(
             fetched,
             context,

@@ -76,6 +76,23 @@ def fetch(request: BuildRequest) -> None:
     fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
 
 
+def gather(request: BuildRequest, clock: Clock) -> tuple[BaseImage, list[LockedPackage], list[Fetched], LinkContext]:
+    """What every build begins with: the base, the packages in link order, their archives, and what they are linked for.
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, SpaceError.
+    """
+    r = request
+    r.store.sweep(r.settings.tmpdir)
+    base = opened_base(r)
+    clock.mark("base")
+    packages = ordered_packages(r.recipe, r.lock)
+    fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
+    clock.mark("fetch")
+    context = python_context(packages, fetched, r.recipe.conda.prefix, r.recipe.platform, r.requested)
+    return base, packages, fetched, context
+
+
 @dataclass(frozen=True)
 class Prepared:
     """What an engine that runs an installer is given.
@@ -99,13 +116,7 @@ def prepare(request: BuildRequest, clock: Clock) -> Prepared:
         FetchError, LayerError, ImageError, RegistryError, SpaceError.
     """
     r = request
-    r.store.sweep(r.settings.tmpdir)
-    base = opened_base(r)
-    clock.mark("base")
-    packages = ordered_packages(r.recipe, r.lock)
-    fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
-    clock.mark("fetch")
-    context = python_context(packages, fetched, r.recipe.conda.prefix, r.recipe.platform, r.requested)
+    base, _, fetched, context = gather(r, clock)
     activation = activation_environment([f for f in fetched if f.package.manager == "conda"], context)
     files = make_layer(
         system_entries(r.recipe, r.lock_text, context, activation.scripts),
