@@ -13,7 +13,8 @@ from tests.support.slurm import slurm  # noqa: F401  a fixture
 
 
 def pytest_configure() -> None:
-    """A shell starts what it sends to the background deaf to Ctrl-C, and children inherit that: tests of Ctrl-C need ears."""
+    """Tests of Ctrl-C need ears: a shell's background job ignores signals, others block them; children inherit both."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
