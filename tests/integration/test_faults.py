@@ -102,7 +102,7 @@ def hear_ctrl_c() -> None:
 class Interruptions:
     """Starts a command again and again and ends it at a random moment, until it really was ended a few times.
 
-    The moment is drawn between the interpreter's start and the end of the fastest run so far; how long one takes varies by machine.
+    The moment is drawn between the interpreter's start and the end of the fastest run so far: machines differ.
     """
 
     def __init__(self, number: int, seconds: float, wanted: int) -> None:
