@@ -10,28 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.image.singularity import NOT_MOUNTED
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
-from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices, reason
+from builder.run.base import (
+    Completed,
+    ImageConfig,
+    Runner,
+    RunOptions,
+    check_mounts,
+    execute,
+    gpu_devices,
+    reason,
+)
 from builder.run.rootfs import cached_rootfs
-from builder.settings import Settings
-from builder.store import Store
 
 _FLAT = "build it with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
 
 
-class ApptainerRunner:
+class ApptainerRunner(Runner):
     """Runs images with apptainer or singularity, whichever is installed."""
 
     name = "apptainer"
-
-    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
 
     def available(self) -> str | None:
         tool = _tool()
@@ -40,27 +40,14 @@ class ApptainerRunner:
         done = execute([tool, "version"], timeout_s=30)
         return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
-    def run(
-        self,
-        image: Image | SifImage,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        mounts: Sequence[Mount] = (),
-        workdir: str | None = None,
-        entrypoint: Sequence[str] | None = None,
-        gpu: GpuVendor = "none",
-        network: Network = "none",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
+    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
         config = ImageConfig.of(image)
-        words = config.arguments(command, entrypoint)
-        check_mounts(mounts, unfit=":,\\")
+        words = config.arguments(command, options.entrypoint)
+        check_mounts(options.mounts, unfit=":,\\")
         action = "exec"
         if isinstance(image, SifImage):
             config = replace(config, env={})  # its own scripts set it
-            if entrypoint is None:
+            if options.entrypoint is None:
                 action, words = "run", list(command)
         tool = _tool()
         if tool is None:
@@ -70,14 +57,14 @@ class ApptainerRunner:
         else:
             container = cached_rootfs(image, self._settings, self._store, self._reporter)
         # Nothing of the home, /tmp or the environment gets in. Values go by variables: they are secret, and may hold commas.
-        arguments = [action, "--containall", "--cleanenv", "--pwd", workdir or config.workdir]
+        arguments = [action, "--containall", "--cleanenv", "--pwd", options.workdir or config.workdir]
         if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
             arguments.append("--no-eval")  # a value is a value, not shell code
-        if network == "none":
+        if options.network == "none":
             arguments += ["--net", "--network", "none"]
-        if gpu_devices(gpu):
-            arguments.append("--nv" if gpu == "nvidia" else "--rocm")
-        for m in mounts:
+        if gpu_devices(options.gpu):
+            arguments.append("--nv" if options.gpu == "nvidia" else "--rocm")
+        for m in options.mounts:
             arguments += ["--bind", f"{m.source.absolute()}:{m.target}:{'ro' if m.readonly else 'rw'}"]
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
@@ -88,7 +75,10 @@ class ApptainerRunner:
                 arguments += ["--bind", f"{scratch}/builder/{name}:/{name}"]
             arguments += [str(container), *words]
             done = execute(
-                [tool, *arguments], env=_environ(tool, {**config.env, **(env or {})}), timeout_s=timeout_s, capture=capture
+                [tool, *arguments],
+                env=_environ(tool, {**config.env, **options.env}),
+                timeout_s=options.timeout_s,
+                capture=options.capture,
             )
         if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
             raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT)

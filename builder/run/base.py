@@ -9,10 +9,11 @@ import re
 import secrets
 import signal
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from builder.config.recipe import GpuVendor
@@ -21,6 +22,7 @@ from builder.image.layout import write_layout
 from builder.image.rootfs import remove_tree
 from builder.image.sif import read_sif
 from builder.model import Image, SifImage
+from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store import Store
 
@@ -57,11 +59,31 @@ class Completed:
     timed_out: bool = False
 
 
-class Runner(Protocol):
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What :meth:`Runner.run` was given beside image and command, as it describes it."""
+
+    env: Mapping[str, str]
+    mounts: Sequence[Mount]
+    workdir: str | None
+    entrypoint: Sequence[str] | None
+    gpu: GpuVendor
+    network: Network
+    timeout_s: float | None
+    capture: bool
+
+
+class Runner(ABC):
     """One way of running an image."""
 
-    name: str
+    name: ClassVar[str]
 
+    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
+        self._settings = settings
+        self._store = store
+        self._reporter = reporter
+
+    @abstractmethod
     def available(self) -> str | None:
         """None when it works on this host for this user, else the reason; takes seconds at most."""
 
@@ -98,6 +120,11 @@ class Runner(Protocol):
             RunnerError: the container or the command could not be started, or the runner does not take SIFs.
             ImageError: the image cannot be unpacked or loaded.
         """
+        return self._run(image, command, RunOptions(env or {}, mounts, workdir, entrypoint, gpu, network, timeout_s, capture))
+
+    @abstractmethod
+    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
+        """What :meth:`run` says."""
 
 
 @dataclass(frozen=True, slots=True)

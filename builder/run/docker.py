@@ -7,39 +7,33 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.image.archive import docker_load
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
 from builder.run.base import (
     SHM_SIZE,
     TIMED_OUT,
     Completed,
     ImageConfig,
-    Mount,
-    Network,
+    Runner,
+    RunOptions,
     check_mounts,
     gpu_devices,
     refuse_sif,
     without_userinfo,
 )
-from builder.settings import Settings
-from builder.store import Store
 
 _LABEL = "org.builder.run"
 
 
-class DockerRunner:
+class DockerRunner(Runner):
     """Runs images with a Docker engine; loads those that it does not have, as ``builder-run:<digest12>``."""
 
     name = "docker"
-
-    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
-        self._reporter = reporter
 
     def available(self) -> str | None:
         where = "the default address"
@@ -55,45 +49,32 @@ class DockerRunner:
             return f"no engine answers at {where}" + (": permission denied (are you in the group docker?)" if denied else "")
         return None
 
-    def run(
-        self,
-        image: Image | SifImage,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        mounts: Sequence[Mount] = (),
-        workdir: str | None = None,
-        entrypoint: Sequence[str] | None = None,
-        gpu: GpuVendor = "none",
-        network: Network = "none",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
+    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
         import docker
         import requests
         from docker.types import LogConfig
         from docker.types import Mount as Bind
 
         image = refuse_sif(image, "docker")
-        ImageConfig.of(image).arguments(command, entrypoint)
-        check_mounts(mounts)
+        ImageConfig.of(image).arguments(command, options.entrypoint)
+        check_mounts(options.mounts)
         try:
             with _client() as client:
                 container = client.containers.create(
                     self._loaded(image, client),
                     list(command) or None,
-                    entrypoint=None if entrypoint is None else list(entrypoint),
-                    environment=dict(env or {}),
-                    mounts=[Bind(m.target, str(m.source.absolute()), "bind", read_only=m.readonly) for m in mounts],
-                    working_dir=workdir,
-                    network_mode=network,
+                    entrypoint=None if options.entrypoint is None else list(options.entrypoint),
+                    environment=dict(options.env),
+                    mounts=[Bind(m.target, str(m.source.absolute()), "bind", read_only=m.readonly) for m in options.mounts],
+                    working_dir=options.workdir,
+                    network_mode=options.network,
                     shm_size=SHM_SIZE,
                     labels={_LABEL: image.digest},
                     log_config=LogConfig(type="json-file"),
-                    **_gpu_options(gpu, client),
+                    **_gpu_options(options.gpu, client),
                 )
                 try:
-                    return _finish(container, timeout_s) if capture else _follow(container, timeout_s)
+                    return _finish(container, options.timeout_s) if options.capture else _follow(container, options.timeout_s)
                 finally:
                     with contextlib.suppress(docker.errors.NotFound):
                         container.remove(force=True, v=True)

@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
-from builder.run.base import Completed, ImageConfig, Mount, Network, check_mounts, execute, gpu_devices
+from builder.run.base import Completed, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts, execute, gpu_devices
 from builder.run.rootfs import cached_rootfs
-from builder.settings import Settings
-from builder.store import Store, space_errors
+from builder.store import space_errors
 
 _JAIL = Path(__file__).with_name("jail.py")
 #: Libraries of NVIDIA's driver, which belong to the host's kernel module and which no image may bring.
@@ -29,15 +26,10 @@ _DRIVER_FOLDER = "/run/builder-driver"
 _RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
-class EmbeddedRunner:
+class EmbeddedRunner(Runner):
     """Runs images without any engine, as root or as an ordinary user; inside, that user is root. The image's user is not used."""
 
     name = "embedded"
-
-    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
 
     def available(self) -> str | None:
         with tempfile.TemporaryDirectory(prefix="builder-") as image:  # not in the cache: asking must not make one
@@ -48,27 +40,14 @@ class EmbeddedRunner:
                 return f"{e.message.partition(': ')[2]}{hint}"
         return None
 
-    def run(
-        self,
-        image: Image | SifImage,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        mounts: Sequence[Mount] = (),
-        workdir: str | None = None,
-        entrypoint: Sequence[str] | None = None,
-        gpu: GpuVendor = "none",
-        network: Network = "none",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
+    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
         config = ImageConfig.of(image)
-        words = config.arguments(command, entrypoint)
-        check_mounts(mounts)
+        words = config.arguments(command, options.entrypoint)
+        check_mounts(options.mounts)
         folder = cached_rootfs(image, self._settings, self._store, self._reporter)
-        inside = {"HOME": "/root", **config.env, **(env or {})}
-        devices = gpu_devices(gpu)
-        driver = driver_libraries() if gpu == "nvidia" and devices else []
+        inside = {"HOME": "/root", **config.env, **options.env}
+        devices = gpu_devices(options.gpu)
+        driver = driver_libraries() if options.gpu == "nvidia" and devices else []
         if driver:
             inside["LD_LIBRARY_PATH"] = ":".join(filter(None, [inside.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]))
         work = self._settings.cache / "rootfs" / ".jail"  # a mount point that every jail has for itself
@@ -79,12 +58,12 @@ class EmbeddedRunner:
             work,
             words,
             inside,
-            mounts=[*driver, *mounts],
+            mounts=[*driver, *options.mounts],
             devices=devices,
-            network=network,
-            workdir=workdir or config.workdir,
-            timeout_s=timeout_s,
-            capture=capture,
+            network=options.network,
+            workdir=options.workdir or config.workdir,
+            timeout_s=options.timeout_s,
+            capture=options.capture,
         )
 
     def _jail(

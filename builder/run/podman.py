@@ -15,13 +15,12 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
 from builder.run.base import (
     SHM_SIZE,
     Completed,
     ImageConfig,
-    Mount,
-    Network,
+    Runner,
+    RunOptions,
     check_mounts,
     execute,
     gpu_devices,
@@ -29,22 +28,16 @@ from builder.run.base import (
     reason,
     refuse_sif,
 )
-from builder.settings import Settings
-from builder.store import Store, write_atomic
+from builder.store import write_atomic
 
 _CURE = "see podman info, or use another --runner"
 _CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
-class PodmanRunner:
+class PodmanRunner(Runner):
     """Runs images with podman, as root or rootless. Its own configuration counts (CONTAINERS_CONF and the like)."""
 
     name = "podman"
-
-    def __init__(self, settings: Settings, store: Store, reporter: Reporter = QUIET) -> None:
-        self._settings = settings
-        self._store = store
-        self._reporter = reporter
 
     def available(self) -> str | None:
         if not shutil.which("podman"):
@@ -52,42 +45,46 @@ class PodmanRunner:
         done = execute(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
         return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
-    def run(
-        self,
-        image: Image | SifImage,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        mounts: Sequence[Mount] = (),
-        workdir: str | None = None,
-        entrypoint: Sequence[str] | None = None,
-        gpu: GpuVendor = "none",
-        network: Network = "none",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
+    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
         image = refuse_sif(image, "podman")
-        ImageConfig.of(image).arguments(command, entrypoint)
-        check_mounts(mounts, unfit=',"\n')
+        ImageConfig.of(image).arguments(command, options.entrypoint)
+        check_mounts(options.mounts, unfit=',"\n')
         name = f"builder-run-{secrets.token_hex(8)}"
-        arguments = ["podman", "run", "--rm", "--name", name, "--network", network, "--pull", "never", "--shm-size", SHM_SIZE]
-        arguments += [] if capture else ["--interactive"]
-        devices, variables = _gpu_options(gpu)
+        arguments = [
+            "podman",
+            "run",
+            "--rm",
+            "--name",
+            name,
+            "--network",
+            options.network,
+            "--pull",
+            "never",
+            "--shm-size",
+            SHM_SIZE,
+        ]
+        arguments += [] if options.capture else ["--interactive"]
+        devices, variables = _gpu_options(options.gpu)
         arguments += devices
-        for m in mounts:
+        for m in options.mounts:
             arguments += [
                 "--mount",
                 f"type=bind,source={m.source.absolute()},target={m.target}" + (",readonly" if m.readonly else ""),
             ]
-        if workdir is not None:
-            arguments += ["--workdir", workdir]
-        if entrypoint is not None:
-            arguments += ["--entrypoint", json.dumps(list(entrypoint))]
+        if options.workdir is not None:
+            arguments += ["--workdir", options.workdir]
+        if options.entrypoint is not None:
+            arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
         image_id = self._pulled(image)
-        with _variables({**variables, **(env or {})}, self._settings.tmpdir) as (options, environ):
+        with _variables({**variables, **options.env}, self._settings.tmpdir) as (variable_options, environ):
             ended = False
             try:
-                done = execute([*arguments, *options, image_id, *command], env=environ, timeout_s=timeout_s, capture=capture)
+                done = execute(
+                    [*arguments, *variable_options, image_id, *command],
+                    env=environ,
+                    timeout_s=options.timeout_s,
+                    capture=options.capture,
+                )
                 ended = not done.timed_out
             finally:
                 if not ended:  # the container is not podman's child: it outlives it
