@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     "--profile", type=click.Path(dir_okay=False, path_type=Path), help="A file with REGISTRY_USER and REGISTRY_PASSWORD."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path), help="The SIF's file or its folder, or the OCI layout's. Default: dist/."
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The SIF's file or its folder, or the OCI layout's. Default: site.images, on a machine of the site; else dist/.",
 )
+@click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} of site.images.")
 @click.option("--into", type=click.Choice(["podman-hpc", "podman", "docker"]), help="Have this engine pull it into its storage.")
 @common_options
 @pass_context
@@ -39,15 +43,17 @@ def pull(
     origin: str | None,
     profile: Path | None,
     output: Path | None,
+    account: str,
     into: Engine | None,
 ) -> None:
-    """Fetch the published image of TARGET: a SIF into a file, an OCI image into dist/ or an engine's storage."""
+    """Fetch the published image of TARGET: a SIF to where jobs look, an OCI image into dist/ or an engine's storage."""
     from builder.publish import destination_text
     from builder.pull import LayoutSource, RegistrySource, pull_into
     from builder.pull import pull as pull_image
     from builder.registry.client import RegistryClient
     from builder.registry.profile import named_credentials
     from builder.registry.reference import Reference
+    from builder.run.site import site_sif
 
     project, out = context.project, context.output
     recipe = project.recipe(target)
@@ -71,6 +77,8 @@ def pull(
             place = output or project.layout
             if recipe.format == "sif" and (output is None or output.is_dir()):
                 place /= f"{target}.sif"
+            if recipe.format == "sif" and output is None:
+                place = site_sif(recipe, account, os.environ) or place
             done = pull_image(recipe, source, tag, place, project.store, if_changed=if_changed)
     text = f"[bold]{target}[/bold] {'is now' if done.changed else 'is already'} {done.reference}@{done.digest}\n  {done.place}"
     out.result(

@@ -37,6 +37,19 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
     return "/".join(filter(None, (recipe.registry.host, recipe.registry.repository))) + f":{tag}"
 
 
+def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path | None:
+    """The file that the site's jobs run, if this machine is of that site: it has its folder, or the folder for that."""
+    if not recipe.site.runtime.takes_sif or not recipe.site.images:
+        return None
+    try:
+        path = Path(expand(image_reference(recipe, account), environ))
+    except RunnerError:  # a variable of the site is not set
+        return None
+    folder = path.parent
+    here = folder.is_dir() or (folder.parent.is_dir() and len(folder.parts) > 2)  # nothing at / for a variable that is empty
+    return path if path.is_absolute() and here else None
+
+
 def site_command(
     recipe: Recipe,
     image: str,

@@ -312,6 +312,14 @@ def test_a_sif_is_built_published_and_pulled(
     elsewhere.mkdir()
     assert sif_user.json(*place, "--output", elsewhere)["place"] == str(elsewhere / "tiny.sif")
     assert sha256_file(elsewhere / "tiny.sif") == ours
+    edit(
+        sif_user.project.recipe,
+        site={"runtime": {"kind": "apptainer"}, "launcher": "torchrun", "images": "$SCRATCH/images/{account}"},
+    )
+    (tmp_path / "scratch/images").mkdir(parents=True)
+    at_site = sif_user.json(*place, "--account", "def-x", env={"SCRATCH": str(tmp_path / "scratch")})
+    assert at_site["place"] == str(tmp_path / "scratch/images/def-x/tiny.sif") and sha256_file(Path(at_site["place"])) == ours
+    assert sif_user.json(*place)["place"] == str(file), "elsewhere it goes into dist/"
     apptainer.run("pull", "--no-https", tmp_path / "theirs.sif", f"oras://{registry.host}/pull/sif:latest")
     assert sha256_file(tmp_path / "theirs.sif") == ours
 

@@ -14,6 +14,7 @@ from builder.config.recipe import load_recipe, recipe_files
 from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm, seconds
 from builder.errors import ConfigError, RunnerError
 from builder.run.shell import ShellText, command_line, expand, from_user, join, map_literal, quote
+from builder.run.site import site_sif
 
 ROOT = Path(__file__).parents[2]
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
@@ -72,6 +73,30 @@ def test_an_error_in_what_a_recipe_extends_names_that_file(project: Path) -> Non
     with pytest.raises(ConfigError) as caught:
         load_recipe("two", project)
     assert "_base.yaml:5: site.node.gpus: Input should be greater than or equal to 0" in caught.value.message
+
+
+def test_where_the_sites_jobs_look_is_known_on_its_machines_only(project: Path, tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    text = f"{HEAD}  runtime: {{kind: apptainer}}\n  launcher: torchrun\n  images: $SCRATCH/{{account}}/images\n"
+    (project / "recipes" / "one.yaml").write_text(text)
+    recipe = load_recipe("one", project)
+
+    def found(account: str = "def-x", **environ: str) -> Path | None:
+        return site_sif(recipe, account, environ)
+
+    file = scratch / "def-x" / "images" / "one.sif"
+    assert found() is None and found(SCRATCH=str(scratch)) is None and found(SCRATCH="") is None
+    file.parent.parent.mkdir(parents=True)
+    assert found(SCRATCH=str(scratch)) == file, "the folder of images can be made there"
+    file.parent.mkdir()
+    assert found(SCRATCH=str(scratch)) == file
+    assert found("", SCRATCH=str(scratch)) is None and found("", SCRATCH=str(scratch), SLURM_JOB_ACCOUNT="def-x") == file
+    assert found(SCRATCH="scratch") is None, "not from whichever folder one is in"
+    text = text.replace("$SCRATCH/{account}/images", "$SCRATCH/images")
+    (project / "recipes" / "one.yaml").write_text(text)
+    assert site_sif(load_recipe("one", project), "", {"SCRATCH": ""}) is None, "nothing is made at the root"
+    (project / "recipes" / "one.yaml").write_text(HEAD + "  runtime: {kind: docker}\n  launcher: torchrun\n")
+    assert site_sif(load_recipe("one", project), "", {}) is None
 
 
 def test_files_with_an_underscore_are_no_targets_but_may_be_extended(project: Path) -> None:
