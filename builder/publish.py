@@ -94,6 +94,27 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
     return f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
 
 
+def refuse_shared_tags(recipes: Sequence[Recipe], to: str | None, registry: str | None, month: str | None = None) -> None:
+    """Refuses targets that would be published as one and the same tag, before anything is built.
+
+    Raises:
+        UsageError: two of them; both and the tag are in the message.
+    """
+    taken: dict[str, str] = {}
+    for recipe in recipes:
+        try:
+            where = destination_text(recipe, to, registry)
+        except UsageError:
+            continue  # said when its turn comes
+        for tag in TagPlan.of(recipe, month).tags:
+            if (other := taken.setdefault(f"{where}:{tag}", recipe.name)) != recipe.name:
+                raise UsageError(
+                    f"{other} and {recipe.name} would both be published as {where}:{tag}",
+                    "give each its own registry.repository or registry.tags, and only the host with --registry; "
+                    "or publish them one by one",
+                )
+
+
 class SmokeRecord:
     """Remembers which images passed on this machine, so that an unchanged one is not tested again for every push."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
+from builder.cli.context import Context, common_options, complete_target, context_exit, origin_annotations, pass_context
 from builder.cli.output import human_bytes
 from builder.engines import ENGINES
 from builder.errors import UsageError
@@ -109,20 +109,20 @@ def build(
     if (account or time) and not on:
         raise UsageError("--account and --time are for a build job", "add --on slurm, or leave them out")
     project = context.project
-    results = []
-    for recipe in project.recipes(chosen):
-        if (oci_archive or docker_archive or load) and recipe.format == "sif":
-            raise UsageError(
-                f"target {recipe.name} is a SIF: there is nothing for --oci-archive, --docker-archive or --load",
-                "leave them out, or convert it: builder convert",
-            )
+    recipes = project.recipes(chosen)
+    sifs = [r.name for r in recipes if r.format == "sif"]
+    if (oci_archive or docker_archive or load) and sifs:
+        raise UsageError(
+            f"target {sifs[0]} is a SIF: there is nothing for --oci-archive, --docker-archive or --load",
+            "leave them out, or convert it: builder convert",
+        )
+
+    def build_one(recipe: Recipe) -> dict[str, Any]:
         if on == "slurm":
-            told = _on_slurm(
+            return _on_slurm(
                 context, recipe, account=account, time=time, lock_file=lock_file, layout=layout, engine=engine,
                 accept_licenses=accept_licenses, source=source, revision=revision,
             )  # fmt: skip
-            results.append(told)
-            continue
         result = project.build(
             recipe,
             lock_file=lock_file,
@@ -136,17 +136,19 @@ def build(
         told |= {"sif": str(place)} if result.sif else {"layout": str(place), "tag": recipe.name}
         if result.image and not result.sif:
             told |= _more(context, result.image, recipe.name, oci_archive, docker_archive, load)
-        results.append(told)
-        if not context.output.as_json:
-            layers = f"{len(result.image.layers)} layers, " if result.image else ""
-            context.output.result(
-                None,
-                f"[bold]{recipe.name}[/bold] {result.digest}\n"
-                f"  {layers}{human_bytes(result.artifact.size)}, {sum(result.timings.values()):.1f} s\n"
-                f"  {place if result.sif else f'oci:{place}:{recipe.name}'}",
-            )
+        layers = f"{len(result.image.layers)} layers, " if result.image else ""
+        context.output.text(
+            f"[bold]{recipe.name}[/bold] {result.digest}\n"
+            f"  {layers}{human_bytes(result.artifact.size)}, {sum(result.timings.values()):.1f} s\n"
+            f"  {place if result.sif else f'oci:{place}:{recipe.name}'}"
+        )
+        return told
+
+    results, code = context.each(recipes, build_one)
     if context.output.as_json:
         context.output.result(results[0] if len(results) == 1 else results)
+    if code:
+        context_exit(code)
 
 
 def _on_slurm(
@@ -189,9 +191,7 @@ def _on_slurm(
         fetch(request)
     told = run_build_job(recipe, job, context.output)
     place = told.get("sif") or f"oci:{told.get('layout')}:{told.get('tag')}"
-    if not context.output.as_json:
-        said = f"[bold]{recipe.name}[/bold] {told.get('digest')}\n  built by {told.get('engine')} in a job\n  {place}"
-        context.output.result(None, said)
+    context.output.text(f"[bold]{recipe.name}[/bold] {told.get('digest')}\n  built by {told.get('engine')} in a job\n  {place}")
     return told
 
 

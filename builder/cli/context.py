@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +35,30 @@ class Context:
 
     def one_recipe(self, target: str) -> Recipe:
         return self.project.recipe(target)
+
+    def each(self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+        """Does something for every target; what fails for one does not keep the others from theirs.
+
+        Gives what ``--json`` shows for each (``target``, ``error`` and ``cure`` for one that failed, which was told already),
+        and the exit code: the first failure's.
+
+        Raises:
+            BuilderError: it fails, and is the only one.
+        """
+        results, failed, code = [], [], 0
+        for recipe in recipes:
+            try:
+                results.append(do(recipe))
+            except BuilderError as e:
+                if len(recipes) == 1:
+                    raise
+                self.output.error(f"{recipe.name}: {e.message}", e.cure)
+                results.append({"target": recipe.name, "error": e.message, "cure": e.cure})
+                failed.append(recipe.name)
+                code = code or e.exit_code
+        if failed:
+            self.output.warn(f"{len(failed)} of {len(recipes)} targets failed: {', '.join(failed)}")
+        return results, code
 
 
 pass_context = click.make_pass_decorator(Context)

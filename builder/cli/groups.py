@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli import run
-from builder.cli.context import Context
+from builder.cli.context import Context, context_exit
 from builder.cli.output import Output, human_bytes
 from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
 from builder.errors import UsageError
 from builder.settings import Settings
+
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
 
 #: Offered even when no recipe declares them yet, so that the error can say how to declare one.
 USUAL_GROUPS = ("ml", "gui")
@@ -37,11 +40,14 @@ def command(root: Path) -> click.Command:
     def publish(
         yes: bool, dry_run: bool, tag: str | None, registry: str | None, to: str | None, force: bool, **flags: bool
     ) -> None:
+        from builder.publish import refuse_shared_tags
+
         groups = [g for g in names if flags.get(f"group_{g.replace('-', '_')}")]
         if not groups:
             raise UsageError("nothing chosen", f"name a group: {' '.join('--' + g for g in names)}")
         context = Context(Output(), Settings.from_environment(), root)
         recipes = context.project.recipes(groups=groups)
+        refuse_shared_tags(recipes, to, registry, tag)
         context.output.note(f"targets: {', '.join(r.name for r in recipes)}")
 
         def agreed(question: str, default: bool = True) -> bool:
@@ -51,9 +57,14 @@ def command(root: Path) -> click.Command:
             from builder.cache import prune
 
             context.output.note(f"freed {human_bytes(prune(context.settings.cache, 30, context.project.layout))}")
-        for recipe in recipes:
-            if agreed(f"Build {recipe.name}?"):
-                publish_one(context, recipe, to=to, registry=registry, month=tag, force=force, dry_run=dry_run, agreed=agreed)
+
+        def one(recipe: Recipe) -> dict[str, Any]:
+            if not agreed(f"Build {recipe.name}?"):
+                return {}
+            return publish_one(context, recipe, to=to, registry=registry, month=tag, force=force, dry_run=dry_run, agreed=agreed)
+
+        if code := context.each(recipes, one)[1]:
+            context_exit(code)
 
     names = declared_groups(root)
     params: list[click.Parameter] = [

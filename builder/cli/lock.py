@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
+from builder.errors import LockError
+
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
 
 
 @click.command()
@@ -21,33 +27,26 @@ def lock(
     """Solve environments and write conda-lock v1 lock files (all targets by default)."""
     project = context.project
     recipes = [r for r in project.recipes(names) if names or not r.lock]
-    results = []
-    stale_any = False
-    for recipe in recipes:
-        if check:
-            reasons = project.stale(recipe)
-            stale_any |= bool(reasons)
-            results.append({"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons})
-            context.output.result(
-                None, f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}"
-            ) if not context.output.as_json else None
-            continue
-        made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
-        count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
-        results.append(
-            {
-                "target": recipe.name,
-                "lock": recipe.lock_path,
-                "digest": made.digest,
-                "packages": count,
-                "base": made.base.digest if made.base else None,
-            }
-        )
-        if not context.output.as_json:
-            context.output.result(
-                None, f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
-            )
+    if check:
+        results = [_checked(context, r) for r in recipes]
+        code = 0 if all(r["fresh"] for r in results) else LockError.exit_code
+    else:
+
+        def lock_one(recipe: Recipe) -> dict[str, Any]:
+            made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
+            count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
+            context.output.text(f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}")
+            base = made.base.digest if made.base else None
+            return {"target": recipe.name, "lock": recipe.lock_path, "digest": made.digest, "packages": count, "base": base}
+
+        results, code = context.each(recipes, lock_one)
     if context.output.as_json:
         context.output.result(results)
-    if stale_any:
-        context_exit(4)
+    if code:
+        context_exit(code)
+
+
+def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:
+    reasons = context.project.stale(recipe)
+    context.output.text(f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}")
+    return {"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons}

@@ -50,6 +50,11 @@ class Output:
         elif text is not None:
             self.out.print(text)
 
+    def text(self, text: str) -> None:
+        """A part of the result for people (rich markup); the JSON that is asked for instead comes as a whole at the end."""
+        if not self.as_json:
+            self.out.print(text)
+
     def table(self, table: Any) -> None:
         """A rich table, when a person reads."""
         if not self.as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import tell_build
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
+from builder.cli.context import Context, common_options, complete_target, context_exit, origin_annotations, pass_context
 from builder.cli.output import human_bytes
 from builder.errors import UsageError
 
@@ -58,19 +58,26 @@ def publish(
     revision: str | None,
 ) -> None:
     """Build, smoke-test, push, and move the tags of targets. No tag moves unless the smoke test has passed."""
+    from builder.publish import refuse_shared_tags
+
     if not names and not groups:
         raise UsageError("no target and no --group given", "builder targets lists them")
     recipes = context.project.recipes(names, groups)
-    results = [
-        publish_one(
+    if not no_tags:
+        refuse_shared_tags(recipes, to, registry, month)
+
+    def one(recipe: Recipe) -> dict[str, Any]:
+        return publish_one(
             context, recipe, to=to, registry=registry, month=month, move_tags=not no_tags, force=force, policy=policy,
             runner=runner,
             mount_from=mount_from, dry_run=dry_run, annotations=origin_annotations(source, revision),
-        )
-        for recipe in recipes
-    ]  # fmt: skip
+        )  # fmt: skip
+
+    results, code = context.each(recipes, one)
     if context.output.as_json:
         context.output.result(results[0] if len(results) == 1 else results)
+    if code:
+        context_exit(code)
 
 
 _PUSHED = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -113,20 +120,19 @@ def publish_one(
         project, result, to=where, tags=tags, policy="always" if policy == "always" else "auto", runner=runner, force=force,
         dry_run=dry_run, move_tags=move_tags, mount_from=mount_from, annotations=annotations,
     )  # fmt: skip
-    if not context.output.as_json:
-        lines = [f"[bold]{recipe.name}[/bold] {'would be' if dry_run else 'is'} {done.reference}@{done.digest}"]
-        if done.tags:
-            lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
-        if done.push:
-            p = done.push
-            lines.append(
-                f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
-                f"{p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s"
-            )
-        if done.attached:
-            names = {SBOM: "bill of material", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
-            lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
-        context.output.result(None, "\n".join(lines))
+    lines = [f"[bold]{recipe.name}[/bold] {'would be' if dry_run else 'is'} {done.reference}@{done.digest}"]
+    if done.tags:
+        lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
+    if done.push:
+        p = done.push
+        lines.append(
+            f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
+            f"{p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s"
+        )
+    if done.attached:
+        names = {SBOM: "bill of material", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
+        lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
+    context.output.text("\n".join(lines))
     push = done.push
     return {
         "target": recipe.name, "reference": done.reference, "digest": done.digest, "tags": done.tags, "smoke": done.smoke,

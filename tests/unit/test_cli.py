@@ -292,6 +292,62 @@ def test_a_recipe_as_yaml_is_the_recipe(do: Cli, tiny: TinyProject) -> None:
     assert again == resolved and resolved["name"] == "tiny" and resolved["conda"]["prefix"] == "/opt/conda"
 
 
+# several targets ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(copy: TinyProject) -> TinyProject:
+    """Beside ``tiny`` a target ``broken`` that nothing satisfies, before it by name, and ``zwei``, which is ``tiny`` again."""
+    recipes, environments = copy.recipe.parent, copy.environment.parent
+    shutil.copy(copy.environment, environments / "broken.yml")
+    edit(environments / "broken.yml", dependencies=["greeter>=2"])
+    for name, environment in (("broken", "broken"), ("zwei", "tiny")):
+        shutil.copy(copy.recipe, recipes / f"{name}.yaml")
+        edit(recipes / f"{name}.yaml", environment=f"environments/{environment}.yml", registry={"repository": name}, group=["ml"])
+    return copy
+
+
+@pytest.mark.parametrize("command", ["lock", "build"])
+def test_what_fails_for_one_target_does_not_stop_the_others(do: Cli, three: TinyProject, command: str) -> None:
+    names = [] if command == "lock" else ["broken", "tiny", "zwei"]
+    said = do(command, *names, "--json")
+    assert said.code == 5
+    assert "error: broken: " in said.err and "greeter >=2" in said.err and "1 of 3 targets failed: broken" in said.err
+    by_name = {r["target"]: r for r in said.json}
+    assert "greeter >=2" in by_name["broken"]["error"] and by_name["tiny"]["digest"] and by_name["zwei"]["digest"]
+    assert (three.lock.parent / "tiny.zwei.lock.yml").exists()
+    alone = do(command, "broken")
+    assert alone.code == 5 and "targets failed" not in alone.err
+
+
+def test_what_fails_for_one_target_does_not_keep_the_group_from_being_published(
+    do: Cli, three: TinyProject, tmp_path: Path
+) -> None:
+    for name in ("tiny", "zwei"):
+        passed(three, do("build", name, "--json").json["digest"])
+    for command in (lambda *o: do("publish", "--group", "ml", *o).code, lambda *o: ask(three, ["--ml", "-y", *o]).exit_code):
+        # nobody answers at the address: what counts is that all were tried, and each for its own reason
+        assert command("--registry", "127.0.0.1:9") == 5
+    said = do("publish", "--group", "ml", "--registry", "127.0.0.1:9")
+    assert said.err.count("127.0.0.1:9") >= 2 and "3 of 3 targets failed: broken, tiny, zwei" in said.err
+
+
+def test_two_targets_are_never_published_as_one_tag(do: Cli, three: TinyProject, tmp_path: Path) -> None:
+    to = ["--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
+    said = do("publish", "tiny", "zwei", *to)
+    assert said.code == 2 and f"tiny and zwei would both be published as oci:{tmp_path / 'there'}:26.11" in said.err
+    assert "--registry" in said.err
+    assert "would both be" in do("publish", "--group", "ml", *to).err
+    with pytest.raises(builder.errors.UsageError, match="would both be"):
+        ask(three, ["--ml", "-y", *to])
+    edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny"})
+    said = do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9")
+    assert said.code == 2 and "published as 127.0.0.1:9/tests/tiny:" in said.err
+    edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny", "tags": ["zwei"]})
+    assert do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9").code != 2
+    assert not (tmp_path / "there").exists()
+
+
 # locks ----------------------------------------------------------------------------------------------------------------
 
 
