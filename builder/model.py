@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -126,6 +127,11 @@ class Descriptor:
         if self.artifact_type:
             out["artifactType"] = self.artifact_type
         return out
+
+    @classmethod
+    def of(cls, media_type: str, data: bytes) -> Descriptor:
+        """The descriptor of these bytes."""
+        return cls(media_type, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Descriptor:

@@ -151,18 +151,20 @@ class Project:
         annotations: dict[str, str] | None = None,
         engine: str | None = None,
         accept_licenses: bool = False,
+        rebuild: bool = False,
     ) -> BuildResult:
         """Builds a target from its lock, or from ``lock_file``; nothing is written to ``dist/`` yet.
 
         Args:
             engine: instead of the recipe's.
-            accept_licenses: see :class:`builder.engines.base.BuildRequest`.
+            accept_licenses, rebuild: see :class:`builder.engines.base.BuildRequest`.
         """
         request = replace(
             self.request(recipe, lock_file),
             download_base=download_base,
             annotations=annotations or {},
             accept_licenses=accept_licenses,
+            rebuild=rebuild,
         )
         return run_engine(find_engine(engine or recipe.engine), request)
 

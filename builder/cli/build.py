@@ -79,6 +79,7 @@ def tell_build(context: Context, result: BuildResult) -> None:
 @click.option(
     "--accept-licenses", is_flag=True, help="You accept the licences that the engine asks about (cotainr: Miniforge's)."
 )
+@click.option("--rebuild", is_flag=True, help="Have engines docker, apptainer and cotainr build again what has not changed.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
 @common_options
@@ -97,6 +98,7 @@ def build(
     account: str | None,
     time: str | None,
     accept_licenses: bool,
+    rebuild: bool,
     source: str | None,
     revision: str | None,
 ) -> None:
@@ -121,7 +123,7 @@ def build(
         if on == "slurm":
             return _on_slurm(
                 context, recipe, account=account, time=time, lock_file=lock_file, layout=layout, engine=engine,
-                accept_licenses=accept_licenses, source=source, revision=revision,
+                accept_licenses=accept_licenses, rebuild=rebuild, source=source, revision=revision,
             )  # fmt: skip
         result = project.build(
             recipe,
@@ -129,6 +131,7 @@ def build(
             annotations=origin_annotations(source, revision),
             engine=engine,
             accept_licenses=accept_licenses,
+            rebuild=rebuild,
         )
         place = project.keep(result, layout)
         tell_build(context, result)
@@ -161,6 +164,7 @@ def _on_slurm(
     layout: Path | None,
     engine: str | None,
     accept_licenses: bool,
+    rebuild: bool,
     source: str | None,
     revision: str | None,
 ) -> dict[str, Any]:
@@ -183,8 +187,7 @@ def _on_slurm(
         "--revision": revision,
     }
     command += [word for name, value in options.items() if value for word in (name, str(value))]
-    if accept_licenses:
-        command.append("--accept-licenses")
+    command += [flag for flag, given in (("--accept-licenses", accept_licenses), ("--rebuild", rebuild)) if given]
     job = build_job(recipe, command, account=account, time=time)
     request = project.request(recipe, lock_file)
     if (engine or recipe.engine) != "cotainr":  # it has conda and pip download for themselves

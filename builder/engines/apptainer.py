@@ -6,7 +6,6 @@ looked at, and a failure is always an error with apptainer's last lines.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import re
@@ -37,6 +36,7 @@ class Apptainer:
 
     name = "apptainer"
     formats = frozenset({"sif"})
+    repeatable = False
 
     def available(self) -> str | None:
         """Whether apptainer or singularity is installed and runs."""
@@ -99,7 +99,7 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
             )
         return "localimage", str(base.sif.path.absolute())
     config = canonical_json(base.config)
-    described = _describe(OCI_CONFIG, config)
+    described = Descriptor.of(OCI_CONFIG, config)
     manifest = canonical_json(
         {
             "schemaVersion": 2,
@@ -108,12 +108,10 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
             "layers": [layer.descriptor.to_json() for layer in base.layers],
         }
     )
-    write_layout(Image(base.layers, config, described, manifest, _describe(OCI_MANIFEST, manifest)), folder, None, request.store)
+    write_layout(
+        Image(base.layers, config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest)), folder, None, request.store
+    )
     return "oci", str(folder)
-
-
-def _describe(media_type: str, data: bytes) -> Descriptor:
-    return Descriptor(media_type, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
 
 def definition(request: BuildRequest, prepared: Prepared, base: tuple[str, str], kit: str) -> str:

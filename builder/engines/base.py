@@ -36,6 +36,7 @@ class BuildRequest:
         download_base: False leaves a registry base's layers where they are (enough where they can be mounted).
         annotations: added to the manifest, beside the recipe's.
         accept_licenses: the user accepts the licences that the engine itself asks about (cotainr's Miniforge).
+        rebuild: builds anew where the engine's last build of the very same would do.
     """
 
     recipe: Recipe
@@ -47,6 +48,7 @@ class BuildRequest:
     download_base: bool = True
     annotations: Mapping[str, str] = field(default_factory=dict)
     accept_licenses: bool = False
+    rebuild: bool = False
     reporter: Reporter = QUIET
 
 
@@ -81,10 +83,14 @@ class BuildResult:
 
 
 class Engine(Protocol):
-    """One way of building. ``formats`` are what it can make: ``oci``, ``sif``."""
+    """One way of building.
+
+    ``formats`` are what it can make: ``oci``, ``sif``. ``repeatable`` says that the same inputs give the same bytes.
+    """
 
     name: str
     formats: frozenset[str]
+    repeatable: bool
 
     def available(self) -> str | None:
         """None when it works on this host for this user, else the reason; takes seconds at most."""
@@ -103,12 +109,15 @@ class Engine(Protocol):
 def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     """Builds with an engine, when it can build what the target is and works on this host.
 
+    One that gives other bytes each time is not asked twice for the same: its last build is the target's, see ``kept.py``.
+
     Raises:
         UsageError: it builds the wrong format.
         RunnerError: it does not work here.
         BuilderError: see :meth:`Engine.build`.
     """
     from builder.engines import ENGINES, find_engine
+    from builder.engines.kept import find_kept, keep_build
 
     recipe = request.recipe
     if recipe.format not in engine.formats:
@@ -119,12 +128,17 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
             f"({recipe.source}: format: {recipe.format})",
             f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
         )
+    if not engine.repeatable and not request.rebuild and (kept := find_kept(engine.name, request)) is not None:
+        return kept
     if (reason := engine.available()) is not None:
         raise RunnerError(
             f"the engine {engine.name} does not work here: {reason}",
             "correct that, or build with --engine layered, which needs nothing; builder doctor says what there is",
         )
-    return engine.build(request)
+    result = engine.build(request)
+    if not engine.repeatable:
+        keep_build(result, request)
+    return result
 
 
 _FORMATS = {"oci": "OCI image", "sif": "SIF"}

@@ -57,6 +57,7 @@ class Cotainr:
 
     name = "cotainr"
     formats = frozenset({"sif"})
+    repeatable = False
 
     def available(self) -> str | None:
         """Whether cotainr is installed, and the singularity that it needs."""

@@ -7,7 +7,6 @@ on as any other: the same config, smoke test and publishing.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -42,6 +41,7 @@ class Docker:
 
     name = "docker"
     formats = frozenset({"oci"})
+    repeatable = False
 
     def available(self) -> str | None:
         """Whether an engine answers where DOCKER_HOST, DOCKER_CONTEXT or docker's configuration say."""
@@ -156,7 +156,7 @@ def _base(request: BuildRequest, base: BaseImage, client: Any) -> str:
         return name
     config = canonical_json(base.config)
     tag = f"builder-base:{base.digest.partition(':')[2][:12]}"
-    described = Descriptor(OCI_CONFIG, f"sha256:{hashlib.sha256(config).hexdigest()}", len(config))
+    described = Descriptor.of(OCI_CONFIG, config)
     with contextlib.suppress(docker.errors.ImageNotFound):
         if client.images.get(tag).id == described.digest:
             return tag

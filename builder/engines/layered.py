@@ -21,6 +21,7 @@ class Layered:
 
     name = "layered"
     formats = frozenset({"oci", "sif"})
+    repeatable = True
 
     def available(self) -> str | None:
         """Always: SIFs too are made without other programs."""

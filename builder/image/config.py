@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -105,7 +104,7 @@ def make_image(
     if variant := base.config.get("variant"):
         config["variant"] = variant
     config_bytes = canonical_json(config)
-    config_descriptor = _describe(OCI_CONFIG, config_bytes)
+    config_descriptor = Descriptor.of(OCI_CONFIG, config_bytes)
     manifest = canonical_json(
         {
             "schemaVersion": 2,
@@ -115,7 +114,7 @@ def make_image(
             "annotations": notes,
         }
     )
-    return Image(everything, config_bytes, config_descriptor, manifest, _describe(OCI_MANIFEST, manifest))
+    return Image(everything, config_bytes, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 
 def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, str]) -> dict[str, str]:
@@ -178,10 +177,6 @@ def _as_oci(layer: Layer) -> Layer:
     media_type = OCI_TYPES.get(layer.descriptor.media_type, layer.descriptor.media_type)
     descriptor = Descriptor(media_type, layer.descriptor.digest, layer.descriptor.size)
     return Layer(descriptor, layer.diff_id, layer.path, layer.origin, layer.title or "base", layer.packages, layer.unpacked)
-
-
-def _describe(media_type: str, data: bytes) -> Descriptor:
-    return Descriptor(media_type, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data))
 
 
 def _history(layer: Layer, created: str) -> dict[str, Any]:

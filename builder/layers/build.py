@@ -89,7 +89,7 @@ def build_layers(
     write_record(
         whole,
         {
-            "layers": [_record(x) for x in result.layers],
+            "layers": [layer_record(x) for x in result.layers],
             "conflicts": [asdict(c) for c in result.conflicts],
             "notes": result.notes,
             "activation": [dict(result.activation.env), result.activation.scripts],
@@ -278,7 +278,7 @@ class _Job:
             except LayerError as e:
                 name = now[-1].filename if now else ""
                 raise e if name in e.message else LayerError(f"{name}: {e.message}", e.cure) from e
-            write_record(record, _record(layer))
+            write_record(record, layer_record(layer))
             return layer
 
     def _advance(self, n: int) -> None:
@@ -331,7 +331,8 @@ def _context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dic
     }
 
 
-def _record(layer: Layer) -> dict[str, Any]:
+def layer_record(layer: Layer) -> dict[str, Any]:
+    """A layer of the store as JSON."""
     return {
         "media_type": layer.descriptor.media_type,
         "digest": layer.descriptor.digest,
@@ -344,7 +345,8 @@ def _record(layer: Layer) -> dict[str, Any]:
     }
 
 
-def _from_record(data: Mapping[str, Any], store: Store) -> Layer | None:
+def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
+    """The layer that :func:`layer_record` described, or None when its blob is not in the store any more."""
     path = store.get(data["digest"], data["size"])
     if path is None:
         return None
@@ -361,14 +363,14 @@ def _from_record(data: Mapping[str, Any], store: Store) -> Layer | None:
 def _load_layer(path: Path, store: Store) -> Layer | None:
     """A layer on record whose blob is there and whole, else None."""
     data = read_record(path)
-    return None if data is None else _from_record(data, store)
+    return None if data is None else recorded_layer(data, store)
 
 
 def _load_set(path: Path, store: Store) -> LayersResult | None:
     data = read_record(path)
     if data is None:
         return None
-    layers = tuple(layer for x in data["layers"] if (layer := _from_record(x, store)) is not None)
+    layers = tuple(layer for x in data["layers"] if (layer := recorded_layer(x, store)) is not None)
     if len(layers) < len(data["layers"]):
         return None
     conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])

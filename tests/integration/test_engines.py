@@ -321,11 +321,30 @@ def test_a_step_that_fails_is_named_with_its_last_lines(small: Small, docker_eng
 
 
 def test_no_docker_engine(small: Small, tmp_path: Path) -> None:
-    done = small.run("build", "small", "--engine", "docker", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}, check=False)
+    args = ("build", "small", "--engine", "docker", "--rebuild", "--layout", str(tmp_path / "dist"))
+    done = small.run(*args, env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}, check=False)
     assert done.returncode == 10
     assert (
         "the engine docker does not work here: no engine answers at unix://" in done.stderr and "--engine layered" in done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "engine", "built"), [("small", "docker", "docker_built"), ("small-sif", "cotainr", "cotainr_built")]
+)
+def test_what_was_built_is_built_no_second_time(
+    small: Small, target: str, engine: str, built: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Here without the engine, as on a login node after a build job: the very image is what is tested and published."""
+    told = request.getfixturevalue(built)
+    env = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "PATH": "/usr/bin:/bin"}
+    done = small.run("build", target, "--engine", engine, "--layout", str(tmp_path / "dist"), "--json", env=env)
+    again = json.loads(done.stdout)
+    assert again["digest"] == told["digest"] and "nothing of it has changed" in done.stderr
+    if engine == "docker":
+        assert read_layout(tmp_path / "dist", "small").digest == told["digest"]
+    else:
+        assert sha256_file(tmp_path / "dist" / "small-sif.sif") == told["digest"]
 
 
 # cotainr --------------------------------------------------------------------------------------------------------------
@@ -376,7 +395,8 @@ def test_inspect_shows_the_labels(apptainer_built: dict[str, Any], cotainr_built
 def test_cotainr_without_its_installer(small: Small, apptainer: Apptainer) -> None:
     """The real download: GitHub cannot be reached here, which cotainr says after three tries; builder passes it on."""
     env = {**apptainer.env, **OPEN_TMP, "https_proxy": "http://127.0.0.1:9"}
-    done = run(small, "build", "small-sif", "--engine", "cotainr", "--accept-licenses", env=env, check=False)
+    args = ("build", "small-sif", "--engine", "cotainr", "--accept-licenses", "--rebuild")
+    done = run(small, *args, env=env, check=False)
     assert done.returncode == 8, done.stderr
     assert "cotainr build of target small-sif ended with code 1" in done.stderr and "urlopen error" in done.stderr
     assert "cotainr fetches Miniforge from GitHub" in done.stderr

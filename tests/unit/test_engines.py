@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import stat
 import subprocess
 import sys
@@ -13,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from builder.config.recipe import Recipe
+from builder.config.recipe import Recipe, Registry
 from builder.engines import ENGINES, find_engine
 from builder.engines.apptainer import Apptainer, definition, spython_build, step_of
-from builder.engines.base import BuildRequest, BuildResult, place_file, run_engine, tail
+from builder.engines.base import BuildRequest, BuildResult, kept_sif, place_file, run_engine, tail
 from builder.engines.cotainr import PREFIX, Cotainr, environment_file, needs_serving, replace_prefix
 from builder.engines.docker import dockerfile
 from builder.engines.kit import PLACE, make_kit, micromamba, python_closure
@@ -25,7 +26,7 @@ from builder.engines.slurm import build_job, run_build_job
 from builder.errors import FetchError, ImageError, LockError, RunnerError, UsageError
 from builder.image.base import BaseImage
 from builder.layers.entry import LinkContext
-from builder.model import Descriptor, Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
 from builder.settings import Settings
 from builder.store import Store, sha256_file
 
@@ -347,6 +348,122 @@ def test_cotainr_that_ends_well_and_leaves_no_file(tmp_path: Path, programs: Pat
     words = (tmp_path / "started").read_text().split()
     assert words[0] == "build" and "--system=lumi-g" in words and "--accept-licenses" in words
     assert not [w for w in words if w.startswith("--base-image")]
+
+
+# the last build of an engine that builds anew each time ----------------------------------------------------------------
+
+
+class Anew:
+    """An engine whose every build is another, as docker's, apptainer's and cotainr's are."""
+
+    name = "anew"
+    formats = frozenset({"oci", "sif"})
+    repeatable = False
+
+    def __init__(self) -> None:
+        self.builds = 0
+
+    def available(self) -> str | None:
+        return None
+
+    def build(self, request: BuildRequest) -> BuildResult:
+        self.builds += 1
+        data = f"build {self.builds}".encode()
+        moved = replace_prefix(request).recipe
+        result = BuildResult(
+            moved, request.lock, LockedBase("b", "sha256:b"), engine=self.name, notes=("by hand",), definition=("def", "x")
+        )
+        if request.recipe.format == "sif":
+            path = kept_sif(request, self.name)
+            path.write_bytes(data)
+            return replace(result, sif=SifImage(path, sha256_file(path), len(data)))
+        layer = Layer(
+            Descriptor("application/x", request.store.add(data), len(data)),
+            "sha256:d",
+            request.store.path(f"sha256:{hashlib.sha256(data).hexdigest()}"),
+            title="one",
+            packages=("a",),
+            unpacked=7,
+        )
+        return replace(
+            result, image=Image((layer,), b"{}", Descriptor.of(OCI_CONFIG, b"{}"), data, Descriptor.of(OCI_MANIFEST, data))
+        )
+
+
+@pytest.mark.parametrize("format", ["oci", "sif"])
+def test_what_was_built_is_what_is_tested_and_published(tmp_path: Path, format: str) -> None:
+    engine, asked = Anew(), request(tmp_path, [package("zlib")], format=format)
+    first = run_engine(engine, asked)
+    again = run_engine(engine, asked)
+    assert engine.builds == 1 and again.artifact == first.artifact and again.base == first.base
+    assert again.recipe == first.recipe and again.recipe.conda.prefix == PREFIX and again.definition == ("def", "x")
+    assert again.notes[0] == "by hand" and "nothing of it has changed" in again.notes[1] and "--rebuild" in again.notes[1]
+    assert run_engine(engine, replace(asked, rebuild=True)).digest != first.digest and engine.builds == 2
+    moved = replace(asked, recipe=asked.recipe.model_copy(update={"registry": Registry(repository="else/where")}))
+    assert run_engine(engine, moved).digest != first.digest and engine.builds == 2, "where it goes is not what it is"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": {"labels": {"a": "b"}}},
+        {"recipe": {"sif": {"layout": "layered"}}},
+        {"recipe": {"installer": {"program": "rattler"}}},
+        {"lock_text": b"version: 1 # another\n"},
+        {"annotations": {"org.opencontainers.image.revision": "2"}},
+        {"requested": frozenset({"zlib"})},
+        {"file": "changed"},
+        {"base": LockedBase("debian:bookworm", "sha256:" + "c" * 64)},
+        {"epoch": 1},
+    ],
+)
+def test_whatever_goes_in_has_it_built_anew(tmp_path: Path, change: dict[str, Any]) -> None:
+    (tmp_path / "train.py").write_text("one")
+    files = [{"source": "train.py", "target": "/app/train.py"}]
+    engine, asked = Anew(), request(tmp_path, [package("zlib")], format="sif", files=files)
+    run_engine(engine, asked)
+    if "recipe" in change:
+        changed = replace(asked, recipe=request(tmp_path, format="sif", files=files, **change["recipe"]).recipe)
+    elif "file" in change:
+        (tmp_path / "train.py").write_text(change["file"])
+        changed = asked
+    elif "base" in change:
+        changed = replace(asked, lock=replace(asked.lock, base=change["base"]))
+    elif "epoch" in change:
+        changed = replace(asked, settings=replace(asked.settings, epoch=1))
+    else:
+        changed = replace(asked, **change)
+    run_engine(engine, changed)
+    run_engine(engine, changed)
+    assert engine.builds == 2
+
+
+def test_a_kept_build_that_is_not_whole_any_more_is_built_again(tmp_path: Path) -> None:
+    engine, asked = Anew(), request(tmp_path, [package("zlib")], format="sif")
+    sif = run_engine(engine, asked).sif
+    assert sif is not None
+    sif.path.write_bytes(b"cut")
+    assert run_engine(engine, asked).digest != sif.digest and engine.builds == 2
+    kept_sif(asked, engine.name).with_suffix(".json").write_text("{}")
+    run_engine(engine, asked)
+    assert engine.builds == 3
+    kept_sif(asked, engine.name).unlink()
+    run_engine(engine, asked)
+    assert engine.builds == 4
+    image = request(tmp_path, [package("zlib")], format="oci")
+    layer = run_engine(engine, image).image.layers[0]  # type: ignore[union-attr]
+    assert layer.path is not None
+    layer.path.unlink()
+    run_engine(engine, image)
+    assert engine.builds == 6
+
+
+def test_a_lock_without_a_base_is_built_each_time(tmp_path: Path) -> None:
+    engine, asked = Anew(), request(tmp_path, [package("zlib")], format="sif")
+    asked = replace(asked, lock=replace(asked.lock, base=None))
+    run_engine(engine, asked)
+    run_engine(engine, asked)
+    assert engine.builds == 2
 
 
 # on a compute node ----------------------------------------------------------------------------------------------------
