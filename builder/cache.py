@@ -2,8 +2,8 @@
 
 The folders of ``BUILDER_CACHE``: ``blobs`` (packages, layers, base images, by digest), ``seen`` (fingerprints of files outside
 the cache), ``partial`` (downloads to be resumed), ``layers`` and ``index`` (what is known of both), ``rootfs`` (images unpacked
-for the embedded runner), ``sif`` (SIFs that were built, and what engines built last), ``channels``, ``repodata`` and ``uv`` (what the solvers know),
-``tmp``, ``locks``. Removing any of them costs time, never a result.
+for the embedded runner), ``sif`` (SIFs that were built, and what engines built last), ``channels``, ``repodata`` and ``uv``
+(what the solvers know), ``tmp``, ``locks``. Removing any of them costs time, never a result.
 """
 
 from __future__ import annotations
