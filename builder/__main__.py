@@ -1,4 +1,4 @@
-"""``python -m builder``, and the console script: Ctrl-C ends quietly while the command line is still being imported, too."""
+"""``python -m builder``, and the console script: Ctrl-C ends it quietly while imports are still going on, too."""
 
 import sys
 
@@ -6,10 +6,11 @@ import sys
 def main() -> None:
     try:
         from builder.cli import main as command_line
-    except KeyboardInterrupt:  # nothing was begun
+
+        command_line()
+    except KeyboardInterrupt:  # before the command was begun, or after it was done
         print("error: interrupted", file=sys.stderr)
         sys.exit(130)
-    command_line()
 
 
 if __name__ == "__main__":
