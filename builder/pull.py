@@ -20,7 +20,6 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, RunnerError, UsageError
 from builder.image.layout import (
     INDEXES,
-    believed,
     choose,
     choose_platform,
     list_tags,
@@ -314,5 +313,5 @@ def _in_layout(folder: Path, tag: str, digest: str, store: Store) -> bool:
 def _check_layers(image: Image, folder: Path, store: Store) -> None:
     for layer in image.layers:
         assert layer.path is not None
-        if not believed(layer.path, layer.descriptor.digest, store):
+        if not store.believes(layer.path, layer.descriptor.digest):
             raise ImageError(f"{layer.path} is not what its name says", f"{folder} is damaged: publish or pull again")

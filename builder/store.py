@@ -193,6 +193,19 @@ class Store:
         path.unlink(missing_ok=True)
         path.with_name(path.name + ".seen").unlink(missing_ok=True)
 
+    def believes(self, path: Path, digest: str) -> bool:
+        """Whether a file, in the store or elsewhere, is what its digest says; hashed only when it changed since the last time."""
+        if path == self.path(digest):
+            return self.get(digest) is not None
+        return verified(path, digest, self._seen_at(path, digest))
+
+    def remember(self, path: Path, digest: str) -> None:
+        """Notes that a file outside the store has just been hashed, for :meth:`believes`."""
+        remember(path, self._seen_at(path, digest))
+
+    def _seen_at(self, path: Path, digest: str) -> Path:
+        return self.seen_file(f"{digest}-{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]}")
+
     def seen_file(self, digest: str) -> Path:
         """Where the fingerprint of a file *outside* the store (a wheel in find-links) is remembered."""
         return self.root / "seen" / digest.replace(":", "-")
@@ -208,21 +221,22 @@ class Store:
             yield
 
 
-def _fingerprint(path: Path) -> str:
+def fingerprint(path: Path) -> str:
+    """What changes when a file does: size, inode and time."""
     info = path.stat()
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 def remember(path: Path, seen: Path) -> None:
     """Notes that a file has just been hashed: :func:`verified` believes it while it looks the same."""
-    write_atomic(seen, _fingerprint(path).encode())
+    write_atomic(seen, fingerprint(path).encode())
 
 
 def verified(path: Path, digest: str, seen: Path) -> bool:
     """Whether a file is what the digest says, hashing it only when it changed since ``seen`` was written."""
     try:
-        fingerprint = _fingerprint(path)
-        if seen.exists() and seen.read_text() == fingerprint:
+        looks = fingerprint(path)
+        if seen.exists() and seen.read_text() == looks:
             with contextlib.suppress(PermissionError):
                 os.utime(seen)  # when it was last used: what `builder cache prune` goes by
             return True

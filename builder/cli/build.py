@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, context_exit, origin_annotations, pass_context
+from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.cli.output import human_bytes
 from builder.engines import ENGINES
 from builder.errors import UsageError
@@ -147,11 +147,7 @@ def build(
         )
         return told
 
-    results, code = context.each(recipes, build_one)
-    if context.output.as_json:
-        context.output.result(results[0] if len(results) == 1 else results)
-    if code:
-        context_exit(code)
+    context.each(recipes, build_one)
 
 
 def _on_slurm(

@@ -36,11 +36,11 @@ class Context:
     def one_recipe(self, target: str) -> Recipe:
         return self.project.recipe(target)
 
-    def each(self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    def each(self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False) -> None:
         """Does something for every target; what fails for one does not keep the others from theirs.
 
-        Gives what ``--json`` shows for each (``target``, ``error`` and ``cure`` for one that failed, which was told already),
-        and the exit code: the first failure's.
+        Shows the results as JSON when asked for: a list, but for one target (unless ``as_list``); ``target``, ``error`` and
+        ``cure`` for one that failed. After a failure the command ends with the first one's exit code.
 
         Raises:
             BuilderError: it fails, and is the only one.
@@ -58,7 +58,9 @@ class Context:
                 code = code or e.exit_code
         if failed:
             self.output.warn(f"{len(failed)} of {len(recipes)} targets failed: {', '.join(failed)}")
-        return results, code
+        self.output.result(results if as_list or len(results) != 1 else results[0])
+        if code:
+            context_exit(code)
 
 
 pass_context = click.make_pass_decorator(Context)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import run
-from builder.cli.context import Context, context_exit
+from builder.cli.context import Context
 from builder.cli.output import Output, human_bytes
 from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
@@ -63,8 +63,7 @@ def command(root: Path) -> click.Command:
                 return {}
             return publish_one(context, recipe, to=to, registry=registry, month=tag, force=force, dry_run=dry_run, agreed=agreed)
 
-        if code := context.each(recipes, one)[1]:
-            context_exit(code)
+        context.each(recipes, one)
 
     names = declared_groups(root)
     params: list[click.Parameter] = [

@@ -29,21 +29,19 @@ def lock(
     recipes = [r for r in project.recipes(names) if names or not r.lock]
     if check:
         results = [_checked(context, r) for r in recipes]
-        code = 0 if all(r["fresh"] for r in results) else LockError.exit_code
-    else:
-
-        def lock_one(recipe: Recipe) -> dict[str, Any]:
-            made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
-            count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
-            context.output.text(f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}")
-            base = made.base.digest if made.base else None
-            return {"target": recipe.name, "lock": recipe.lock_path, "digest": made.digest, "packages": count, "base": base}
-
-        results, code = context.each(recipes, lock_one)
-    if context.output.as_json:
         context.output.result(results)
-    if code:
-        context_exit(code)
+        if not all(r["fresh"] for r in results):
+            context_exit(LockError.exit_code)
+        return
+
+    def lock_one(recipe: Recipe) -> dict[str, Any]:
+        made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
+        count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
+        context.output.text(f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}")
+        base = made.base.digest if made.base else None
+        return {"target": recipe.name, "lock": recipe.lock_path, "digest": made.digest, "packages": count, "base": base}
+
+    context.each(recipes, lock_one, as_list=True)
 
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import tell_build
-from builder.cli.context import Context, common_options, complete_target, context_exit, origin_annotations, pass_context
+from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.cli.output import human_bytes
 from builder.errors import UsageError
 
@@ -73,11 +73,7 @@ def publish(
             mount_from=mount_from, dry_run=dry_run, annotations=origin_annotations(source, revision),
         )  # fmt: skip
 
-    results, code = context.each(recipes, one)
-    if context.output.as_json:
-        context.output.result(results[0] if len(results) == 1 else results)
-    if code:
-        context_exit(code)
+    context.each(recipes, one)
 
 
 _PUSHED = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")

@@ -75,10 +75,11 @@ def pull(
             done = pull_into(into, recipe, source, tag, project.settings, if_changed=if_changed)
         else:
             place = output or project.layout
-            if recipe.format == "sif" and (output is None or output.is_dir()):
-                place /= f"{target}.sif"
-            if recipe.format == "sif" and output is None:
-                place = site_sif(recipe, account, os.environ) or place
+            if recipe.format == "sif":
+                if output is None:
+                    place = site_sif(recipe, account, os.environ) or place / f"{target}.sif"
+                elif output.is_dir():
+                    place = output / f"{target}.sif"
             done = pull_image(recipe, source, tag, place, project.store, if_changed=if_changed)
     text = f"[bold]{target}[/bold] {'is now' if done.changed else 'is already'} {done.reference}@{done.digest}\n  {done.place}"
     out.result(

@@ -117,7 +117,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
         BuilderError: see :meth:`Engine.build`.
     """
     from builder.engines import ENGINES, find_engine
-    from builder.engines.kept import find_kept, keep_build
+    from builder.engines.kept import KeptBuild
 
     recipe = request.recipe
     if recipe.format not in engine.formats:
@@ -128,16 +128,17 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
             f"({recipe.source}: format: {recipe.format})",
             f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
         )
-    if not engine.repeatable and not request.rebuild and (kept := find_kept(engine.name, request)) is not None:
-        return kept
+    kept = None if engine.repeatable else KeptBuild(engine.name, request)
+    if kept and not request.rebuild and (same := kept.find()) is not None:
+        return same
     if (reason := engine.available()) is not None:
         raise RunnerError(
             f"the engine {engine.name} does not work here: {reason}",
             "correct that, or build with --engine layered, which needs nothing; builder doctor says what there is",
         )
     result = engine.build(request)
-    if not engine.repeatable:
-        keep_build(result, request)
+    if kept:
+        kept.keep(result)
     return result
 
 

@@ -6,81 +6,78 @@ inputs are all that goes in: the recipe as far as it is about the image, the loc
 
 from __future__ import annotations
 
-import base64
 import datetime
 import hashlib
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import builder
 from builder.engines.base import BuildRequest, BuildResult, kept_sif
 from builder.image.files import system_entries
-from builder.layers.build import layer_record, make_layer, recorded_layer
+from builder.layers.build import layer_record, make_layer, recorded_layers
 from builder.layers.entry import LinkContext
 from builder.mirrors import mirrored_base
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
-from builder.store import read_record, remember, verified, write_record
+from builder.store import Store, read_record, write_record
 
 #: Of a recipe, what says where an image goes and runs, not what is in it.
 _ELSEWHERE = {"source", "root", "registry", "group", "site", "engine"}
 
 
-def find_kept(engine: str, request: BuildRequest) -> BuildResult | None:
-    """The engine's last build for the target, when all that went into it is the same and it is still here, whole.
+class KeptBuild:
+    """The last build of a target by an engine, and what goes into the one that is asked for."""
 
-    Raises:
-        ConfigError: a file of the recipe is missing.
-    """
-    data = read_record(_path(engine, request))
-    if data is None or data["inputs"] != _inputs(engine, request):
-        return None
-    conda = request.recipe.conda.model_copy(update={"prefix": data["prefix"]})
-    result = BuildResult(
-        request.recipe.model_copy(update={"conda": conda}),
-        request.lock,
-        LockedBase(*data["base"]),
-        engine=engine,
-        notes=(
-            *data["notes"],
-            f"as built at {data['built']}, since nothing of it has changed; builder build --rebuild builds anew",
-        ),
-        definition=None if data["definition"] is None else (data["definition"][0], data["definition"][1]),
-    )
-    if data["sif"] is not None:
-        path = kept_sif(request, engine)
-        sif = SifImage(path, data["sif"]["digest"], data["sif"]["size"], data["sif"]["architecture"])
-        return replace(result, sif=sif) if verified(path, sif.digest, _seen(path)) else None
-    image = _image(data["image"], request)
-    return None if image is None else replace(result, image=image)
+    def __init__(self, engine: str, request: BuildRequest) -> None:
+        """Looks at the inputs as they are before the build. Raises ConfigError: a file of the recipe is missing."""
+        self._engine = engine
+        self._request = request
+        self._sif = kept_sif(request, engine)
+        self._record = self._sif.with_suffix(".json")
+        self._inputs = _inputs(engine, request)
 
+    def find(self) -> BuildResult | None:
+        """The build, when all that went into it is the same and it is still here, whole."""
+        data = read_record(self._record)
+        if data is None or data["inputs"] != self._inputs:
+            return None
+        r = self._request
+        conda = r.recipe.conda.model_copy(update={"prefix": data["prefix"]})
+        result = BuildResult(
+            r.recipe.model_copy(update={"conda": conda}),
+            r.lock,
+            LockedBase(*data["base"]),
+            engine=self._engine,
+            notes=(
+                *data["notes"],
+                f"as built at {data['built']}, since nothing of it has changed; builder build --rebuild builds anew",
+            ),
+            definition=data["definition"] and tuple(data["definition"]),
+        )
+        if data["sif"] is not None:
+            sif = SifImage(self._sif, **data["sif"])
+            return replace(result, sif=sif) if r.store.believes(sif.path, sif.digest) else None
+        image = _image(data["image"], r.store)
+        return None if image is None else replace(result, image=image)
 
-def keep_build(result: BuildResult, request: BuildRequest) -> None:
-    """Notes what an engine made of which inputs."""
-    if (inputs := _inputs(result.engine, request)) is None:
-        return
-    sif, image = result.sif, result.image
-    if sif is not None:
-        remember(sif.path, _seen(sif.path))
-    record = {
-        "inputs": inputs,
-        "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "prefix": result.recipe.conda.prefix,
-        "base": [result.base.reference, result.base.digest],
-        "notes": list(result.notes),
-        "definition": None if result.definition is None else list(result.definition),
-        "sif": None if sif is None else {"digest": sif.digest, "size": sif.size, "architecture": sif.architecture},
-        "image": None if image is None else _image_record(image),
-    }
-    write_record(_path(result.engine, request), record)
-
-
-def _path(engine: str, request: BuildRequest) -> Path:
-    return kept_sif(request, engine).with_suffix(".json")
-
-
-def _seen(path: Path) -> Path:
-    return path.with_suffix(".seen")
+    def keep(self, result: BuildResult) -> None:
+        """Notes what the engine made of these inputs."""
+        if self._inputs is None:
+            return
+        sif, image = result.sif, result.image
+        if sif is not None:
+            self._request.store.remember(sif.path, sif.digest)
+        record = {
+            "inputs": self._inputs,
+            "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "prefix": result.recipe.conda.prefix,
+            "base": [result.base.reference, result.base.digest],
+            "notes": result.notes,
+            "definition": result.definition,
+            "sif": sif and {"digest": sif.digest, "size": sif.size, "architecture": sif.architecture},
+            "image": image and _image_record(image),
+        }
+        write_record(self._record, record)
 
 
 def _inputs(engine: str, request: BuildRequest) -> str | None:
@@ -107,15 +104,15 @@ def _inputs(engine: str, request: BuildRequest) -> str | None:
 def _image_record(image: Image) -> dict[str, Any]:
     return {
         "layers": [layer_record(layer) for layer in image.layers],
-        "config": base64.b64encode(image.config).decode(),
-        "manifest": base64.b64encode(image.manifest).decode(),
+        "config": image.config.decode(),
+        "manifest": image.manifest.decode(),
     }
 
 
-def _image(data: dict[str, Any], request: BuildRequest) -> Image | None:
+def _image(data: Mapping[str, Any], store: Store) -> Image | None:
     """The image of a record, when all its layers are in the store."""
-    layers = tuple(layer for x in data["layers"] if (layer := recorded_layer(x, request.store)) is not None)
-    if len(layers) < len(data["layers"]):
+    layers = recorded_layers(data["layers"], store)
+    if layers is None:
         return None
-    config, manifest = (base64.b64decode(data[name]) for name in ("config", "manifest"))
+    config, manifest = data["config"].encode(), data["manifest"].encode()
     return Image(layers, config, Descriptor.of(OCI_CONFIG, config), manifest, Descriptor.of(OCI_MANIFEST, manifest))

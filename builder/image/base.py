@@ -20,7 +20,6 @@ from builder.errors import ConfigError, ImageError
 from builder.image.debian import debian_base
 from builder.image.layout import (
     INDEXES,
-    believed,
     choose,
     choose_platform,
     image_layers,
@@ -284,7 +283,7 @@ def _from_layout(reference: str, folder: Path, tag: str | None, architecture: st
     image = read_layout(folder, tag, architecture)
     for layer in image.layers:
         assert layer.path is not None
-        if not believed(layer.path, layer.descriptor.digest, store):
+        if not store.believes(layer.path, layer.descriptor.digest):
             raise ImageError(f"base {reference}: {layer.path} is not what its name says", "the layout is damaged: write it again")
     return BaseImage(reference, image.digest, parse_config(image.config, reference), image.layers)
 

@@ -25,7 +25,7 @@ from builder.model import (
     Layer,
     canonical_json,
 )
-from builder.store import Store, space_errors, verified, write_atomic
+from builder.store import Store, space_errors, write_atomic
 
 REF_NAME = "org.opencontainers.image.ref.name"
 OCI_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
@@ -266,14 +266,6 @@ def with_path(layer: Layer, path: Path) -> Layer:
     return Layer(layer.descriptor, layer.diff_id, path, layer.origin, layer.title, layer.packages, layer.unpacked)
 
 
-def believed(path: Path, digest: str, store: Store) -> bool:
-    """Whether a blob, in the store or elsewhere, is what its digest says; hashed only when it changed since the last time."""
-    if path == store.path(digest):
-        return store.get(digest) is not None
-    place = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
-    return verified(path, digest, store.seen_file(f"{digest}-{place}"))
-
-
 def require_layers(image: Image, purpose: str) -> None:
     """Raises ImageError when a base layer was left in its registry."""
     for layer in image.layers:
@@ -343,7 +335,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _place(source: Path, blobs: Path, descriptor: Descriptor, store: Store) -> None:
     target = blobs / _hex(descriptor.digest)
     try:
-        if source.samefile(target) or (target.stat().st_size == descriptor.size and believed(target, descriptor.digest, store)):
+        if source.samefile(target) or (target.stat().st_size == descriptor.size and store.believes(target, descriptor.digest)):
             return
     except FileNotFoundError:
         pass

@@ -26,7 +26,7 @@ import zstandard
 from isal import igzip, isal_zlib
 
 from builder.errors import ImageError
-from builder.image.layout import believed, require_layers
+from builder.image.layout import require_layers
 from builder.model import Image, Layer
 from builder.store import Store, require_space, space_errors
 
@@ -208,7 +208,7 @@ class Member:
 
 def _apply(layer: Layer, tree: Tree, store: Store) -> None:
     assert layer.path is not None
-    if not believed(layer.path, layer.descriptor.digest, store):
+    if not store.believes(layer.path, layer.descriptor.digest):
         raise ImageError(
             f"{layer.path} is not the layer {layer.descriptor.digest}", "it was changed by hand, or is damaged: build again"
         )

@@ -42,7 +42,7 @@ from builder.layers.build import PACKAGES
 from builder.model import Image, Layer, SifImage, canonical_json
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import CHUNK, Store, require_space, sha256_file, space_errors, write_atomic
+from builder.store import CHUNK, Store, fingerprint, require_space, sha256_file, space_errors, write_atomic
 
 Layout = Literal["flat", "layered"]
 
@@ -243,22 +243,17 @@ def _record(path: Path, store: Store) -> Path:
     return store.root / "seen" / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"
 
 
-def _fingerprint(path: Path) -> str:
-    info = path.stat()
-    return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
-
-
 def _remembered(path: Path, store: Store) -> str | None:
     """The digest of a file that is as it was when it was hashed."""
     with contextlib.suppress(OSError, ValueError):
         known, digest = _record(path, store).read_text().rsplit(" ", 1)
-        if known == _fingerprint(path):
+        if known == fingerprint(path):
             return digest
     return None
 
 
 def _remember(path: Path, store: Store, digest: str) -> None:
-    write_atomic(_record(path, store), f"{_fingerprint(path)} {digest}".encode())
+    write_atomic(_record(path, store), f"{fingerprint(path)} {digest}".encode())
 
 
 # writing --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.errors import ImageError
-from builder.image.layout import believed
 from builder.image.rootfs import Ahead, Member, clean_path, members, skip
 from builder.image.squashfs import DIRECTORY, FIFO, FILE, HARDLINK, SYMLINK, WHITEOUT, Squashfs
 from builder.model import Layer
@@ -41,7 +40,7 @@ def layer_source(layer: Layer, store: Store) -> Source:
 
     def stream() -> Stream:
         assert layer.path is not None
-        if not believed(layer.path, layer.descriptor.digest, store):
+        if not store.believes(layer.path, layer.descriptor.digest):
             raise ImageError(
                 f"{layer.path} is not the layer {layer.descriptor.digest}", "it was changed by hand, or is damaged: build again"
             )

@@ -345,7 +345,7 @@ def layer_record(layer: Layer) -> dict[str, Any]:
     }
 
 
-def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
+def _recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     """The layer that :func:`layer_record` described, or None when its blob is not in the store any more."""
     path = store.get(data["digest"], data["size"])
     if path is None:
@@ -360,18 +360,24 @@ def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
     )
 
 
+def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:
+    """All these layers, or None when one of them is not in the store any more."""
+    layers = tuple(layer for x in data if (layer := _recorded_layer(x, store)) is not None)
+    return layers if len(layers) == len(data) else None
+
+
 def _load_layer(path: Path, store: Store) -> Layer | None:
     """A layer on record whose blob is there and whole, else None."""
     data = read_record(path)
-    return None if data is None else recorded_layer(data, store)
+    return None if data is None else _recorded_layer(data, store)
 
 
 def _load_set(path: Path, store: Store) -> LayersResult | None:
     data = read_record(path)
     if data is None:
         return None
-    layers = tuple(layer for x in data["layers"] if (layer := recorded_layer(x, store)) is not None)
-    if len(layers) < len(data["layers"]):
+    layers = recorded_layers(data["layers"], store)
+    if layers is None:
         return None
     conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
     return LayersResult(

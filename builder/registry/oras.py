@@ -20,8 +20,8 @@ from builder.errors import HashMismatch, ImageError
 from builder.image.layout import parse_manifest
 from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage, canonical_json
 from builder.progress import QUIET, Reporter
-from builder.registry.client import RegistryClient, file_source, sha256
-from builder.store import Store, remember, require_space, space_errors, verified
+from builder.registry.client import RegistryClient, file_source
+from builder.store import Store, require_space, space_errors
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -50,10 +50,10 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
     """
     check_sif(sif.path)
     layer = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
-    config = Descriptor(SIF_CONFIG, sha256(_EMPTY), len(_EMPTY))
+    config = Descriptor.of(SIF_CONFIG, _EMPTY)
     value = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config.to_json(), "layers": [layer.to_json()]}
     manifest = canonical_json({**value, **({"annotations": dict(annotations)} if annotations else {})})
-    described = Descriptor(OCI_MANIFEST, sha256(manifest), len(manifest))
+    described = Descriptor.of(OCI_MANIFEST, manifest)
     return Image((Layer(layer, sif.digest, sif.path, title=name),), _EMPTY, config, manifest, described)
 
 
@@ -133,19 +133,10 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
     return _place(layer, output, store, fetch)
 
 
-def at_hand(path: Path, digest: str, store: Store) -> bool:
-    """Whether a file is what the digest says; it is hashed only when it changed since the last time."""
-    return verified(path, digest, _seen(path, digest, store))
-
-
-def _seen(path: Path, digest: str, store: Store) -> Path:
-    return store.seen_file(f"{digest}-{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]}")
-
-
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file that the SIF goes into")
-    if at_hand(output, layer.digest, store):
+    if store.believes(output, layer.digest):
         return False
     # Nodes of a job may pull into one shared folder at once, each with a cache of its own, and locks may not reach so far.
     mine = f".{socket.gethostname()}.part"
@@ -153,7 +144,7 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
     with space_errors(output.parent):
         output.parent.mkdir(parents=True, exist_ok=True)
         with _held(partial):
-            if at_hand(output, layer.digest, store):
+            if store.believes(output, layer.digest):
                 partial.unlink()
                 return False
             for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
@@ -168,7 +159,7 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
                 raise
             partial.chmod(0o755)  # as Apptainer leaves it: a SIF can be run by its name
             partial.replace(output)
-            remember(output, _seen(output, layer.digest, store))
+            store.remember(output, layer.digest)
     return True
 
 

@@ -16,7 +16,7 @@ from builder.image.layout import list_tags, parse_json, parse_manifest, read_blo
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.progress import QUIET, Reporter
 from builder.registry.auth import Credentials
-from builder.registry.client import RegistryClient, bytes_source, parse_index, sha256
+from builder.registry.client import RegistryClient, bytes_source, parse_index
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
 from builder.registry.reference import Reference, is_digest
@@ -100,8 +100,8 @@ def attach(
 def _make(
     subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
 ) -> tuple[bytes, Descriptor, list[tuple[Descriptor, bytes]]]:
-    config = Descriptor(EMPTY, sha256(_NOTHING), len(_NOTHING))
-    layers = [(Descriptor(f.media_type, sha256(f.data), len(f.data), {TITLE: f.name}), f.data) for f in files]
+    config = Descriptor.of(EMPTY, _NOTHING)
+    layers = [(replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data) for f in files]
     value = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -112,7 +112,7 @@ def _make(
         **({"annotations": dict(annotations)} if annotations else {}),
     }
     manifest = canonical_json(value)
-    described = Descriptor(OCI_MANIFEST, sha256(manifest), len(manifest), artifact_type=artifact_type)
+    described = replace(Descriptor.of(OCI_MANIFEST, manifest), artifact_type=artifact_type)
     return manifest, described, [(config, _NOTHING), *layers]
 
 

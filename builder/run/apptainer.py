@@ -13,16 +13,7 @@ from pathlib import Path
 from builder.errors import RunnerError
 from builder.image.singularity import NOT_MOUNTED
 from builder.model import Image, SifImage
-from builder.run.base import (
-    Completed,
-    ImageConfig,
-    Runner,
-    RunOptions,
-    check_mounts,
-    execute,
-    gpu_devices,
-    reason,
-)
+from builder.run.base import Completed, ImageConfig, Runner, RunOptions, check_mounts, execute, gpu_devices, reason
 from builder.run.rootfs import cached_rootfs
 
 _FLAT = "build it with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"

@@ -50,19 +50,8 @@ class PodmanRunner(Runner):
         ImageConfig.of(image).arguments(command, options.entrypoint)
         check_mounts(options.mounts, unfit=',"\n')
         name = f"builder-run-{secrets.token_hex(8)}"
-        arguments = [
-            "podman",
-            "run",
-            "--rm",
-            "--name",
-            name,
-            "--network",
-            options.network,
-            "--pull",
-            "never",
-            "--shm-size",
-            SHM_SIZE,
-        ]
+        arguments = ["podman", "run", "--rm", "--name", name, "--pull", "never"]
+        arguments += ["--network", options.network, "--shm-size", SHM_SIZE]
         arguments += [] if options.capture else ["--interactive"]
         devices, variables = _gpu_options(options.gpu)
         arguments += devices

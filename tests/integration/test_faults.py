@@ -94,12 +94,6 @@ def warm(faulty: Faulty, tmp_path: Path) -> Path:
     return Path(shutil.copytree(faulty.project.cache.parent / "reference", tmp_path / "warm"))
 
 
-def hear_ctrl_c() -> None:
-    """Whatever the tests were started by: SIGINT is neither ignored nor blocked in what they start from here."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
 class Interruptions:
     """Starts a command again and again and ends it at a random moment, until it really was ended a few times.
 
@@ -124,9 +118,8 @@ class Interruptions:
         moment = self._random.uniform(min(0.25, self.longest / 2), self.longest)
         start = time.monotonic()
         process = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True, preexec_fn=hear_ctrl_c,
-        )  # fmt: skip
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
         try:
             _, err = process.communicate(timeout=moment)
             self.longest = min(self.longest, time.monotonic() - start)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError, SpaceError
-from builder.image.layout import believed, list_tags, prune_layout, read_layout, write_layout
+from builder.image.layout import list_tags, prune_layout, read_layout, write_layout
 from builder.model import Image
 from builder.store import Store
 from tests.support.image_kit import image, layer, member
@@ -119,7 +119,7 @@ def test_a_damaged_blob_is_replaced(store: Store, tmp_path: Path, monkeypatch: p
         path.write_bytes(b"?" * path.stat().st_size)
     write_layout(made, tmp_path / "dist", "x", store)
     for name in blobs(tmp_path / "dist"):
-        assert believed(tmp_path / "dist/blobs/sha256" / name, f"sha256:{name}", store)
+        assert store.believes(tmp_path / "dist/blobs/sha256" / name, f"sha256:{name}")
 
 
 def test_many_writers_lose_nothing(store: Store, tmp_path: Path) -> None:
