@@ -34,10 +34,10 @@ import pytest
 
 from benchmarks.floor import floor
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter, medians
-from builder.image.base import open_base, resolve_base
+from builder.bases.base import open_base, resolve_base
 from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -103,11 +103,23 @@ def fetch_wheels(folder: Path) -> None:
     missing = [r for r in [*requirements(), BUMP] if r not in present]
     torch = [r for r in missing if r.startswith("torch==")]
     others = [r for r in missing if r not in torch]
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+    ]
     if others:
         print(f"downloading {len(others)} wheels into {folder}", file=sys.stderr)
         subprocess.run([*pip, *others], check=True)
-    if torch and subprocess.run([*pip, *torch], capture_output=True).returncode:  # no index of pip's has the +cpu one
+    if (
+        torch and subprocess.run([*pip, *torch], capture_output=True).returncode
+    ):  # no index of pip's has the +cpu one
         subprocess.run([*pip, "--index-url", TORCH_INDEX, *torch], check=True)
 
 
@@ -142,7 +154,11 @@ class Project:
         self.cache = folder / "cache"
         self.registry = registry
         self.env = {**parts.clean_environment(HOME=folder), "PYTHONPATH": str(CLONE), "PIP_NO_INDEX": "1"}
-        self.env |= {"PIP_FIND_LINKS": str(wheels), "BUILDER_CACHE": str(self.cache), "PIP_CONFIG_FILE": os.devnull}
+        self.env |= {
+            "PIP_FIND_LINKS": str(wheels),
+            "BUILDER_CACHE": str(self.cache),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
         self._channel = folder / "channel"
         for name in ("recipes", "environments"):
             (self.root / name).mkdir(parents=True)
@@ -160,7 +176,15 @@ class Project:
         (self.root / f"environments/{name}.yml").write_text(json.dumps(data))
 
     def command(self, *args: str | Path) -> list[str]:
-        return [sys.executable, "-m", "builder", "--project", str(self.root), "--json", *(str(a) for a in args)]
+        return [
+            sys.executable,
+            "-m",
+            "builder",
+            "--project",
+            str(self.root),
+            "--json",
+            *(str(a) for a in args),
+        ]
 
     def publish_command(self, target: str) -> list[str]:
         return self.command("publish", target, "--registry", self.registry.host, "--no-tags")
@@ -185,7 +209,9 @@ class Project:
 def _output(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> str:
     done = subprocess.run([str(c) for c in command], env=dict(env), cwd=cwd, capture_output=True, text=True)
     if done.returncode:
-        raise CommandFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise CommandFailed(
+            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -202,7 +228,9 @@ def publish_debian(project: Project) -> None:
         shutil.copy(store.path(digest), blobs / digest.removeprefix("sha256:"))
     media_type = "application/vnd.oci.image.manifest.v1+json"
     entry = {"mediaType": media_type, "digest": base.digest, "size": manifest.stat().st_size}
-    (layout / "index.json").write_bytes(canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}))
+    (layout / "index.json").write_bytes(
+        canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]})
+    )
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     target = f"docker://{project.registry.host}/bench/debian:bookworm"
     _output(["skopeo", "copy", "--dest-tls-verify=false", f"oci:{layout}", target], project.env, layout)
@@ -241,7 +269,9 @@ class Shelf:
 class Docker:
     """``docker build`` and ``docker push``, with all that the daemon does."""
 
-    def __init__(self, engine: parts.DockerEngine, group: Cgroup, shelf: Shelf, context: Path, base: str) -> None:
+    def __init__(
+        self, engine: parts.DockerEngine, group: Cgroup, shelf: Shelf, context: Path, base: str
+    ) -> None:
         self.engine, self.group, self.shelf, self.context = engine, group, shelf, context
         self.image = f"{shelf.registry.host}/bench/docker:1"
         group.add(engine.pid)
@@ -284,7 +314,9 @@ class Docker:
         return Run(build.figures, push.figures, self.shelf.size() - before)
 
     def packages(self) -> set[str]:
-        out = self.engine.client.containers.run(self.image, ["python", "-c", NAMES], network_mode="none", remove=True)
+        out = self.engine.client.containers.run(
+            self.image, ["python", "-c", NAMES], network_mode="none", remove=True
+        )
         return set(out.decode().split())
 
 
@@ -305,12 +337,31 @@ class Buildah:
     def run(self, file: str) -> Run:
         before = self.shelf.size()
         build, push = Meter(self.group), Meter(self.group)
-        options = ["--quiet", "--layers", "--network=host", f"--cgroup-parent={self.group.name}", "--pull=never"]
-        command = ["buildah", "bud", *options, "--tag", self.image, "--file", self.context / file, self.context]
+        options = [
+            "--quiet",
+            "--layers",
+            "--network=host",
+            f"--cgroup-parent={self.group.name}",
+            "--pull=never",
+        ]
+        command = [
+            "buildah",
+            "bud",
+            *options,
+            "--tag",
+            self.image,
+            "--file",
+            self.context / file,
+            self.context,
+        ]
         with build.measure():
             build.run(command, self.podman.env, self.context)
         with push.measure():
-            push.run(["buildah", "push", "--quiet", "--tls-verify=false", self.image], self.podman.env, self.context)
+            push.run(
+                ["buildah", "push", "--quiet", "--tls-verify=false", self.image],
+                self.podman.env,
+                self.context,
+            )
         assert build.figures and push.figures
         return Run(build.figures, push.figures, self.shelf.size() - before)
 
@@ -393,7 +444,9 @@ def bench(runs: int, skip: Sequence[str]) -> dict[str, Any]:
             results["same packages"] = same_packages(docker, project, shelf, plain_lock, cold[0].told)
         if "buildah" not in skip:
             podman = stack.enter_context(parts.podman())
-            results["buildah"] = compete("buildah", Buildah(podman, group, shelf, context, base), "Dockerfile", runs, shelf)
+            results["buildah"] = compete(
+                "buildah", Buildah(podman, group, shelf, context, base), "Dockerfile", runs, shelf
+            )
     say("floor")
     results["floor"] = floor(wheels, work / "scratch")
     shutil.rmtree(work, ignore_errors=True)
@@ -411,7 +464,9 @@ def compete(name: str, who: Docker | Buildah, file: str, runs: int, shelf: Shelf
     return {"cold": describe(cold), "unchanged": describe(same)}
 
 
-def same_packages(docker: Docker, project: Project, shelf: Shelf, lock: Path, told: Mapping[str, Any]) -> dict[str, Any]:
+def same_packages(
+    docker: Docker, project: Project, shelf: Shelf, lock: Path, told: Mapping[str, Any]
+) -> dict[str, Any]:
     """Whether builder's image and docker's hold the same distributions, by asking the python in each."""
     theirs = docker.packages()
     shelf.reset()
@@ -419,9 +474,15 @@ def same_packages(docker: Docker, project: Project, shelf: Shelf, lock: Path, to
     _output(project.publish_command("bench"), project.env, project.root)
     reference = f"{told['reference']}@{told['digest']}"
     docker.engine.docker("pull", reference)
-    out = docker.engine.client.containers.run(reference, ["python", "-c", NAMES], network_mode="none", remove=True)
+    out = docker.engine.client.containers.run(
+        reference, ["python", "-c", NAMES], network_mode="none", remove=True
+    )
     ours = set(out.decode().split())
-    return {"count": len(ours & theirs), "only builder": sorted(ours - theirs), "only docker": sorted(theirs - ours)}
+    return {
+        "count": len(ours & theirs),
+        "only builder": sorted(ours - theirs),
+        "only docker": sorted(theirs - ours),
+    }
 
 
 def describe(runs: Sequence[Run] | Sequence[BuilderRun]) -> dict[str, Any]:
@@ -441,7 +502,11 @@ def describe(runs: Sequence[Run] | Sequence[BuilderRun]) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """What ran it, as far as it matters."""
     cpu = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")),
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
         "?",
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -466,7 +531,9 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=3, help="runs of each (default 3)")
-    parser.add_argument("--skip", action="append", default=[], choices=["docker", "buildah"], help="leave one out")
+    parser.add_argument(
+        "--skip", action="append", default=[], choices=["docker", "buildah"], help="leave one out"
+    )
     parser.add_argument("--page", type=Path, default=PAGE, help="the page to write the tables into")
     options = parser.parse_args()
     try:

@@ -28,8 +28,8 @@ from statistics import median
 from typing import Any
 
 from builder.image.convert import image_tree
-from builder.image.layout import read_layout
-from builder.store import Store
+from builder.oci.layout import read_layout
+from builder.store.blobs import Store
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -53,7 +53,9 @@ def run(command: Sequence[str | Path], env: Mapping[str, str]) -> tuple[float, f
     """Runs a command; gives its seconds, its CPU seconds and its output."""
     os.sync()
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run([str(c) for c in command], env=dict(env), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(c) for c in command], env=dict(env), capture_output=True, text=True, check=False
+    )
     seconds, after = time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
@@ -73,11 +75,16 @@ class Project:
         (self.root / "recipes").mkdir(parents=True)
         (self.root / "environments").mkdir()
         recipe = re.sub(
-            r"^environment:.*", "environment: environments/bench.yml", (CLONE / "recipes/cpu.yaml").read_text(), flags=re.M
+            r"^environment:.*",
+            "environment: environments/bench.yml",
+            (CLONE / "recipes/cpu.yaml").read_text(),
+            flags=re.M,
         )
         (self.root / "recipes/oci.yaml").write_text(recipe)
         for layout in ("flat", "layered"):
-            (self.root / f"recipes/{layout}.yaml").write_text(f"extends: oci\nformat: sif\nsif: {{layout: {layout}}}\n")
+            (self.root / f"recipes/{layout}.yaml").write_text(
+                f"extends: oci\nformat: sif\nsif: {{layout: {layout}}}\n"
+            )
 
     def builder(self, *args: str | Path) -> tuple[float, float, Any]:
         command = [sys.executable, "-m", "builder", "--project", self.root, "--json", *args]
@@ -150,7 +157,9 @@ def build_all(project: Project, apptainer: parts.Apptainer, folder: Path, runs: 
     run(["skopeo", "copy", f"oci:{project.root}/dist:oci", f"oci:{layout}"], apptainer.env)
     for name, options in (("apptainer build", []), ("apptainer build, zstd 3", ["--mksquashfs-args", ZSTD])):
         sif = folder / f"{name.replace(' ', '-').replace(',', '')}.sif"
-        seconds, cpu, _ = run([apptainer.path, "build", "--force", *options, sif, f"oci:{layout}"], apptainer.env)
+        seconds, cpu, _ = run(
+            [apptainer.path, "build", "--force", *options, sif, f"oci:{layout}"], apptainer.env
+        )
         note(name, [(seconds, cpu)], sif)
         results[name]["sif"] = str(sif)
     return results
@@ -164,7 +173,10 @@ def first_imports(apptainer: parts.Apptainer, sifs: Mapping[str, Path]) -> dict[
             with sif.open("rb") as f:
                 os.fsync(f.fileno())
                 os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            out = run([apptainer.path, "exec", "--containall", "--cleanenv", sif, "python", "-c", IMPORT], apptainer.env)[2]
+            out = run(
+                [apptainer.path, "exec", "--containall", "--cleanenv", sif, "python", "-c", IMPORT],
+                apptainer.env,
+            )[2]
             if turn:  # the first round warms up everything else: the runtime itself
                 found[name].append(float(out))
     return found
@@ -186,8 +198,14 @@ def render(results: Mapping[str, Any]) -> str:
     for name, b in builds.items():
         bold = f"**builder**{name.removeprefix('builder')}" if name.startswith("builder") else name
         ratios = [f"1/{base / b['seconds']:.1f}" for base in (slow, quick)]
-        lines.append(f"| {bold} | {b['seconds']:.2f} s | {b['cpu']:.1f} s | {' | '.join(ratios)} | {b['size'] / 1e6:.0f} MB |")
-    lines += ["", f"| first `import torch`, median of {IMPORTS} | time | against apptainer's own SIF |", "|---|---|---|"]
+        lines.append(
+            f"| {bold} | {b['seconds']:.2f} s | {b['cpu']:.1f} s | {' | '.join(ratios)} | {b['size'] / 1e6:.0f} MB |"
+        )
+    lines += [
+        "",
+        f"| first `import torch`, median of {IMPORTS} | time | against apptainer's own SIF |",
+        "|---|---|---|",
+    ]
     own = median(imports["apptainer build"])
     for name, seconds in imports.items():
         lines.append(f"| {name} | {median(seconds):.2f} s | {median(seconds) / own:.2f} |")
@@ -208,9 +226,15 @@ def write_page(tables: str, page: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--runs", type=int, default=3, choices=(1, 2, 3), help="runs of builder's builds (apptainer's are one each)"
+        "--runs",
+        type=int,
+        default=3,
+        choices=(1, 2, 3),
+        help="runs of builder's builds (apptainer's are one each)",
     )
     options = parser.parse_args()
     folder = FOLDER / "sif"
@@ -221,7 +245,9 @@ def main() -> None:
             project.lock(VERSIONS[0])
             size = unpacked(project)
             builds = build_all(project, apptainer, folder, options.runs)
-            sifs = {name: Path(builds[name].pop("sif")) for name in ("apptainer build", "apptainer build, zstd 3")}
+            sifs = {
+                name: Path(builds[name].pop("sif")) for name in ("apptainer build", "apptainer build, zstd 3")
+            }
             sifs |= {f"builder, {layout}": project.sif(layout) for layout in ("flat", "layered")}
             results = {
                 "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

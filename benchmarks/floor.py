@@ -20,7 +20,9 @@ def floor(wheels: Path, scratch: Path) -> dict[str, float]:
     read: the archives; sha256 archives: to believe them; inflate: every member; sha256 content: what a layer's diff_id needs;
     crc32: what a gzip layer needs; write: as many bytes as the archives have, to ``scratch``.
     """
-    seconds = dict.fromkeys(("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write"), 0.0)
+    seconds = dict.fromkeys(
+        ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write"), 0.0
+    )
     packed = unpacked = 0
 
     def timed(name: str, step: Callable[[], object]) -> None:
@@ -55,6 +57,9 @@ def _members(wheel: Path, data: bytearray) -> Iterator[tuple[memoryview, bool]]:
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
             at = info.header_offset
-            name, extra = int.from_bytes(view[at + 26 : at + 28], "little"), int.from_bytes(view[at + 28 : at + 30], "little")
+            name, extra = (
+                int.from_bytes(view[at + 26 : at + 28], "little"),
+                int.from_bytes(view[at + 28 : at + 30], "little"),
+            )
             start = at + 30 + name + extra
             yield view[start : start + info.compress_size], info.compress_type == zipfile.ZIP_DEFLATED

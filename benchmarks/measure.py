@@ -154,7 +154,14 @@ class Meter:
             with open(own, "w") as procs:  # noqa: PTH123 (nothing more than needed between fork and exec)
                 procs.write(str(os.getpid()))
 
-        done = subprocess.run([str(c) for c in command], env=dict(env), cwd=cwd, capture_output=True, text=True, preexec_fn=enter)
+        done = subprocess.run(
+            [str(c) for c in command],
+            env=dict(env),
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            preexec_fn=enter,
+        )
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
             raise CommandFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{tail}")

@@ -34,14 +34,26 @@ def render(results: Mapping[str, Any]) -> str:
         "| | build + push | CPU | peak memory (shared once) | sent to the registry |",
         "|---|---|---|---|---|",
     ]
-    rows = [(f"{name}, cold", results[name]["cold"]) for name in ("docker", "docker --no-compile", "buildah") if name in results]
+    rows = [
+        (f"{name}, cold", results[name]["cold"])
+        for name in ("docker", "docker --no-compile", "buildah")
+        if name in results
+    ]
     rows += [(f"**builder**, {name}", builder[key]) for name, key in _SCENES]
-    rows += [(f"{name}, nothing changed", results[name]["unchanged"]) for name in ("docker", "buildah") if name in results]
+    rows += [
+        (f"{name}, nothing changed", results[name]["unchanged"])
+        for name in ("docker", "buildah")
+        if name in results
+    ]
     for name, data in rows:
         f = data["median"]
-        split = f" ({data['build']['seconds']:.1f} + {data['push']['seconds']:.1f})" if "build" in data else ""
+        split = (
+            f" ({data['build']['seconds']:.1f} + {data['push']['seconds']:.1f})" if "build" in data else ""
+        )
         memory = f"{f['rss'] / 1e6:.0f} MB ({f['pss'] / 1e6:.0f})"
-        lines.append(f"| {name} | {f['seconds']:.2f} s{split} | {f['cpu']:.1f} s | {memory} | {_bytes(data['bytes_sent'])} |")
+        lines.append(
+            f"| {name} | {f['seconds']:.2f} s{split} | {f['cpu']:.1f} s | {memory} | {_bytes(data['bytes_sent'])} |"
+        )
     lines += ["", *_ratios(results), "", *_floor(floor, builder["cold"], machine["cores"])]
     if "same packages" in results:
         same = results["same packages"]

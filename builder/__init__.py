@@ -1,3 +1,5 @@
-"""builder: conda environments to container images, assembled straight from locked packages."""
+"""builder: container images from conda environments, verified to run at full speed on the target GPU."""
 
-__version__ = "0.1.0"
+from builder.version import __version__
+
+__all__ = ["__version__"]

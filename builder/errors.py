@@ -8,22 +8,22 @@ from __future__ import annotations
 
 
 class BuilderError(Exception):
-    """Something that a user can cause or cure.
+    """Something that a user can cause or hint.
 
     Args:
         message: what happened, naming the file, key, package or address concerned.
-        cure: what the user can do about it; printed on a line of its own.
+        hint: what the user can do about it; printed on a line of its own.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, cure: str = "") -> None:
+    def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.cure = cure
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  {self.cure}" if self.cure else self.message
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
 
 
 class UsageError(BuilderError):

@@ -13,6 +13,10 @@ from urllib.parse import unquote, urlsplit
 Manager = Literal["conda", "pip"]
 
 #: OCI image-spec media types, and the Docker ones that base images may have.
+#: What a lock names instead of folders of one machine; :mod:`builder.fetch` finds the files again.
+DEBIAN_CHANNEL = "builder://debian/"
+FIND_LINKS = "builder://find-links/"
+
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -91,7 +95,9 @@ class Lock:
     digest: str = ""
     """sha256 of the lock file's bytes, ``sha256:...``; goes into the image's annotations."""
 
-    def for_platform(self, platform: str, categories: frozenset[str] = frozenset({"main"})) -> tuple[LockedPackage, ...]:
+    def for_platform(
+        self, platform: str, categories: frozenset[str] = frozenset({"main"})
+    ) -> tuple[LockedPackage, ...]:
         """The packages of one platform and category set, in the file's order."""
         return tuple(p for p in self.packages if p.platform == platform and p.category in categories)
 

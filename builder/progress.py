@@ -24,7 +24,7 @@ class Reporter(Protocol):
         """Something the user should look at."""
 
 
-class Quiet:
+class NullReporter:
     """Tells nobody."""
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None: ...
@@ -34,4 +34,4 @@ class Quiet:
     def warn(self, message: str) -> None: ...
 
 
-QUIET = Quiet()
+QUIET = NullReporter()

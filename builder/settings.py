@@ -32,7 +32,11 @@ class Settings:
 
     @classmethod
     def from_environment(
-        cls, environ: Mapping[str, str] | None = None, *, cache: Path | None = None, tmpdir: Path | None = None
+        cls,
+        environ: Mapping[str, str] | None = None,
+        *,
+        cache: Path | None = None,
+        tmpdir: Path | None = None,
     ) -> Settings:
         """Settings of this process; arguments win over the environment.
 
@@ -41,7 +45,9 @@ class Settings:
         """
         env = os.environ if environ is None else environ
         home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-        cache = cache or Path(env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder")
+        cache = cache or Path(
+            env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
+        )
         cache = cache.expanduser().absolute()
         tmp = tmpdir or (Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp")
         return cls(
@@ -59,7 +65,10 @@ def _integer(env: Mapping[str, str], name: str, default: int, least: int) -> int
     if not text:
         return default
     if not text.isdigit() or int(text) < least:
-        raise UsageError(f"{name}={text!r} is not a whole number of at least {least}", f"set {name} to a number, or unset it")
+        raise UsageError(
+            f"{name}={text!r} is not a whole number of at least {least}",
+            f"set {name} to a number, or unset it",
+        )
     return int(text)
 
 
@@ -68,6 +77,9 @@ def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
     for word in text.split():
         source, sep, target = word.partition("=")
         if not sep or not source or not target:
-            raise UsageError(f"BUILDER_MIRRORS holds {word!r}", "write it as FROM=TO, both URL prefixes (TO may be a folder)")
+            raise UsageError(
+                f"BUILDER_MIRRORS holds {word!r}",
+                "write it as FROM=TO, both URL prefixes (TO may be a folder)",
+            )
         pairs.append((source, target))
     return tuple(pairs)

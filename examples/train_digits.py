@@ -46,14 +46,22 @@ STOPPED = 128 + signal.SIGTERM
 
 def options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--epochs", type=int, default=20, help="stop after this many, counted from the very first start")
+    parser.add_argument(
+        "--epochs", type=int, default=20, help="stop after this many, counted from the very first start"
+    )
     parser.add_argument("--batch-size", type=int, default=96, help="images per step, of all ranks together")
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train there")
     parser.add_argument(
-        "--pause", type=float, default=0, metavar="S", help="seconds to wait after each step, to try interruptions"
+        "--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train there"
+    )
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=0,
+        metavar="S",
+        help="seconds to wait after each step, to try interruptions",
     )
     chosen = parser.parse_args(arguments)
     if chosen.epochs < 1 or chosen.batch_size < 1:
@@ -81,7 +89,10 @@ class Ranks:
         if self.world > 1:
             for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
                 if not os.environ.get(name):
-                    fail(f"WORLD_SIZE is {self.world}, but {name} is not set", "start it with torchrun or with builder job")
+                    fail(
+                        f"WORLD_SIZE is {self.world}, but {name} is not set",
+                        "start it with torchrun or with builder job",
+                    )
             self.backend = "nccl" if self.cuda else "gloo"
             dist.init_process_group(self.backend, timeout=datetime.timedelta(minutes=5))
 
@@ -131,7 +142,10 @@ def digits() -> tuple[Tensor, Tensor]:
     if folder:
         path = next((p for p in sorted(Path(folder).rglob("digits.csv.gz"))), None)
         if path is None:
-            fail(f"BUILDER_DATA is {folder}, and no digits.csv.gz is in it", "put it into the tar that --data names")
+            fail(
+                f"BUILDER_DATA is {folder}, and no digits.csv.gz is in it",
+                "put it into the tar that --data names",
+            )
     else:
         path = Path(__file__).resolve().with_name("digits.csv.gz")
     try:
@@ -205,7 +219,9 @@ class ObjectStore:
     def newest(self) -> list[str]:
         self.fs.invalidate_cache()
         names = [n for n in self.fs.ls(self.root, detail=False) if n.endswith(".pt")]
-        return sorted(names, key=lambda n: (self.fs.modified(n), n), reverse=True)  # of one second: the names count
+        return sorted(
+            names, key=lambda n: (self.fs.modified(n), n), reverse=True
+        )  # of one second: the names count
 
     def read(self, path: str) -> bytes:
         return bytes(self.fs.cat_file(path))
@@ -245,7 +261,10 @@ class Checkpoints:
             return None
         state = self.read(path)
         if state is None:
-            fail(f"rank {self.ranks.rank} cannot read {path}, which rank 0 can", "the folder has to be one that all nodes share")
+            fail(
+                f"rank {self.ranks.rank} cannot read {path}, which rank 0 can",
+                "the folder has to be one that all nodes share",
+            )
         self.log("resume", checkpoint=path, epoch=state["epoch"], step=state["step"])
         return state
 
@@ -272,7 +291,10 @@ class Checkpoints:
             for old in own[KEPT - 1 :]:
                 self.files.remove(old)
         except Exception as e:  # a full disk, a quota, an object store that is gone
-            fail(f"the checkpoint {name} cannot be written: {e}", "make room; the older checkpoints are as they were")
+            fail(
+                f"the checkpoint {name} cannot be written: {e}",
+                "make room; the older checkpoints are as they were",
+            )
         self.log("checkpoint", checkpoint=path, bytes=len(data.getvalue()))
 
 
@@ -313,7 +335,10 @@ class Log:
                 self.mlflow = mlflow
                 self("mlflow", run=run)
             except Exception as e:  # training is worth more than its log
-                self("warning", message=f"nothing goes to MLflow: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+                self(
+                    "warning",
+                    message=f"nothing goes to MLflow: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}",
+                )
         return run
 
     def epoch(self, epoch: int, loss: float, accuracy: float, seconds: float, images: int) -> None:
@@ -350,7 +375,13 @@ class Log:
 
 def network() -> nn.Module:
     return nn.Sequential(
-        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ),
         *(nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10)),
     )
 
@@ -400,10 +431,14 @@ def main() -> int:
     optimizer = torch.optim.AdamW(model.parameters(), lr=chosen.learning_rate)
     if state is not None:
         optimizer.load_state_dict(state["optimizer"])
-    epoch, step, loss_sum, run = (state["epoch"], state["step"], state["loss"], state["run"]) if state else (0, 0, 0.0, "")
+    epoch, step, loss_sum, run = (
+        (state["epoch"], state["step"], state["loss"], state["run"]) if state else (0, 0, 0.0, "")
+    )
     run = log.open(run, {**settings, "world_size": ranks.world, "torch": torch.__version__})
     trainer = (
-        nn.parallel.DistributedDataParallel(model, device_ids=[ranks.device] if ranks.cuda else None) if ranks.backend else model
+        nn.parallel.DistributedDataParallel(model, device_ids=[ranks.device] if ranks.cuda else None)
+        if ranks.backend
+        else model
     )
 
     def save() -> None:
@@ -413,7 +448,9 @@ def main() -> int:
     while epoch < chosen.epochs:
         begun, done_before = time.monotonic(), step
         model.train()
-        for number_of_step, share in enumerate(batches(trained, chosen.batch_size, epoch, chosen.seed, ranks)):
+        for number_of_step, share in enumerate(
+            batches(trained, chosen.batch_size, epoch, chosen.seed, ranks)
+        ):
             if number_of_step < step:
                 continue  # done before the interruption
             share = share.to(ranks.device)
@@ -437,7 +474,13 @@ def main() -> int:
         log.epoch(epoch, mean, accuracy, time.monotonic() - begun, seen)
         save()
     accuracy = measure(model, images[trained:], labels[trained:], ranks)
-    log("done", message=f"all {epoch} epochs are done", epochs=epoch, accuracy=accuracy, weights=fingerprint(model))
+    log(
+        "done",
+        message=f"all {epoch} epochs are done",
+        epochs=epoch,
+        accuracy=accuracy,
+        weights=fingerprint(model),
+    )
     log.close("FINISHED")
     ranks.leave()
     return 0
@@ -447,7 +490,9 @@ def main() -> int:
 def measure(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks) -> float:
     """Fraction of images that are read rightly; each rank looks at its share."""
     model.eval()
-    right = (model(images[ranks.rank :: ranks.world]).argmax(1) == labels[ranks.rank :: ranks.world]).sum().item()
+    right = (
+        (model(images[ranks.rank :: ranks.world]).argmax(1) == labels[ranks.rank :: ranks.world]).sum().item()
+    )
     return ranks.sum(right)[0] / len(images)
 
 

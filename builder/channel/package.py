@@ -65,7 +65,10 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
         "timestamp": package.timestamp * 1000,
         "version": package.version,
     }
-    info: dict[str, Any] = {"about.json": {"summary": package.summary}, "paths.json": {"paths": paths, "paths_version": 1}}
+    info: dict[str, Any] = {
+        "about.json": {"summary": package.summary},
+        "paths.json": {"paths": paths, "paths_version": 1},
+    }
     if package.noarch:
         index["noarch"] = package.noarch
         link: dict[str, Any] = {"type": package.noarch}

@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from builder import __version__
 from builder.cli.context import Context
 from builder.cli.output import Output
 from builder.errors import BuilderError, SpaceError
 from builder.settings import Settings
+from builder.version import __version__
 
 EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 wrong command line; 3 wrong recipe or environment; 4 lock missing or stale;
 5 unsatisfiable; 6 package not to be had; 7 package cannot be laid out; 8 image; 9 registry; 10 no runner;
@@ -54,7 +54,9 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
             return None
-        found: click.Command = getattr(importlib.import_module(f"builder.cli.{MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
+        found: click.Command = getattr(
+            importlib.import_module(f"builder.cli.{MODULES[cmd_name]}"), cmd_name.replace("-", "_")
+        )
         return found
 
 
@@ -65,11 +67,21 @@ class LazyGroup(click.Group):
     type=click.Path(file_okay=False, path_type=Path),
     help="The project folder (holds recipes/). Default: this one or the nearest above.",
 )
-@click.option("--cache", type=click.Path(file_okay=False, path_type=Path), help="The cache folder (BUILDER_CACHE).")
-@click.option("--tmpdir", type=click.Path(file_okay=False, path_type=Path), help="Folder for temporary files (BUILDER_TMPDIR).")
+@click.option(
+    "--cache", type=click.Path(file_okay=False, path_type=Path), help="The cache folder (BUILDER_CACHE)."
+)
+@click.option(
+    "--tmpdir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for temporary files (BUILDER_TMPDIR).",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes and threads to use (BUILDER_JOBS).")
-@click.option("--offline", is_flag=True, help="Use only what the cache and local folders hold (BUILDER_OFFLINE).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout, everything else on stderr.")
+@click.option(
+    "--offline", is_flag=True, help="Use only what the cache and local folders hold (BUILDER_OFFLINE)."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout, everything else on stderr."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Warnings and errors only.")
 @click.pass_context
 def cli(
@@ -103,7 +115,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         output.error("interrupted; what was finished stays in the cache, nothing half-made is kept")
         return 130
     except BuilderError as e:
-        output.error(e.message, e.cure)
+        output.error(e.message, e.hint)
         return e.exit_code
     except BrokenPipeError:
         return 141

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
-from builder.cli.output import human_bytes
 from builder.errors import ConfigError, UsageError
+from builder.text import human_bytes
 
 
 @click.group()
@@ -21,12 +22,14 @@ def channel() -> None:
 @common_options
 @pass_context
 def channel_debian(context: Context, folder: Path) -> None:
-    """Make the embedded channel: a small real conda channel out of Debian's python3.11 packages, in FOLDER."""
+    """Make the Debian channel: a small real conda channel out of Debian's python3.11 packages, in FOLDER."""
     from builder.channel.debian import make_debian_channel
 
     made = make_debian_channel(folder.absolute(), context.settings, context.output)
     packages = sorted(p.name for p in made.glob("*/*.conda"))
-    context.output.result({"channel": str(made), "packages": packages}, f"{len(packages)} packages in file://{made}")
+    context.output.result(
+        {"channel": str(made), "packages": packages}, f"{len(packages)} packages in file://{made}"
+    )
 
 
 @click.command()
@@ -36,13 +39,13 @@ def doctor(context: Context) -> None:
     """Say what this host can lock, build, run and push: tools, GPU, disk, registries."""
     from rich.table import Table
 
-    from builder.doctor import examine
+    from builder.cli.checks import examine
 
     findings = examine(context.settings)
     marks = {"ok": "[green]ok[/green]", "missing": "[yellow]missing[/yellow]", "bad": "[red]bad[/red]"}
-    table = Table("", "what", "found", "cure", box=None)
+    table = Table("", "what", "found", "hint", box=None)
     for f in findings:
-        table.add_row(marks[f.status], f.what, f.found, f.cure)
+        table.add_row(marks[f.status], f.what, f.found, f.hint)
     context.output.table(table)
     context.output.result([f.to_json() for f in findings])
     if any(f.status == "bad" for f in findings):
@@ -61,7 +64,7 @@ def cache_info(context: Context) -> None:
     """Say what the cache holds."""
     from rich.table import Table
 
-    from builder.cache import usage
+    from builder.store.prune import usage
 
     parts = usage(context.settings.cache)
     table = Table("part", "files", "size", box=None)
@@ -81,20 +84,24 @@ def cache_info(context: Context) -> None:
 
 @cache.command("prune")
 @click.option(
-    "--older-than", "days", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Days since the last use."
+    "--older-than",
+    "days",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    help="Days since the last use.",
 )
 @click.option("--all", "everything", is_flag=True, help="Everything.")
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:
     """Remove what was not used for a while, what killed builds left, and blobs of the project's dist/ that no tag needs."""
-    from builder.cache import prune
+    from builder.store.prune import prune
 
-    try:
-        layout = context.project.layout
-    except ConfigError:  # the cache can be pruned from anywhere
-        layout = None
-    freed = prune(context.settings.cache, None if everything else days, layout)
+    freed = 0
+    with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
+        freed = context.project.prune_layout()
+    freed += prune(context.settings.cache, None if everything else days)
     context.output.result({"freed": freed}, f"freed {human_bytes(freed)}")
 
 
@@ -107,4 +114,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise UsageError(f"no completion for {shell}", "use bash, zsh or fish")
-    click.echo(kind(click.get_current_context().find_root().command, {}, "builder", "_BUILDER_COMPLETE").source())
+    click.echo(
+        kind(click.get_current_context().find_root().command, {}, "builder", "_BUILDER_COMPLETE").source()
+    )

@@ -16,7 +16,7 @@ from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.workflow import Project
+    from builder.project import Project
 
 
 @dataclass
@@ -29,18 +29,20 @@ class Context:
 
     @cached_property
     def project(self) -> Project:
-        from builder.workflow import Project
+        from builder.project import Project
 
         return Project.find(self.start, self.settings, self.output)
 
     def one_recipe(self, target: str) -> Recipe:
         return self.project.recipe(target)
 
-    def each(self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False) -> None:
+    def each(
+        self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False
+    ) -> None:
         """Does something for every target; what fails for one does not keep the others from theirs.
 
         Shows the results as JSON when asked for: a list, but for one target (unless ``as_list``); ``target``, ``error`` and
-        ``cure`` for one that failed. After a failure the command ends with the first one's exit code.
+        ``hint`` for one that failed. After a failure the command ends with the first one's exit code.
 
         Raises:
             BuilderError: it fails, and is the only one.
@@ -52,8 +54,8 @@ class Context:
             except BuilderError as e:
                 if len(recipes) == 1:
                     raise
-                self.output.error(f"{recipe.name}: {e.message}", e.cure)
-                results.append({"target": recipe.name, "error": e.message, "cure": e.cure})
+                self.output.error(f"{recipe.name}: {e.message}", e.hint)
+                results.append({"target": recipe.name, "error": e.message, "hint": e.hint})
                 failed.append(recipe.name)
                 code = code or e.exit_code
         if failed:
@@ -69,10 +71,12 @@ pass_context = click.make_pass_decorator(Context)
 def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Shell completion of target names."""
     from builder.config.recipe import recipe_files
-    from builder.workflow import Project
+    from builder.project import Project
 
     try:
-        root = Project.find(Path(ctx.find_root().params.get("project") or "."), Settings.from_environment()).root
+        root = Project.find(
+            Path(ctx.find_root().params.get("project") or "."), Settings.from_environment()
+        ).root
     except BuilderError:
         return []
     return [name for name in recipe_files(root) if name.startswith(incomplete)]
@@ -84,7 +88,12 @@ target_argument = click.argument("target", shell_complete=complete_target)
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--json`` after the command's name too, where people type it."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON document on stdout.", expose_value=False, callback=_set_json
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="One JSON document on stdout.",
+        expose_value=False,
+        callback=_set_json,
     )(command)
 
 

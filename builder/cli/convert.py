@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
-from builder.cli.output import human_bytes
 from builder.errors import UsageError
+from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.model import Image
@@ -28,29 +28,39 @@ _SHOWN = 40
     help="Of a SIF: one squashfs, or overlay partitions.",
 )
 @click.option(
-    "--compression", type=click.Choice(["zstd", "gzip"]), default="zstd", show_default=True, help="Of a SIF's squashfs."
+    "--compression",
+    type=click.Choice(["zstd", "gzip"]),
+    default="zstd",
+    show_default=True,
+    help="Of a SIF's squashfs.",
 )
 @click.option("--arch", help="Which architecture of SOURCE (amd64, arm64).")
 @common_options
 @pass_context
-def convert(context: Context, source: str, dest: str, layout: str, compression: str, arch: str | None) -> None:
+def convert(
+    context: Context, source: str, dest: str, layout: str, compression: str, arch: str | None
+) -> None:
     """Turn an OCI image into a SIF, or a SIF into an OCI image.
 
     SOURCE and DEST are FILE.sif, oci:DIR:TAG, oci-archive:FILE or docker-archive:FILE; SOURCE may be docker://host/repository:tag.
     """
     from builder.image.convert import open_image, sif_to_oci, split_image
-    from builder.image.sif import write_sif
     from builder.model import SifImage
-    from builder.store import Store
+    from builder.sif.image import write_sif
+    from builder.store.blobs import Store
 
     kind, rest = split_image(dest)
     if kind == "docker":
-        raise UsageError(f"convert does not write to a registry: {dest}", "write oci:DIR:TAG, and push that: skopeo copy")
+        raise UsageError(
+            f"convert does not write to a registry: {dest}", "write oci:DIR:TAG, and push that: skopeo copy"
+        )
     store = Store(context.settings.cache)
     opened = open_image(source, context.settings, store, architecture=arch, reporter=context.output)
     if isinstance(opened, SifImage) == (kind == "sif"):
         both = "SIFs" if kind == "sif" else "OCI images"
-        raise UsageError(f"{source} and {dest} are both {both}", "copy the file, or use skopeo copy for OCI images")
+        raise UsageError(
+            f"{source} and {dest} are both {both}", "copy the file, or use skopeo copy for OCI images"
+        )
     if isinstance(opened, SifImage):
         image = sif_to_oci(opened, context.settings, store, context.output)
         _write_oci(image, kind, rest, store)
@@ -74,8 +84,8 @@ def convert(context: Context, source: str, dest: str, layout: str, compression: 
 
 def _write_oci(image: Image, kind: str, rest: str, store: object) -> None:
     from builder.image.archive import write_docker_archive, write_oci_archive
-    from builder.image.layout import write_layout
-    from builder.store import Store
+    from builder.oci.layout import write_layout
+    from builder.store.blobs import Store
 
     path, _, tag = rest.partition(":")
     if kind == "oci":
@@ -103,18 +113,21 @@ def diff(context: Context, files: bool, a: str, b: str, no_owners: bool, arch: s
     count, nor does what the runtime wants: /.singularity.d and links to it, and empty places to mount over that one side has.
     """
     from builder.image.convert import image_tree, open_image
-    from builder.image.trees import compare_trees
-    from builder.store import Store
+    from builder.store.blobs import Store
+    from builder.trees.merge import compare_trees
 
     store = Store(context.settings.cache)
-    opened = [open_image(x, context.settings, store, architecture=arch, reporter=context.output) for x in (a, b)]
+    opened = [
+        open_image(x, context.settings, store, architecture=arch, reporter=context.output) for x in (a, b)
+    ]
     trees = [image_tree(x, store) for x in opened]
     found = compare_trees(*trees, owners=not no_owners)
     lines = []
     for d in found[:_SHOWN]:
         if d.kind == "differs" and d.a and d.b:
             lines.append(
-                f"/{d.path}: " + ", ".join(f"{n} {_show(n, getattr(d.a, n))} -> {_show(n, getattr(d.b, n))}" for n in d.what)
+                f"/{d.path}: "
+                + ", ".join(f"{n} {_show(n, getattr(d.a, n))} -> {_show(n, getattr(d.b, n))}" for n in d.what)
             )
         else:
             lines.append(f"/{d.path}: only in {a if d.kind == 'only-a' else b}")
@@ -122,7 +135,13 @@ def diff(context: Context, files: bool, a: str, b: str, no_owners: bool, arch: s
         lines.append(f"and {len(found) - _SHOWN} more")
     same = f"the same {len(trees[0])} files" if not found else f"{len(found)} paths differ"
     context.output.result(
-        {"a": a, "b": b, "equal": not found, "files": [len(t) for t in trees], "differences": [d.to_json() for d in found]},
+        {
+            "a": a,
+            "b": b,
+            "equal": not found,
+            "files": [len(t) for t in trees],
+            "differences": [d.to_json() for d in found],
+        },
         "\n".join([*(line.replace("[", r"\[") for line in lines), same]),
     )
     if found:

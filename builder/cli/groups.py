@@ -10,11 +10,12 @@ import click
 
 from builder.cli import run
 from builder.cli.context import Context
-from builder.cli.output import Output, human_bytes
+from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
 from builder.errors import UsageError
 from builder.settings import Settings
+from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -38,9 +39,15 @@ def command(root: Path) -> click.Command:
     """The click command of a project."""
 
     def publish(
-        yes: bool, dry_run: bool, tag: str | None, registry: str | None, to: str | None, force: bool, **flags: bool
+        yes: bool,
+        dry_run: bool,
+        tag: str | None,
+        registry: str | None,
+        to: str | None,
+        force: bool,
+        **flags: bool,
     ) -> None:
-        from builder.publish import refuse_shared_tags
+        from builder.publishing.publish import refuse_shared_tags
 
         groups = [g for g in names if flags.get(f"group_{g.replace('-', '_')}")]
         if not groups:
@@ -54,20 +61,35 @@ def command(root: Path) -> click.Command:
             return yes or dry_run or click.confirm(question, default=default)
 
         if not dry_run and agreed("Prune what the cache has not used for 30 days?", default=False):
-            from builder.cache import prune
+            from builder.store.prune import prune
 
-            context.output.note(f"freed {human_bytes(prune(context.settings.cache, 30, context.project.layout))}")
+            context.output.note(
+                f"freed {human_bytes(prune(context.settings.cache, 30) + context.project.prune_layout())}"
+            )
 
         def one(recipe: Recipe) -> dict[str, Any]:
             if not agreed(f"Build {recipe.name}?"):
                 return {}
-            return publish_one(context, recipe, to=to, registry=registry, month=tag, force=force, dry_run=dry_run, agreed=agreed)
+            return publish_one(
+                context,
+                recipe,
+                to=to,
+                registry=registry,
+                month=tag,
+                force=force,
+                dry_run=dry_run,
+                agreed=agreed,
+            )
 
         context.each(recipes, one)
 
     names = declared_groups(root)
     params: list[click.Parameter] = [
-        click.Option([f"--{g}", f"group_{g.replace('-', '_')}"], is_flag=True, help=f"Publish the targets of group {g}.")
+        click.Option(
+            [f"--{g}", f"group_{g.replace('-', '_')}"],
+            is_flag=True,
+            help=f"Publish the targets of group {g}.",
+        )
         for g in names
     ]
     more: list[tuple[list[str], dict[str, Any]]] = [
@@ -80,7 +102,11 @@ def command(root: Path) -> click.Command:
     ]
     params += [click.Option(names_, **options) for names_, options in more]
     return click.Command(
-        "publish.py", params=params, callback=publish, help=__doc__, context_settings={"help_option_names": ["-h", "--help"]}
+        "publish.py",
+        params=params,
+        callback=publish,
+        help=__doc__,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 

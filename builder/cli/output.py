@@ -9,16 +9,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-
-
-def human_bytes(n: float) -> str:
-    """``1536`` as ``1.5 kB``; powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(n) < 1000 or unit == "GB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    raise AssertionError
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 
 class Output:
@@ -102,12 +101,12 @@ class Output:
     def warn(self, message: str) -> None:
         self.err.print(f"[yellow]warning:[/yellow] {escape(message)}")
 
-    def error(self, message: str, cure: str = "") -> None:
+    def error(self, message: str, hint: str = "") -> None:
         """An error that ends the command."""
         self.close()
         self.err.print(f"[red]error:[/red] {escape(message)}")
-        if cure:
-            self.err.print(f"  [dim]cure:[/dim] {escape(cure)}")
+        if hint:
+            self.err.print(f"  [dim]hint:[/dim] {escape(hint)}")
 
     def close(self) -> None:
         """Ends progress bars that an error left open."""

@@ -7,12 +7,14 @@ from pathlib import Path
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
-from builder.cli.output import human_bytes
+from builder.text import human_bytes
 
 
 @click.command()
 @target_argument
-@click.option("--lock", "lock_file", type=click.Path(dir_okay=False, path_type=Path), help="Plan this lock file.")
+@click.option(
+    "--lock", "lock_file", type=click.Path(dir_okay=False, path_type=Path), help="Plan this lock file."
+)
 @common_options
 @pass_context
 def plan(context: Context, target: str, lock_file: Path | None) -> None:
@@ -21,7 +23,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
 
     from builder.engines.layered import MAX_LAYERS, OVERHEAD
     from builder.engines.prepare import ordered_packages
-    from builder.fetch import head_sizes
+    from builder.fetch.packages import head_sizes
     from builder.layers.plan import likely_parts, plan_lock
     from builder.lock import find_links, read_lock
 
@@ -30,7 +32,9 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
     sizes = head_sizes(packages, context.settings, project.store, find_links=find_links(recipe))
-    plans = plan_lock(packages, sizes, recipe.layers, budget=MAX_LAYERS - OVERHEAD - 1, parts=likely_parts(sizes))
+    plans = plan_lock(
+        packages, sizes, recipe.layers, budget=MAX_LAYERS - OVERHEAD - 1, parts=likely_parts(sizes)
+    )
     table = Table("layer", "packages", "archives", box=None)
     rows = []
     for p in plans:
@@ -55,7 +59,9 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
             "in the build large ones have layers of their own"
         )
     if any(p.parts > 1 for p in plans):
-        context.output.note("packages in parts (1/2) are estimated: only the build knows what they hold unpacked")
+        context.output.note(
+            "packages in parts (1/2) are estimated: only the build knows what they hold unpacked"
+        )
     context.output.result(
         {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown},
         f"{len(packages)} packages in {len(rows)} layers",

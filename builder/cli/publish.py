@@ -9,8 +9,8 @@ import click
 
 from builder.cli.build import tell_build
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
-from builder.cli.output import human_bytes
 from builder.errors import UsageError
+from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="TARGET...", shell_complete=complete_target)
 @click.option("--group", "groups", multiple=True, help="All targets of a recipe group.")
-@click.option("--to", help="HOST/REPOSITORY, or oci:DIR: the embedded registry.")
+@click.option("--to", help="HOST/REPOSITORY, or oci:DIR: an OCI layout on disk.")
 @click.option("--registry", help="HOST[/PROJECT] instead of the recipe's host.")
 @click.option("--tag", "month", metavar="YY.MM", help="Takes the place of the recipe's dated tags.")
-@click.option("--no-tags", is_flag=True, help="Send everything but the tags, untested: to be tested and tagged on the target.")
+@click.option(
+    "--no-tags",
+    is_flag=True,
+    help="Send everything but the tags, untested: to be tested and tagged on the target.",
+)
 @click.option("--force", is_flag=True, help="Let a dated tag move to another digest.")
 @click.option(
     "--smoke",
@@ -32,9 +36,16 @@ if TYPE_CHECKING:
     show_default=True,
     help="auto: an image that passed on this machine is not tested again.",
 )
-@click.option("--runner", type=click.Choice(["docker", "podman", "apptainer", "embedded"]), help="What runs the smoke test.")
 @click.option(
-    "--mount-from", multiple=True, metavar="REPOSITORY", help="A repository of the same registry that may hold some blobs."
+    "--runner",
+    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    help="What runs the smoke test.",
+)
+@click.option(
+    "--mount-from",
+    multiple=True,
+    metavar="REPOSITORY",
+    help="A repository of the same registry that may hold some blobs.",
 )
 @click.option("--dry-run", is_flag=True, help="Build and say what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
@@ -58,7 +69,7 @@ def publish(
     revision: str | None,
 ) -> None:
     """Build, smoke-test, push, and move the tags of targets. No tag moves unless the smoke test has passed."""
-    from builder.publish import refuse_shared_tags
+    from builder.publishing.publish import refuse_shared_tags
 
     if not names and not groups:
         raise UsageError("no target and no --group given", "builder targets lists them")
@@ -68,10 +79,19 @@ def publish(
 
     def one(recipe: Recipe) -> dict[str, Any]:
         return publish_one(
-            context, recipe, to=to, registry=registry, month=month, move_tags=not no_tags, force=force, policy=policy,
+            context,
+            recipe,
+            to=to,
+            registry=registry,
+            month=month,
+            move_tags=not no_tags,
+            force=force,
+            policy=policy,
             runner=runner,
-            mount_from=mount_from, dry_run=dry_run, annotations=origin_annotations(source, revision),
-        )  # fmt: skip
+            mount_from=mount_from,
+            dry_run=dry_run,
+            annotations=origin_annotations(source, revision),
+        )
 
     context.each(recipes, one)
 
@@ -99,9 +119,9 @@ def publish_one(
 
     ``agreed`` is asked before anything is sent; without its yes the build stays here.
     """
-    from builder.attest import PROVENANCE, SBOM, SMOKE_REPORT
-    from builder.publish import TagPlan, destination_text
-    from builder.publish import publish as publish_image
+    from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+    from builder.publishing.publish import TagPlan, destination_text
+    from builder.publishing.publish import publish as publish_image
 
     project = context.project
     where = destination_text(recipe, to, registry)
@@ -110,12 +130,23 @@ def publish_one(
     tell_build(context, result)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
         kept = project.keep(result)
-        context.output.note(f"{recipe.name} is built, not published: {kept if result.sif else f'oci:{kept}:{recipe.name}'}")
+        context.output.note(
+            f"{recipe.name} is built, not published: {kept if result.sif else f'oci:{kept}:{recipe.name}'}"
+        )
         return {"target": recipe.name, "digest": result.digest, "published": False}
     done = publish_image(
-        project, result, to=where, tags=tags, policy="always" if policy == "always" else "auto", runner=runner, force=force,
-        dry_run=dry_run, move_tags=move_tags, mount_from=mount_from, annotations=annotations,
-    )  # fmt: skip
+        project,
+        result,
+        to=where,
+        tags=tags,
+        policy="always" if policy == "always" else "auto",
+        runner=runner,
+        force=force,
+        dry_run=dry_run,
+        move_tags=move_tags,
+        mount_from=mount_from,
+        annotations=annotations,
+    )
     lines = [f"[bold]{recipe.name}[/bold] {'would be' if dry_run else 'is'} {done.reference}@{done.digest}"]
     if done.tags:
         lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
@@ -131,7 +162,13 @@ def publish_one(
     context.output.text("\n".join(lines))
     push = done.push
     return {
-        "target": recipe.name, "reference": done.reference, "digest": done.digest, "tags": done.tags, "smoke": done.smoke,
-        "dry_run": dry_run, "attached": dict(done.attached), "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
+        "target": recipe.name,
+        "reference": done.reference,
+        "digest": done.digest,
+        "tags": done.tags,
+        "smoke": done.smoke,
+        "dry_run": dry_run,
+        "attached": dict(done.attached),
+        "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
         "build_seconds": result.timings,
-    }  # fmt: skip
+    }

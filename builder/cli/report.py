@@ -13,7 +13,9 @@ from builder.cli.context import Context, common_options, complete_target, pass_c
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Default: index.html in the project's reports folder."
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Default: index.html in the project's reports folder.",
 )
 @common_options
 @pass_context
@@ -26,7 +28,7 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
     from builder.smoke.grade import references
     from builder.smoke.history import read_folder
     from builder.smoke.html import render, view
-    from builder.store import write_atomic
+    from builder.store.files import write_atomic
 
     project = context.project
     folder = project.reports
@@ -36,7 +38,9 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
             project.recipe(name)  # an unknown target says so itself
     chosen = names or tuple(n for n in with_reports if any((folder / n).glob("*.json")))
     if not chosen:
-        raise ConfigError(f"no smoke test has been run yet: there is no report in {folder}", "run one: builder smoke TARGET")
+        raise ConfigError(
+            f"no smoke test has been run yet: there is no report in {folder}", "run one: builder smoke TARGET"
+        )
     found = {name: read_folder(folder / name) for name in dict.fromkeys(chosen)}
     for _, complaints in found.values():
         for complaint in complaints:
@@ -45,7 +49,9 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
     page = render(found, references(), made=made)
     place = output or folder / "index.html"
     if not place.parent.is_dir():
-        raise UsageError(f"--output {place}: there is no folder {place.parent}", "make it, or write elsewhere")
+        raise UsageError(
+            f"--output {place}: there is no folder {place.parent}", "make it, or write elsewhere"
+        )
     write_atomic(place, page.encode())
     views = [view(name, kept, complaints, references()) for name, (kept, complaints) in found.items() if kept]
     slower = {v.name: [c.id for c in v.regressions] for v in views if v.regressions}
@@ -53,8 +59,11 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
         {
             "file": place.absolute(),
             "targets": {
-                v.name: {"verdict": v.verdict, "images": len(v.images), "regressions": slower.get(v.name, [])} for v in views
+                v.name: {"verdict": v.verdict, "images": len(v.images), "regressions": slower.get(v.name, [])}
+                for v in views
             },
         },
-        "\n".join([str(place), *(f"[yellow]{n}[/yellow] is slower: {', '.join(ids)}" for n, ids in slower.items())]),
+        "\n".join(
+            [str(place), *(f"[yellow]{n}[/yellow] is slower: {', '.join(ids)}" for n, ids in slower.items())]
+        ),
     )

@@ -17,11 +17,19 @@ if TYPE_CHECKING:
 @click.command()
 @target_argument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--print", "only_print", is_flag=True, help="Print the site's command line instead of running it.")
-@click.option("--image", default="", help="Another image: a reference, or a SIF. Default: what the recipe says.")
+@click.option(
+    "--print", "only_print", is_flag=True, help="Print the site's command line instead of running it."
+)
+@click.option(
+    "--image", default="", help="Another image: a reference, or a SIF. Default: what the recipe says."
+)
 @click.option("--gpus", type=int, help="How many GPUs; 0 for none. Default: all of the node.")
-@click.option("--bind", "binds", multiple=True, metavar="SOURCE[:TARGET[:ro]]", help="A file or folder of the host.")
-@click.option("--env", "env", multiple=True, metavar="NAME[=VALUE]", help="A variable; NAME alone hands on the host's.")
+@click.option(
+    "--bind", "binds", multiple=True, metavar="SOURCE[:TARGET[:ro]]", help="A file or folder of the host."
+)
+@click.option(
+    "--env", "env", multiple=True, metavar="NAME[=VALUE]", help="A variable; NAME alone hands on the host's."
+)
 @click.option("--workdir", help="The folder to start in; a folder of the host is to be bound as well.")
 @click.option("-i", "--interactive", is_flag=True, help="With a terminal.")
 @common_options
@@ -43,13 +51,20 @@ def run(
     \b
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.run.shell import command_line, expand, from_user
-    from builder.run.site import check_image, image_reference, parse_bind, parse_env, run_site, site_command
+    from builder.site.command import (
+        check_image,
+        image_reference,
+        parse_bind,
+        parse_env,
+        run_site,
+        site_command,
+    )
+    from builder.site.shell import command_line, expand, from_user
 
     recipe = context.one_recipe(target)
     variables = parse_env(env)
     runtime = recipe.site.runtime
-    reference = from_user(image) if image else "" if runtime.kind == "embedded" else image_reference(recipe)
+    reference = from_user(image) if image else "" if runtime.kind == "userns" else image_reference(recipe)
     words = site_command(
         recipe,
         reference,
@@ -65,8 +80,10 @@ def run(
         if not context.output.as_json:
             click.echo(command_line(words))
         return
-    if runtime.kind == "embedded":
-        code = _embedded(context, recipe, command, [expand(parse_bind(b), os.environ) for b in binds], variables, workdir)
+    if runtime.kind == "userns":
+        code = _userns(
+            context, recipe, command, [expand(parse_bind(b), os.environ) for b in binds], variables, workdir
+        )
     else:
         if runtime.takes_sif and "://" not in reference:
             check_image(reference, os.environ)
@@ -75,7 +92,7 @@ def run(
         context_exit(code)
 
 
-def _embedded(
+def _userns(
     context: Context,
     recipe: Recipe,
     command: tuple[str, ...],
@@ -84,12 +101,12 @@ def _embedded(
     workdir: str | None,
 ) -> int:
     """The recipe's own image, built when it is not yet, without any container engine."""
-    from builder.run.embedded import EmbeddedRunner
+    from builder.run.userns import UsernsRunner
 
     project = context.project
     result = project.build(recipe)
     env = {k: os.environ.get(k) if v is None else v for k, v in variables.items()}
-    done = EmbeddedRunner(context.settings, project.store, context.output).run(
+    done = UsernsRunner(context.settings, project.store, context.output).run(
         result.artifact,
         command,
         env={k: v for k, v in env.items() if v is not None},

@@ -13,8 +13,8 @@ from builder.cli.context import Context, common_options, context_exit, pass_cont
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
-    from builder.smoke import SmokeReport
     from builder.smoke.history import Comparison, Kept
+    from builder.smoke.run import SmokeReport
 
 #: The smoke test did not pass, or is slower than what ``--compare`` names; it could not be carried out.
 NOT_PASSED, NOT_RUN = 11, 14
@@ -22,26 +22,68 @@ NOT_PASSED, NOT_RUN = 11, 14
 
 @click.command()
 @target_argument
-@click.option("--runner", type=click.Choice(["docker", "podman", "apptainer", "embedded"]), help="Default: the first that works.")
 @click.option(
-    "--all-gpus", is_flag=True, help="One process for each GPU of this host (or node): all at once, and with each other."
-)
-@click.option("--devices", type=click.IntRange(min=1), metavar="N", help="How many GPUs there must be, on each node.")
-@click.option("--timeout", "timeout_s", default=300.0, show_default=True, help="Seconds after which the test counts as hung.")
-@click.option("--budget", "budget_s", type=click.FloatRange(min=1), metavar="S", help="Seconds for the measurements.")
-@click.option("--compare", metavar="X", help="A dated tag, date, digest, 'previous', host/repository:tag, or a report's file.")
-@click.option(
-    "--repeat", type=click.IntRange(min=1, max=20), help="Runs of the test. Default: 1; 3 where --compare finds it slower."
+    "--runner",
+    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    help="Default: the first that works.",
 )
 @click.option(
-    "--on", "where", type=click.Choice(["slurm"]), help="As a job on the target's own nodes, through its site's recipe."
+    "--all-gpus",
+    is_flag=True,
+    help="One process for each GPU of this host (or node): all at once, and with each other.",
 )
-@click.option("--nodes", default=1, show_default=True, help="With --on slurm: 2 and more measure the network.")
+@click.option(
+    "--devices", type=click.IntRange(min=1), metavar="N", help="How many GPUs there must be, on each node."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    default=300.0,
+    show_default=True,
+    help="Seconds after which the test counts as hung.",
+)
+@click.option(
+    "--budget", "budget_s", type=click.FloatRange(min=1), metavar="S", help="Seconds for the measurements."
+)
+@click.option(
+    "--compare",
+    metavar="X",
+    help="A dated tag, date, digest, 'previous', host/repository:tag, or a report's file.",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(min=1, max=20),
+    help="Runs of the test. Default: 1; 3 where --compare finds it slower.",
+)
+@click.option(
+    "--on",
+    "where",
+    type=click.Choice(["slurm"]),
+    help="As a job on the target's own nodes, through its site's recipe.",
+)
+@click.option(
+    "--nodes", default=1, show_default=True, help="With --on slurm: 2 and more measure the network."
+)
 @click.option("--account", default="", metavar="A", help="With --on slurm: whom the time is charged to.")
-@click.option("--time", "time_limit", default="", metavar="T", help="With --on slurm: the job's limit, as Slurm writes it.")
-@click.option("--image", default="", help="With --on slurm: a SIF's path there, or a reference. Default: the SIF built here.")
+@click.option(
+    "--time",
+    "time_limit",
+    default="",
+    metavar="T",
+    help="With --on slurm: the job's limit, as Slurm writes it.",
+)
+@click.option(
+    "--image",
+    default="",
+    help="With --on slurm: a SIF's path there, or a reference. Default: the SIF built here.",
+)
 @click.option("--mlflow", metavar="URI", help="Log the figures there (needs mlflow beside builder).")
-@click.option("--tensorboard", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Log the figures there.")
+@click.option(
+    "--tensorboard",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Log the figures there.",
+)
 @common_options
 @pass_context
 def smoke(
@@ -69,19 +111,25 @@ def smoke(
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
     """
     from builder.errors import UsageError
-    from builder.publish import SmokeRecord
+    from builder.publishing.publish import SmokeRecord
     from builder.smoke import track
     from builder.smoke.grade import worst
     from builder.smoke.slurm import smoke_on_slurm
     from builder.smoke.table import render, render_comparison
 
     if where is None:
-        for option, given in (("--nodes", nodes != 1), ("--account", account), ("--time", time_limit), ("--image", image)):
+        for option, given in (
+            ("--nodes", nodes != 1),
+            ("--account", account),
+            ("--time", time_limit),
+            ("--image", image),
+        ):
             if given:
                 raise UsageError(f"{option} is for jobs", "add --on slurm")
     elif runner:
         raise UsageError(
-            "--runner and --on slurm do not go together: the site's recipe says what runs the image", "leave one out"
+            "--runner and --on slurm do not go together: the site's recipe says what runs the image",
+            "leave one out",
         )
     track.check(mlflow, tensorboard)
     project = context.project
@@ -94,11 +142,23 @@ def smoke(
     def launch() -> SmokeReport:
         if where == "slurm":
             return smoke_on_slurm(
-                recipe, image or _sif(result, place), result.digest, folder.absolute(), nodes=nodes,
-                gpus=recipe.site.node.gpus or None if all_gpus else None, account=account, time_limit=time_limit,
-                timeout_s=timeout_s, budget_s=budget_s, devices=devices, lock=result.lock, reporter=context.output,
-            )  # fmt: skip
-        return project.smoke(result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s)
+                recipe,
+                image or _sif(result, place),
+                result.digest,
+                folder.absolute(),
+                nodes=nodes,
+                gpus=recipe.site.node.gpus or None if all_gpus else None,
+                account=account,
+                time_limit=time_limit,
+                timeout_s=timeout_s,
+                budget_s=budget_s,
+                devices=devices,
+                lock=result.lock,
+                reporter=context.output,
+            )
+        return project.smoke(
+            result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
+        )
 
     runs = [_run(context, launch, mlflow, tensorboard) for _ in range(repeat or 1)]
     comparison = None
@@ -134,7 +194,9 @@ def smoke(
     SmokeRecord(context.settings.cache).keep(shown.image_digest, verdict, shown.runner, shown.path)
 
 
-def _run(context: Context, launch: Callable[[], SmokeReport], mlflow: str | None, tensorboard: Path | None) -> SmokeReport:
+def _run(
+    context: Context, launch: Callable[[], SmokeReport], mlflow: str | None, tensorboard: Path | None
+) -> SmokeReport:
     """One run, logged where that was asked for."""
     from builder.smoke import track
 
@@ -154,8 +216,8 @@ def _sif(result: BuildResult, place: Path) -> str:
 
 def _baseline(context: Context, recipe: Recipe, text: str, folder: Path, digest: str) -> list[Kept]:
     """The runs that ``--compare`` names: kept here, or attached to a published image."""
-    from builder.attest import SMOKE_REPORT
-    from builder.publish import destination_text
+    from builder.publishing.attest import SMOKE_REPORT
+    from builder.publishing.publish import destination_text
     from builder.registry.referrers import fetch_attached
     from builder.smoke.history import resolve
 
@@ -180,8 +242,8 @@ def _compare(context: Context, runs: Sequence[SmokeReport], old: Sequence[Kept])
 
 def _packages_attached(context: Context, old: Sequence[Kept]) -> dict[str, str] | None:
     """The packages of a published image from its bill of material, where its reports do not tell them."""
-    from builder.attest import SBOM
     from builder.errors import BuilderError
+    from builder.publishing.attest import SBOM
     from builder.registry.referrers import fetch_attached
     from builder.smoke.history import packages_of_sbom
 

@@ -40,7 +40,7 @@ class Conda(Model):
     """Options of the conda part.
 
     ``channels`` replaces the environment file's; ``fallback`` names what takes over when no channel answers
-    (``debian``: the embedded channel); ``exclude_newer`` (a date) makes the same solve come out again.
+    (``debian``: the Debian channel); ``exclude_newer`` (a date) makes the same solve come out again.
     """
 
     channels: tuple[str, ...] = ()
@@ -53,7 +53,11 @@ class Conda(Model):
     @field_validator("prefix")
     @classmethod
     def _absolute(cls, value: str) -> str:
-        if not value.startswith("/") or ".." in value.split("/") or value.rstrip("/") in ("", "/usr", "/bin", "/lib"):
+        if (
+            not value.startswith("/")
+            or ".." in value.split("/")
+            or value.rstrip("/") in ("", "/usr", "/bin", "/lib")
+        ):
             raise ValueError("must be an absolute path of its own, such as /opt/conda")
         return value.rstrip("/")
 
@@ -220,7 +224,9 @@ def load_recipe(name: str, root: Path) -> Recipe:
         raise _explain(e, yamls) from None
 
 
-def _merged(name: str, files: dict[str, Path], seen: tuple[str, ...]) -> tuple[dict[str, Any], list[YamlFile]]:
+def _merged(
+    name: str, files: dict[str, Path], seen: tuple[str, ...]
+) -> tuple[dict[str, Any], list[YamlFile]]:
     """The data of a recipe and of all it extends, and their files: the recipe's first."""
     yaml = load_yaml(files[name])
     data = dict(yaml.data)
@@ -229,7 +235,9 @@ def _merged(name: str, files: dict[str, Path], seen: tuple[str, ...]) -> tuple[d
         return data, [yaml]
     if parent not in files or parent in (*seen, name):
         why = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
-        raise ConfigError(f"{yaml.where('extends')}: target {name} {why}", f"known targets: {', '.join(files)}")
+        raise ConfigError(
+            f"{yaml.where('extends')}: target {name} {why}", f"known targets: {', '.join(files)}"
+        )
     below, yamls = _merged(parent, files, (*seen, name))
     for own in ("name", "description", "group"):
         below.pop(own, None)
@@ -253,7 +261,11 @@ def _explain(error: ValidationError, yamls: list[YamlFile]) -> ConfigError:
         if item["type"] == "extra_forbidden":
             known = _known_keys(keys[:-1])
             near = difflib.get_close_matches(str(keys[-1]), known, n=1)
-            message = f"unknown key; did you mean {near[0]}?" if near else f"unknown key; known here: {', '.join(known)}"
+            message = (
+                f"unknown key; did you mean {near[0]}?"
+                if near
+                else f"unknown key; known here: {', '.join(known)}"
+            )
         elif item["type"] == "missing":
             message = "this key is needed"
         elif item["loc"] and item["loc"][-1] == "[key]" and item["type"] == "literal_error":

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "embedded"]
+RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "userns"]
 Launcher = Literal["srun", "torchrun", "mpi", "ray"]
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
 
@@ -35,7 +35,9 @@ def shell_text(value: str) -> str:
         ValueError: it does neither.
     """
     if "$" in VARIABLE.sub("", value):
-        raise ValueError(f"{value!r}: write a variable as $NAME or ${{NAME}}, a dollar sign as $$; commands cannot stand here")
+        raise ValueError(
+            f"{value!r}: write a variable as $NAME or ${{NAME}}, a dollar sign as $$; commands cannot stand here"
+        )
     if "\n" in value or "\0" in value:
         raise ValueError(f"{value!r}: must be one line")
     return value
@@ -73,7 +75,9 @@ def _bind(value: str) -> str:
     target, _, options = rest.partition(":")
     for path in (source, *((target,) if rest else ())):
         if not path.startswith(("/", "$")) or "," in path:
-            raise ValueError(f"{value!r}: write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, with absolute paths")
+            raise ValueError(
+                f"{value!r}: write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, with absolute paths"
+            )
     if options not in ("", "ro", "rw"):
         raise ValueError(f"{value!r}: {options!r} is neither ro nor rw")
     return value
@@ -147,7 +151,7 @@ class Fabric(Additions):
 class Runtime(Model):
     """What runs the image."""
 
-    kind: RuntimeKind = "embedded"
+    kind: RuntimeKind = "userns"
     program: str = ""
     """Its name or path, where that is not the kind's."""
     options: tuple[ShellTextField, ...] = ()
@@ -194,7 +198,9 @@ class Runtime(Model):
         if self.takes_sif and (self.shm_size or self.groups):
             raise ValueError(f"{self.kind} has neither shm_size nor groups: the host's are used")
         if self.clean_env and not self.takes_sif:
-            raise ValueError(f"clean_env is for singularity and apptainer: {self.kind} lets none of the host's variables in")
+            raise ValueError(
+                f"clean_env is for singularity and apptainer: {self.kind} lets none of the host's variables in"
+            )
         return self
 
 
@@ -219,11 +225,17 @@ class Node(Model):
     @model_validator(mode="after")
     def _adds_up(self) -> Node:
         if self.gpus * self.gpu_cores > self.cores and self.gpus:
-            raise ValueError(f"{self.gpus} GPUs with {self.gpu_cores} cores each are more than {self.cores} cores")
+            raise ValueError(
+                f"{self.gpus} GPUs with {self.gpu_cores} cores each are more than {self.cores} cores"
+            )
         if self.tasks > self.cores:
             raise ValueError(f"{self.tasks} tasks are more than {self.cores} cores")
         kind, _, values = self.cpu_bind.rpartition(":")
-        if kind.rpartition(",")[2] in ("mask_cpu", "map_cpu") and self.gpus and len(values.split(",")) != self.gpus:
+        if (
+            kind.rpartition(",")[2] in ("mask_cpu", "map_cpu")
+            and self.gpus
+            and len(values.split(",")) != self.gpus
+        ):
             raise ValueError(f"cpu_bind holds {len(values.split(','))} values for {self.gpus} GPUs")
         return self
 
@@ -319,8 +331,10 @@ class Site(Model):
 
     @model_validator(mode="after")
     def _fits(self) -> Site:
-        if self.slurm is None and self.launcher in ("srun", "mpi") and self.runtime.kind != "embedded":
-            raise ValueError(f"launcher {self.launcher} needs 'slurm:'; without it write 'launcher: torchrun' or 'launcher: ray'")
+        if self.slurm is None and self.launcher in ("srun", "mpi") and self.runtime.kind != "userns":
+            raise ValueError(
+                f"launcher {self.launcher} needs 'slurm:'; without it write 'launcher: torchrun' or 'launcher: ray'"
+            )
         if self.launcher == "mpi" and self.mpi is None:
             raise ValueError("launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)")
         if self.launcher == "ray" and self.ray is None:

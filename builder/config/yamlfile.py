@@ -45,16 +45,18 @@ def load_yaml(path: Path) -> YamlFile:
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: holds {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines")
+        raise ConfigError(
+            f"{path}: holds {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
+        )
     return YamlFile(path, data, lines)
 
 
-def read_text(path: Path, what: str = "file", cure: str = "check the path") -> str:
+def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
     """A text file's content. Raises ConfigError when it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such {what}", cure) from None
+        raise ConfigError(f"{path}: no such {what}", hint) from None
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
 
@@ -63,7 +65,10 @@ def not_yaml(path: Path, error: yaml.YAMLError) -> ConfigError:
     """Says where a file stops to be YAML."""
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
-    return ConfigError(f"{at}: not valid YAML: {getattr(error, 'problem', None) or error}", "check indentation and quotes there")
+    return ConfigError(
+        f"{at}: not valid YAML: {getattr(error, 'problem', None) or error}",
+        "check indentation and quotes there",
+    )
 
 
 def _walk(path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]) -> None:
@@ -74,7 +79,8 @@ def _walk(path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Ke
             line = key.start_mark.line + 1
             if here in lines:
                 raise ConfigError(
-                    f"{path}:{line}: key {key.value!r} stands twice (first on line {lines[here]})", "keep one of them"
+                    f"{path}:{line}: key {key.value!r} stands twice (first on line {lines[here]})",
+                    "keep one of them",
                 )
             lines[here] = line
             _walk(path, value, here, lines)

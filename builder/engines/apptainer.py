@@ -14,19 +14,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif, tail
+from builder.bases.base import BaseImage
+from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.kit import PLACE, build_folder, make_kit
 from builder.engines.prepare import Prepared, prepare
 from builder.errors import ImageError
-from builder.image.base import BaseImage
 from builder.image.files import ENTRYPOINT
-from builder.image.layout import write_layout
-from builder.image.sif import read_sif
-from builder.image.singularity import environment_script, run_script
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
-from builder.run.base import execute, reason
+from builder.oci.layout import write_layout
+from builder.run.process import execute, reason, tail
 from builder.settings import Settings
-from builder.store import require_space, sha256_file, space_errors
+from builder.sif.image import read_sif
+from builder.sif.singularity import environment_script, run_script
+from builder.store.files import require_space, sha256_file, space_errors
 
 _COMPRESSION = {"zstd": "-comp zstd -Xcompression-level 3", "gzip": "-comp gzip"}
 
@@ -51,7 +51,9 @@ class Apptainer:
         prepared = prepare(request, clock)
         kit = make_kit(request, prepared)
         clock.mark("kit")
-        require_space(request.settings.tmpdir, 4 * kit.size, f"building target {request.recipe.name} with apptainer")
+        require_space(
+            request.settings.tmpdir, 4 * kit.size, f"building target {request.recipe.name} with apptainer"
+        )
         with build_folder(request) as folder:
             kit.write(folder / "kit")
             assert prepared.files.path is not None
@@ -109,7 +111,10 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
         }
     )
     write_layout(
-        Image(base.layers, config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest)), folder, None, request.store
+        Image(base.layers, config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest)),
+        folder,
+        None,
+        request.store,
     )
     return "oci", str(folder)
 
@@ -158,7 +163,9 @@ def spython_build(source: Path, image: Path, request: BuildRequest) -> Path:
 
     def run(command: list[str], **options: Any) -> dict[str, Any]:
         # In the place of the method that Client.build calls and whose result it throws away.
-        done: dict[str, Any] = run_command([tool, *command[1:]], quiet=True, environ=environment(request.settings))
+        done: dict[str, Any] = run_command(
+            [tool, *command[1:]], quiet=True, environ=environment(request.settings)
+        )
         results.append(done)
         return done
 
@@ -180,7 +187,10 @@ def spython_build(source: Path, image: Path, request: BuildRequest) -> Path:
 def environment(settings: Settings) -> Mapping[str, str]:
     """This process's environment, with the temporary folder under the names that apptainer and singularity know."""
     names = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
-    return {**({} if any(os.environ.get(n) for n in names) else dict.fromkeys(names, str(settings.tmpdir))), **os.environ}
+    return {
+        **({} if any(os.environ.get(n) for n in names) else dict.fromkeys(names, str(settings.tmpdir))),
+        **os.environ,
+    }
 
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
@@ -234,7 +244,7 @@ def _cure(lines: list[str]) -> str:
 
 def keep_sif(built: Path, request: BuildRequest, engine: str) -> SifImage:
     """Moves a finished SIF into the cache, over the target's last one of this engine."""
-    kept = kept_sif(request, engine)
+    kept = cached_sif(request, engine)
     with space_errors(kept.parent):
         built.replace(kept)
     kept.chmod(0o755)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
-import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError, UsageError
 from builder.layers.plan import Conflict
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
-from builder.store import space_errors
+from builder.store.files import space_errors
+from builder.store.folders import CacheFolders
 
 if TYPE_CHECKING:
     from builder.settings import Settings
-    from builder.store import Store
+    from builder.store.blobs import Store
 
 
 @dataclass(frozen=True)
@@ -106,77 +104,13 @@ class Engine(Protocol):
         """
 
 
-def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
-    """Builds with an engine, when it can build what the target is and works on this host.
-
-    One that gives other bytes each time is not asked twice for the same: its last build is the target's, see ``kept.py``.
-
-    Raises:
-        UsageError: it builds the wrong format.
-        RunnerError: it does not work here.
-        BuilderError: see :meth:`Engine.build`.
-    """
-    from builder.engines import ENGINES, find_engine
-    from builder.engines.kept import KeptBuild
-
-    recipe = request.recipe
-    if recipe.format not in engine.formats:
-        fit = [name for name in ENGINES if recipe.format in find_engine(name).formats]
-        raise UsageError(
-            f"the engine {engine.name} makes {' and '.join(_FORMATS[f] + 's' for f in sorted(engine.formats))}, and target "
-            f"{recipe.name} is {'an' if recipe.format == 'oci' else 'a'} {_FORMATS[recipe.format]} "
-            f"({recipe.source}: format: {recipe.format})",
-            f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
-        )
-    kept = None if engine.repeatable else KeptBuild(engine.name, request)
-    if kept and not request.rebuild and (same := kept.find()) is not None:
-        return same
-    if (reason := engine.available()) is not None:
-        raise RunnerError(
-            f"the engine {engine.name} does not work here: {reason}",
-            "correct that, or build with --engine layered, which needs nothing; builder doctor says what there is",
-        )
-    result = engine.build(request)
-    if kept:
-        kept.keep(result)
-    return result
-
-
-_FORMATS = {"oci": "OCI image", "sif": "SIF"}
-
-
-def place_file(source: Path, target: Path) -> Path:
-    """Puts a finished file at its place without a moment in which half of it is there: a hard link where possible, else a copy.
-
-    Raises:
-        SpaceError: the disk is full or the folder cannot be written.
-    """
-    temporary = target.parent / f".{target.name}.{secrets.token_hex(6)}.tmp"
-    with space_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            try:
-                temporary.hardlink_to(source)
-            except OSError:  # another file system, or one without links
-                shutil.copyfile(source, temporary)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)  # of two links to one file, rename leaves both
-    return target
-
-
-def kept_sif(request: BuildRequest, engine: str) -> Path:
+def cached_sif(request: BuildRequest, engine: str) -> Path:
     """Where the cache keeps the target's last SIF of an engine: one for each project, since names are its own."""
     project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
-    path = request.settings.cache / "sif" / f"{request.recipe.name}-{engine}-{project}.sif"
+    path = CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def tail(lines: Iterable[str], count: int = 15) -> str:
-    """The last lines that say something, indented, for a message."""
-    return "\n".join(f"    {line.rstrip()}" for line in [x for x in lines if x.strip()][-count:])
 
 
 class Clock:

@@ -23,22 +23,23 @@ from typing import Any
 
 import yaml
 
+from builder.bases.base import BaseImage, open_base, resolve_base
 from builder.engines.apptainer import environment, find_tool, write_base
-from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif, tail
+from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.kit import build_folder, link_or_copy
 from builder.engines.prepare import opened_base, ordered_packages
 from builder.errors import ImageError, RunnerError, UsageError
-from builder.fetch import fetch_packages
-from builder.image.base import BaseImage, open_base, resolve_base
+from builder.fetch.packages import fetch_packages
 from builder.image.config import make_image
 from builder.image.files import system_entries
-from builder.image.sif import write_sif
 from builder.layers.build import make_layer
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links, read_environment
-from builder.lock.urls import public
-from builder.mirrors import mirrored_base
 from builder.model import Fetched, LockedBase, LockedPackage, SifImage
+from builder.net.mirrors import mirrored_base
+from builder.redact import redact
+from builder.run.process import tail
+from builder.sif.image import write_sif
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"
@@ -71,7 +72,8 @@ class Cotainr:
         program = find_cotainr()
         if program is None:
             raise RunnerError(
-                f"the engine cotainr does not work here: {self.available()}", "install it, or take another --engine"
+                f"the engine cotainr does not work here: {self.available()}",
+                "install it, or take another --engine",
             )
         if not request.accept_licenses and os.environ.get(ACCEPT) != "1":
             raise UsageError(
@@ -92,10 +94,16 @@ class Cotainr:
             if needs_serving(request):
                 packages = ordered_packages(recipe, request.lock)
                 fetched = fetch_packages(
-                    packages, settings, request.store, find_links=find_links(recipe), reporter=request.reporter
+                    packages,
+                    settings,
+                    request.store,
+                    find_links=find_links(recipe),
+                    reporter=request.reporter,
                 )
                 served = stack.enter_context(serve_packages(fetched, folder / "packages"))
-                notes.append("conda and pip took the locked archives from builder, not from their public addresses")
+                notes.append(
+                    "conda and pip took the locked archives from builder, not from their public addresses"
+                )
             (folder / "environment.yml").write_text(environment_file(request, served))
             if base is None:
                 origin = f"--system={system}"
@@ -176,7 +184,7 @@ def _channels(conda: Sequence[LockedPackage]) -> list[str]:
     """The channels of the packages, as their URLs say: what a lock calls them may be a name or a mirror's."""
     found: dict[str, None] = {}
     for p in conda:
-        channel = public(p.url).rsplit("/", 2)[0]
+        channel = redact(p.url).rsplit("/", 2)[0]
         found[channel.removeprefix("https://conda.anaconda.org/")] = None
     return list(found)
 
@@ -190,9 +198,9 @@ def _index_options(request: BuildRequest) -> list[str]:
         index = index or own.index_url
         extra = [*extra, *own.extra_index_urls]
     return [
-        *([f"--index-url {public(index)}"] if index else []),
-        *(f"--extra-index-url {public(url)}" for url in dict.fromkeys(extra)),
-        *(f"--find-links {public(link)}" for link in find_links(recipe) if "://" in link),
+        *([f"--index-url {redact(index)}"] if index else []),
+        *(f"--extra-index-url {redact(url)}" for url in dict.fromkeys(extra)),
+        *(f"--find-links {redact(link)}" for link in find_links(recipe) if "://" in link),
     ]
 
 
@@ -207,7 +215,7 @@ def needs_serving(request: BuildRequest) -> bool:
     """
     settings = request.settings
     urls = [p.url for p in request.lock.for_platform(request.recipe.platform)]
-    own = any(not u.startswith(("http://", "https://")) or "$" in u or public(u) != u for u in urls)
+    own = any(not u.startswith(("http://", "https://")) or "$" in u or redact(u) != u for u in urls)
     return own or settings.offline or bool(settings.mirrors)
 
 
@@ -222,7 +230,12 @@ def serve_packages(fetched: Sequence[Fetched], folder: Path) -> Iterator[str]:
         (folder / "conda" / subdir).mkdir(parents=True)
     (folder / "wheels").mkdir()
     for f in fetched:
-        place = folder / ("conda" if f.package.manager == "conda" else "wheels") / f.package.subdir / f.package.filename
+        place = (
+            folder
+            / ("conda" if f.package.manager == "conda" else "wheels")
+            / f.package.subdir
+            / f.package.filename
+        )
         place.parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(f.path, place)
     asyncio.run(index_fs(folder / "conda", force=True, write_shards=False, write_zst=False))
@@ -256,7 +269,9 @@ def _completed(request: BuildRequest, built: Path, base: BaseImage | None) -> Si
     below = replace(made, reference=base.reference, digest=base.digest) if base else made
     context = LinkContext(PREFIX, "", "", recipe.platform, request.requested)
     # cotainr's own environment script activates the environment for every command
-    files = make_layer(system_entries(recipe, request.lock_text, context, ()), "builder: files", settings, store)
+    files = make_layer(
+        system_entries(recipe, request.lock_text, context, ()), "builder: files", settings, store
+    )
     image = make_image(
         below,
         [files],
@@ -268,7 +283,7 @@ def _completed(request: BuildRequest, built: Path, base: BaseImage | None) -> Si
     )
     return write_sif(
         image,
-        kept_sif(request, "cotainr"),
+        cached_sif(request, "cotainr"),
         settings,
         store,
         layout=recipe.sif.layout,
@@ -329,9 +344,7 @@ def _run(request: BuildRequest, command: Sequence[str], folder: Path) -> None:
 def _cure(lines: Sequence[str]) -> str:
     text = "\n".join(lines)
     if "urlopen error" in text:
-        return (
-            "cotainr fetches Miniforge from GitHub: build where that can be reached, or with --engine layered, which needs none"
-        )
+        return "cotainr fetches Miniforge from GitHub: build where that can be reached, or with --engine layered, which needs none"
     if "changing the container working directory" in text:
         return "cotainr works in TMPDIR, which must be a folder that the runtime mounts into every container: TMPDIR=/tmp"
     return "the lines above are cotainr's own; --engine layered makes the SIF without conda and without Miniforge"

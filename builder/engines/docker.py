@@ -16,21 +16,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.engines.base import BuildRequest, BuildResult, Clock, tail
+from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.kit import PLACE, Kit, make_kit
 from builder.engines.prepare import Prepared, prepare
 from builder.errors import ImageError
 from builder.image.archive import docker_load
-from builder.image.base import BaseImage, open_base, resolve_base
 from builder.image.config import make_image
 from builder.image.files import ENTRYPOINT
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
-from builder.mirrors import mirrored_base
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, canonical_json
-from builder.registry.reference import Reference
+from builder.net.mirrors import mirrored_base
+from builder.oci.reference import Reference
 from builder.run.docker import DockerRunner, _client
-from builder.store import CHUNK, require_space, space_errors
+from builder.run.process import tail
+from builder.store.files import CHUNK, require_space, space_errors
 
 _FILES = "files.tar.gz"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -47,7 +48,7 @@ class Docker:
         """Whether an engine answers where DOCKER_HOST, DOCKER_CONTEXT or docker's configuration say."""
         from builder.progress import QUIET
         from builder.settings import Settings
-        from builder.store import Store
+        from builder.store.blobs import Store
 
         settings = Settings.from_environment()
         return DockerRunner(settings, Store(settings.cache), QUIET).available()
@@ -69,7 +70,9 @@ class Docker:
                     clock.mark("docker build")
                     exported = _export(request, client, tag, prepared.base)
                 finally:
-                    with contextlib.suppress(docker.errors.DockerException, requests.exceptions.RequestException):
+                    with contextlib.suppress(
+                        docker.errors.DockerException, requests.exceptions.RequestException
+                    ):
                         client.images.remove(tag, noprune=True)
         except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
             raise ImageError(
@@ -161,7 +164,9 @@ def _base(request: BuildRequest, base: BaseImage, client: Any) -> str:
         if client.images.get(tag).id == described.digest:
             return tag
     request.reporter.note(f"loading the base {base.reference} into docker as {tag}")
-    docker_load(Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0)), tag, client)
+    docker_load(
+        Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0)), tag, client
+    )
     return tag
 
 
@@ -178,7 +183,13 @@ def _build(request: BuildRequest, client: Any, text: str, kit: Kit, prepared: Pr
     step = "the first step"
     said: list[str] = []
     answers = client.api.build(
-        fileobj=_context(members), custom_context=True, tag=tag, rm=True, forcerm=True, network_mode="none", decode=True
+        fileobj=_context(members),
+        custom_context=True,
+        tag=tag,
+        rm=True,
+        forcerm=True,
+        network_mode="none",
+        decode=True,
     )
     for answer in answers:
         for line in str(answer.get("stream") or "").splitlines():

@@ -23,15 +23,16 @@ from pathlib import Path, PurePosixPath
 import certifi
 from packaging.version import Version
 
+from builder.bases.base import KINDS, open_base, resolve_base
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import Prepared
 from builder.errors import BuilderError, FetchError, ImageError, LockError
-from builder.image.base import KINDS, open_base, resolve_base
-from builder.image.rootfs import inflate, remove_tree
 from builder.layers.conda import link_order
-from builder.layers.conda_environment import public_url
+from builder.layers.conda_environment import recorded_url
 from builder.model import Fetched, LockedPackage
-from builder.store import sha256_file, space_errors, write_atomic
+from builder.store.files import remove_tree, sha256_file, space_errors, write_atomic
+from builder.store.folders import CacheFolders
+from builder.trees.rootfs import inflate
 
 #: Where the kit lies in the image while it is being built; nothing of it is left afterwards.
 PLACE = "/opt/builder-kit"
@@ -154,7 +155,7 @@ def build_folder(request: BuildRequest) -> Iterator[Path]:
 
     What killed builds left on this host goes first.
     """
-    folder = request.settings.cache / "tmp"
+    folder = CacheFolders(request.settings.cache).tmp
     own = f"build-{socket.gethostname()}-"
     with space_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +196,9 @@ def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
     members["conda.txt"] = _lines(listing)
     if wheels:
         members |= {f"wheels/{f.package.filename}": f.path for f in wheels}
-        members["requirements.txt"] = _lines(f"{f.package.name}=={f.package.version} --hash={_sha256(f)}" for f in wheels)
+        members["requirements.txt"] = _lines(
+            f"{f.package.name}=={f.package.version} --hash={_sha256(f)}" for f in wheels
+        )
     program, micromamba = _program(request)
     if micromamba is not None:
         members["micromamba"] = micromamba
@@ -211,7 +214,7 @@ def make_kit(request: BuildRequest, prepared: Prepared) -> Kit:
         members["tool.tar"] = _tool(request, conda)
         members["install.py"] = _INSTALL_PY.encode()
         members["cacert.pem"] = Path(certifi.where())
-        urls = {f"conda/{f.package.subdir}/{f.package.filename}": public_url(f.package.url) for f in conda}
+        urls = {f"conda/{f.package.subdir}/{f.package.filename}": recorded_url(f.package.url) for f in conda}
         members["urls.json"] = json.dumps(urls, indent=1).encode()
         members["requested.json"] = json.dumps(sorted(request.requested)).encode()
         install = _RATTLER.format(python=python)
@@ -247,7 +250,9 @@ def _program(request: BuildRequest) -> tuple[str, Path | None]:
     except BuilderError as e:
         if wanted == "micromamba":
             raise
-        request.reporter.note(f"micromamba cannot be had ({e.message}); rattler installs the conda packages instead")
+        request.reporter.note(
+            f"micromamba cannot be had ({e.message}); rattler installs the conda packages instead"
+        )
         return "rattler", None
 
 
@@ -269,15 +274,24 @@ def micromamba(request: BuildRequest) -> Path:
             )
         return path
     key = hashlib.sha256(f"{where} {recipe.architecture}".encode()).hexdigest()[:32]
-    kept = settings.cache / "tools" / f"micromamba-{key}"
+    kept = CacheFolders(settings.cache).tools / f"micromamba-{key}"
     if kept.exists():
         return kept
     if settings.offline and where.startswith("docker:"):
-        raise FetchError(f"micromamba: {where} was not fetched yet, and this is offline", "build once with the network")
-    locked = resolve_base(where, recipe.architecture, settings, store, root=recipe.root, reporter=request.reporter)
-    image = open_base(locked, recipe.architecture, settings, store, root=recipe.root, reporter=request.reporter)
+        raise FetchError(
+            f"micromamba: {where} was not fetched yet, and this is offline", "build once with the network"
+        )
+    locked = resolve_base(
+        where, recipe.architecture, settings, store, root=recipe.root, reporter=request.reporter
+    )
+    image = open_base(
+        locked, recipe.architecture, settings, store, root=recipe.root, reporter=request.reporter
+    )
     for layer in reversed(image.layers):
-        if layer.path is not None and (data := _member(layer.path, ("bin/micromamba", "usr/bin/micromamba"))) is not None:
+        if (
+            layer.path is not None
+            and (data := _member(layer.path, ("bin/micromamba", "usr/bin/micromamba"))) is not None
+        ):
             write_atomic(kept, data)
             return kept
     raise ImageError(f"{where} has no /bin/micromamba", "correct installer.micromamba in the recipe")
@@ -324,15 +338,19 @@ def _tool(request: BuildRequest, conda: list[Fetched]) -> Path:
     archives = [f for f in conda if f.package in needed]
     package = Path(rattler.__file__).parent
     version = rattler.__version__
-    key = hashlib.sha256("\n".join([version, *sorted(f.package.key for f in archives)]).encode()).hexdigest()[:32]
-    kept = request.settings.cache / "tools" / f"rattler-{key}.tar"
+    key = hashlib.sha256("\n".join([version, *sorted(f.package.key for f in archives)]).encode()).hexdigest()[
+        :32
+    ]
+    kept = CacheFolders(request.settings.cache).tools / f"rattler-{key}.tar"
     with request.store.lock(f"tool {key}"):
         if kept.exists():
             return kept
         with build_folder(request) as folder:
             tree = folder / "tree"
             for number, f in enumerate(archives):
-                archive = folder / f.package.filename  # the cache knows it by its hash; the extractor goes by the name
+                archive = (
+                    folder / f.package.filename
+                )  # the cache knows it by its hash; the extractor goes by the name
                 link_or_copy(f.path, archive)
                 extract(archive, folder / f"package-{number}")
                 shutil.rmtree(folder / f"package-{number}" / "info", ignore_errors=True)

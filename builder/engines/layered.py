@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builder.engines.base import BuildRequest, BuildResult, Clock, kept_sif
+from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.prepare import gather
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
@@ -45,7 +45,10 @@ class Layered:
         clock.mark("layers")
         compression = r.recipe.layers.compression
         bottom = make_layer(
-            [*whiteout_entries(context.prefix), history_entry([p for p in packages if p.manager == "conda"], context)],
+            [
+                *whiteout_entries(context.prefix),
+                history_entry([p for p in packages if p.manager == "conda"], context),
+            ],
             "environment prefix",
             r.settings,
             r.store,
@@ -86,13 +89,13 @@ class Layered:
 
 def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage:
     """The SIF of an image, in the cache."""
-    from builder.image.sif import write_sif
+    from builder.sif.image import write_sif
 
     r = request
     options = r.recipe.sif
     return write_sif(
         image,
-        kept_sif(request, "layered"),
+        cached_sif(request, "layered"),
         r.settings,
         r.store,
         layout=options.layout,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from builder.bases.base import BaseImage, open_base, resolve_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError
-from builder.fetch import fetch_packages
-from builder.image.base import BaseImage, open_base, resolve_base
+from builder.fetch.packages import fetch_packages
 from builder.image.config import environment
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
@@ -76,7 +76,9 @@ def fetch(request: BuildRequest) -> None:
     fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
 
 
-def gather(request: BuildRequest, clock: Clock) -> tuple[BaseImage, list[LockedPackage], list[Fetched], LinkContext]:
+def gather(
+    request: BuildRequest, clock: Clock
+) -> tuple[BaseImage, list[LockedPackage], list[Fetched], LinkContext]:
     """What every build begins with: the base, the packages in link order, their archives, and what they are linked for.
 
     Raises:
@@ -87,7 +89,9 @@ def gather(request: BuildRequest, clock: Clock) -> tuple[BaseImage, list[LockedP
     base = opened_base(r)
     clock.mark("base")
     packages = ordered_packages(r.recipe, r.lock)
-    fetched = fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
+    fetched = fetch_packages(
+        packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter
+    )
     clock.mark("fetch")
     context = python_context(packages, fetched, r.recipe.conda.prefix, r.recipe.platform, r.requested)
     return base, packages, fetched, context

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import ImageError, RunnerError
-from builder.image.layout import OCI_LAYOUT, index_with, require_layers
-from builder.image.rootfs import inflate
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
 from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Descriptor, Image, canonical_json
-from builder.store import CHUNK, space_errors
+from builder.oci.layout import OCI_LAYOUT, index_with
+from builder.oci.manifest import require_layers
+from builder.store.files import CHUNK, space_errors
+from builder.trees.rootfs import inflate
 
 if TYPE_CHECKING:
     import docker
@@ -38,8 +39,13 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {file}")
-    index = index_with({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag)
-    members: list[Member] = [("oci-layout", OCI_LAYOUT, len(OCI_LAYOUT)), _inline("index.json", canonical_json(index))]
+    index = index_with(
+        {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag
+    )
+    members: list[Member] = [
+        ("oci-layout", OCI_LAYOUT, len(OCI_LAYOUT)),
+        _inline("index.json", canonical_json(index)),
+    ]
     blobs: dict[str, bytes | Path] = {
         image.manifest_descriptor.digest: image.manifest,
         image.config_descriptor.digest: image.config,
@@ -92,19 +98,27 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str |
     own = None
     try:
         if client is None or isinstance(client, str):
-            own = docker.DockerClient(base_url=client, timeout=600) if client else docker.from_env(timeout=600)
+            own = (
+                docker.DockerClient(base_url=client, timeout=600) if client else docker.from_env(timeout=600)
+            )
         engine: docker.DockerClient = own or client  # type: ignore[assignment]
         engine.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as e:
-        raise RunnerError(f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; an archive needs no engine") from None
+        raise RunnerError(
+            f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; an archive needs no engine"
+        ) from None
     try:
         answers = engine.api.load_image(_stream(_docker_members(image, repo_tag)), quiet=True)  # type: ignore[no-untyped-call]
         for answer in answers:
             if isinstance(answer, dict) and "error" in answer:
-                raise ImageError(f"the Docker engine refused {repo_tag}: {answer['error']}", "look at the engine's log")
+                raise ImageError(
+                    f"the Docker engine refused {repo_tag}: {answer['error']}", "look at the engine's log"
+                )
         return str(engine.images.get(repo_tag).id)
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        raise ImageError(f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and free space") from None
+        raise ImageError(
+            f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and free space"
+        ) from None
     finally:
         if own is not None:
             own.close()
@@ -122,7 +136,11 @@ def _docker_members(image: Image, repo_tag: str) -> list[Member]:
             layers[name] = (name, _Inflated(blob), layer.unpacked or sum(map(len, inflate(blob))))
         else:
             layers[name] = (name, blob, size)
-    return [_inline("manifest.json", canonical_json(listing)), _inline(config, image.config), *layers.values()]
+    return [
+        _inline("manifest.json", canonical_json(listing)),
+        _inline(config, image.config),
+        *layers.values(),
+    ]
 
 
 def _inline(name: str, data: bytes) -> Member:

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from builder.bases.base import BaseImage
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
-from builder.image.base import BaseImage
-from builder.image.files import ENTRYPOINT, without_secrets
+from builder.image.files import ENTRYPOINT
 from builder.model import (
     DOCKER_LAYER_GZIP,
     OCI_CONFIG,
@@ -24,11 +24,12 @@ from builder.model import (
     Lock,
     canonical_json,
 )
-from builder.registry.reference import Reference
+from builder.oci.config import DEFAULT_PATH, config_environment
+from builder.oci.reference import Reference
+from builder.redact import redact
 
 #: Docker 20.10 cannot mount more.
 MAX_LAYERS = 127
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The same bytes under the OCI's name.
 OCI_TYPES = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
@@ -36,7 +37,9 @@ OCI_TYPES = {
     "application/vnd.docker.image.rootfs.diff.tar.zstd": OCI_LAYER_ZSTD,
 }
 #: What an activated conda of the base leaves in its environment; it speaks of another prefix than ours.
-_ACTIVATED = re.compile(r"CONDA_(PREFIX(_\d+)?|DEFAULT_ENV|SHLVL|PROMPT_MODIFIER|EXE|PYTHON_EXE)|_CE_(CONDA|M)")
+_ACTIVATED = re.compile(
+    r"CONDA_(PREFIX(_\d+)?|DEFAULT_ENV|SHLVL|PROMPT_MODIFIER|EXE|PYTHON_EXE)|_CE_(CONDA|M)"
+)
 #: Inherited from the base: what image-spec knows and does not belong to the base's own program.
 _INHERITED = ("User", "ExposedPorts", "Volumes", "StopSignal", "Labels")
 
@@ -81,7 +84,7 @@ def make_image(
         **({"org.opencontainers.image.base.name": name} if (name := base_name(base.reference)) else {}),
         **({"org.builder.lock": lock.digest} if lock.digest else {}),
         **versions(lock, recipe.platform),
-        **{key: without_secrets(value.encode()).decode() for key, value in annotations.items()},
+        **{key: redact(value) for key, value in annotations.items()},
     }
     old = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: old[key] for key in _INHERITED if old.get(key)}
@@ -127,7 +130,7 @@ def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, s
     always has ``ca-certificates``, gives ``/etc/ssl/certs``; otherwise what the base's own config says stays.
     """
     prefix = recipe.conda.prefix
-    out = {k: v for k, v in base_environment(base.config).items() if not _ACTIVATED.fullmatch(k)}
+    out = {k: v for k, v in config_environment(base.config).items() if not _ACTIVATED.fullmatch(k)}
     path = [p for p in out.get("PATH", DEFAULT_PATH).split(":") if p != f"{prefix}/bin"]
     out["PATH"] = ":".join([f"{prefix}/bin", *path])
     out.setdefault("LANG", "C.UTF-8")
@@ -138,12 +141,6 @@ def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, s
     elif base.reference.startswith("debian:"):
         out |= {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"}
     return {**out, **env, **recipe.env}
-
-
-def base_environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of an image config."""
-    pairs = (text.partition("=") for text in (config.get("config") or {}).get("Env") or ())
-    return {name: value for name, _, value in pairs if name}
 
 
 def base_name(reference: str) -> str:
@@ -163,11 +160,20 @@ def versions(lock: Lock, platform: str) -> dict[str, str]:
         return next((packages[n] for n in names if n in packages), "")
 
     torch = first(("pip", "torch"), ("conda", "pytorch"), ("conda", "pytorch-gpu"), ("conda", "pytorch-cpu"))
-    cuda = first(("conda", "cuda-version"), ("conda", "pytorch-cuda"), ("conda", "cudatoolkit"), ("conda", "cuda-cudart"))
+    cuda = first(
+        ("conda", "cuda-version"),
+        ("conda", "pytorch-cuda"),
+        ("conda", "cudatoolkit"),
+        ("conda", "cuda-cudart"),
+    )
     if not cuda and (local := re.search(r"\+cu(\d+)(\d)$", torch)):
         cuda = f"{local[1]}.{local[2]}"
     if not cuda:
-        pip_runtimes = [v for (m, n), v in packages.items() if m == "pip" and re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", n)]
+        pip_runtimes = [
+            v
+            for (m, n), v in packages.items()
+            if m == "pip" and re.fullmatch(r"nvidia-cuda-runtime(-cu\d+)?", n)
+        ]
         cuda = ".".join(pip_runtimes[0].split(".")[:2]) if pip_runtimes else ""
     found = {"python": first(("conda", "python")), "torch": torch, "cuda": cuda}
     return {f"org.builder.{name}": version for name, version in found.items() if version}
@@ -176,7 +182,15 @@ def versions(lock: Lock, platform: str) -> dict[str, str]:
 def _as_oci(layer: Layer) -> Layer:
     media_type = OCI_TYPES.get(layer.descriptor.media_type, layer.descriptor.media_type)
     descriptor = Descriptor(media_type, layer.descriptor.digest, layer.descriptor.size)
-    return Layer(descriptor, layer.diff_id, layer.path, layer.origin, layer.title or "base", layer.packages, layer.unpacked)
+    return Layer(
+        descriptor,
+        layer.diff_id,
+        layer.path,
+        layer.origin,
+        layer.title or "base",
+        layer.packages,
+        layer.unpacked,
+    )
 
 
 def _history(layer: Layer, created: str) -> dict[str, Any]:

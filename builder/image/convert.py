@@ -8,19 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from builder.bases.pack import pack_tar
 from builder.errors import UsageError
-from builder.image.layout import parse_json, read_layout, require_layers
-from builder.image.pack import pack_tar
-from builder.image.sif import OCI_CONFIG_NAME, Sif, open_sif, read_sif
-from builder.image.squashfs import FILE, HARDLINK, WHITEOUT
-from builder.image.trees import Source, Tree, is_metadata, layer_source, read_tree
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
+from builder.oci.layout import read_layout
+from builder.oci.manifest import parse_json, require_layers
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import Store
+from builder.sif.image import OCI_CONFIG_NAME, Sif, open_sif, read_sif
+from builder.store.blobs import Store
+from builder.trees.merge import Source, Tree, is_metadata, layer_source, read_tree
+from builder.trees.squashfs import FILE, HARDLINK, WHITEOUT
 
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif")
-_CURE = "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
+_CURE = (
+    "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
+)
 
 
 def split_image(reference: str) -> tuple[str, str]:
@@ -38,7 +41,12 @@ def split_image(reference: str) -> tuple[str, str]:
 
 
 def open_image(
-    reference: str, settings: Settings, store: Store, *, architecture: str | None = None, reporter: Reporter = QUIET
+    reference: str,
+    settings: Settings,
+    store: Store,
+    *,
+    architecture: str | None = None,
+    reporter: Reporter = QUIET,
 ) -> Image | SifImage:
     """An image by its name: ``FILE.sif``, ``sif:FILE``, ``oci:DIR[:TAG]``, ``oci-archive:``, ``docker-archive:``, ``docker://``.
 
@@ -49,7 +57,7 @@ def open_image(
         UsageError: the name is of none of these kinds.
         ImageError, RegistryError: there is no such image, or it is damaged.
     """
-    from builder.image.base import open_base, path_and_tag, resolve_base
+    from builder.bases.base import open_base, path_and_tag, resolve_base
 
     kind, rest = split_image(reference)
     if kind == "sif":
@@ -58,7 +66,11 @@ def open_image(
         return read_layout(*path_and_tag(rest, Path()), architecture)
     wanted = architecture or "amd64"
     base = open_base(
-        resolve_base(reference, wanted, settings, store, reporter=reporter), wanted, settings, store, reporter=reporter
+        resolve_base(reference, wanted, settings, store, reporter=reporter),
+        wanted,
+        settings,
+        store,
+        reporter=reporter,
     )
     manifest = store.path(base.digest).read_bytes()
     data = parse_json(manifest, f"the manifest of {reference}")
@@ -76,7 +88,7 @@ def image_sources(image: Image | SifImage, store: Store) -> list[Source]:
 
 
 def image_tree(image: Image | SifImage, store: Store) -> Tree:
-    """All files of an image, for :func:`builder.image.trees.compare_trees`.
+    """All files of an image, for :func:`builder.trees.merge.compare_trees`.
 
     Raises:
         ImageError: a layer or partition is damaged or not on this machine.
@@ -115,12 +127,20 @@ def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Repo
             "layers": [layer.descriptor.to_json() for layer in layers],
         }
     )
-    return Image(tuple(layers), config_bytes, described, manifest, Descriptor(OCI_MANIFEST, store.add(manifest), len(manifest)))
+    return Image(
+        tuple(layers),
+        config_bytes,
+        described,
+        manifest,
+        Descriptor(OCI_MANIFEST, store.add(manifest), len(manifest)),
+    )
 
 
 def _config(sif: Sif, diff_ids: list[str], titles: list[str]) -> dict[str, Any]:
     config = sif.config()
-    history = [{"created": config.get("created", ""), "created_by": f"builder convert: {title}"} for title in titles]
+    history = [
+        {"created": config.get("created", ""), "created_by": f"builder convert: {title}"} for title in titles
+    ]
     return {**config, "rootfs": {"type": "layers", "diff_ids": diff_ids}, "history": history}
 
 
@@ -146,7 +166,13 @@ def _tar(source: Source, *, without_metadata: bool) -> Iterator[bytes]:
         yield bytes(-member.size % 512)
     for member in links:
         info = tarfile.TarInfo(member.path)
-        info.type, info.linkname, info.mode, info.uid, info.gid = HARDLINK, member.target, member.mode, member.uid, member.gid
+        info.type, info.linkname, info.mode, info.uid, info.gid = (
+            HARDLINK,
+            member.target,
+            member.mode,
+            member.uid,
+            member.gid,
+        )
         info.mtime = int(member.mtime)
         yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
     yield bytes(1024)

@@ -9,10 +9,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-import builder
 from builder.config.recipe import Files, Recipe
 from builder.errors import ConfigError
 from builder.layers.entry import Entry, Inline, LinkContext, Range
+from builder.redact import redact
 
 HOME = "/opt/builder"
 ENTRYPOINT = f"{HOME}/entrypoint"
@@ -81,17 +81,23 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
     return text + 'exec "$@"\n'
 
 
-def system_entries(recipe: Recipe, lock_text: bytes, context: LinkContext, activation_scripts: Sequence[str]) -> list[Entry]:
+def system_entries(
+    recipe: Recipe, lock_text: bytes, context: LinkContext, activation_scripts: Sequence[str]
+) -> list[Entry]:
     """Entry point, smoke test, lock and the recipe's files, as members of one layer.
 
     Raises:
         ConfigError: a file of the recipe is missing, or would land where it breaks the base.
     """
-    benchmark = Path(builder.__file__).parent / "smoke" / "benchmark.py"
+    benchmark = Path(__file__).parents[1] / "smoke" / "benchmark.py"
     home = HOME.lstrip("/")
     entries = [
         Entry(home, "dir", 0o755),
-        _inline(f"{home}/conda-lock.yml", without_secrets(lock_text), 0o644),
+        _inline(
+            f"{home}/conda-lock.yml",
+            redact(lock_text.decode(errors="surrogateescape")).encode(errors="surrogateescape"),
+            0o644,
+        ),
         _inline(f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755),
         _inline(f"{home}/smoke.py", benchmark.read_bytes(), 0o644),
     ]
@@ -105,12 +111,6 @@ def whiteout_entries(prefix: str) -> list[Entry]:
     """Hides what the base has at the environment's prefix (image-spec, layer.md); harmless when that is nothing."""
     folder = prefix.strip("/")
     return [Entry(folder, "dir", 0o755), Entry(f"{folder}/{_OPAQUE}", "file", 0o644, 0, content=Inline(b""))]
-
-
-def without_secrets(text: bytes) -> bytes:
-    """A lock file without passwords and tokens in its URLs (``user:password@``, conda's ``/t/<token>/``)."""
-    text = re.sub(rb"([a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@", rb"\1", text)
-    return re.sub(rb"(://[^/\s'\"]+)/t/[^/\s'\"]+/", rb"\1/", text)
 
 
 def _inline(path: str, data: bytes, mode: int) -> Entry:
@@ -141,7 +141,8 @@ def _target(item: Files, source: Path, where: str) -> str:
     parts = PurePosixPath(item.target).parts
     if not item.target.startswith("/") or ".." in parts:
         raise ConfigError(
-            f"{where}: target {item.target!r} is not an absolute path in the image", "write it from the root: /app/train.py"
+            f"{where}: target {item.target!r} is not an absolute path in the image",
+            "write it from the root: /app/train.py",
         )
     if item.target.endswith("/") and not source.is_dir():
         parts = (*parts, source.name)
@@ -173,13 +174,17 @@ def _walk(source: Path, target: str, mode: int | None, where: str) -> Iterator[E
         yield Entry(target, "dir", 0o755)
         for child in sorted((p.name for p in source.iterdir()), key=os.fsencode):
             if child.startswith(".wh."):
-                raise ConfigError(f"{where}: {source / child} would delete files of other layers", "rename it")
+                raise ConfigError(
+                    f"{where}: {source / child} would delete files of other layers", "rename it"
+                )
             if child not in IGNORED:
                 yield from _walk(source / child, f"{target}/{child}", mode, where)
     elif stat.S_ISREG(info.st_mode):
         if not os.access(source, os.R_OK):
             raise PermissionError(13, "permission denied", str(source))
         default = 0o755 if info.st_mode & 0o100 else 0o644
-        yield Entry(target, "file", default if mode is None else mode, info.st_size, content=Range(source.absolute()))
+        yield Entry(
+            target, "file", default if mode is None else mode, info.st_size, content=Range(source.absolute())
+        )
     else:
         raise ConfigError(f"{where}: {source} is neither file, folder nor symlink", "leave it out")

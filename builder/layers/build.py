@@ -21,7 +21,9 @@ from builder.layers.wheel import WheelReader
 from builder.model import Descriptor, Fetched, Layer, LockedPackage, canonical_json
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import Store, read_record, require_space, write_record
+from builder.store.blobs import Store
+from builder.store.files import require_space
+from builder.store.records import read_record, write_record
 
 #: Changes whenever the same packages would give other bytes; part of every cache key.
 FORMAT = 3
@@ -81,7 +83,7 @@ def build_layers(
         "epoch": settings.epoch,
         "format": FORMAT,
     }
-    whole = store.root / "layers" / f"set-{_digest(described)}.json"
+    whole = store.folders.layers / f"set-{_digest(described)}.json"
     if (known := _load_set(whole, store)) is not None:
         return known
     job = _Job(fetched, context, options.compression, codec, settings, store, allowed, reporter)
@@ -99,7 +101,12 @@ def build_layers(
 
 
 def make_layer(
-    entries: Iterable[Entry], title: str, settings: Settings, store: Store, *, compression: Compression = "gzip"
+    entries: Iterable[Entry],
+    title: str,
+    settings: Settings,
+    store: Store,
+    *,
+    compression: Compression = "gzip",
 ) -> Layer:
     """Makes a layer of builder's own files."""
     return write_layer(store, entries, compression=compression, mtime=settings.epoch, title=title)
@@ -140,7 +147,13 @@ class _Job:
     def run(self, options: Layers, budget: int) -> LayersResult:
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(self._settings.jobs, thread_name_prefix="layer") as pool:
-            indexes = dict(zip((p.key for p in self._packages), self._parallel(pool, self._index, self._packages), strict=True))
+            indexes = dict(
+                zip(
+                    (p.key for p in self._packages),
+                    self._parallel(pool, self._index, self._packages),
+                    strict=True,
+                )
+            )
             notes = self._check_scripts(indexes)
             resolution = resolve_conflicts(self._packages, indexes, self._link_target)
             splits = {k: s for k, i in indexes.items() if len(s := split_index(i)) > 1}
@@ -156,7 +169,9 @@ class _Job:
             keys = [self._key(plan, resolution) for plan in plans]
             layers = [_load_layer(self._record_path(k), self._store) for k in keys]
             todo = [i for i, layer in enumerate(layers) if layer is None]
-            weight = {i: sum(indexes[p.key].unpacked for p in plans[i].packages) // plans[i].parts for i in todo}
+            weight = {
+                i: sum(indexes[p.key].unpacked for p in plans[i].packages) // plans[i].parts for i in todo
+            }
             total = sum(weight.values())
             if total:
                 require_space(self._store.root, total // 2, "the layers")
@@ -172,9 +187,14 @@ class _Job:
         made = tuple(x for x in layers if x)
         return LayersResult(made, resolution.conflicts, (*notes, *resolution.notes), activation, len(todo))
 
-    def _require_temporary_space(self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]) -> None:
+    def _require_temporary_space(
+        self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]
+    ) -> None:
         """Room for as many unpacked conda packages as there are threads, see :class:`builder.layers.conda.CondaReader`."""
-        largest = [max((indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"), default=0) for plan in plans]
+        largest = [
+            max((indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"), default=0)
+            for plan in plans
+        ]
         needed = sum(sorted(largest)[-self._settings.jobs :])
         if needed:
             require_space(self._settings.tmpdir, needed, "unpacking conda packages")
@@ -185,10 +205,13 @@ class _Job:
         return [
             self._fetched[p.key]
             for p in self._packages
-            if p.manager == "conda" and any(is_activation(e.path.removeprefix(root)) for e in indexes[p.key].entries)
+            if p.manager == "conda"
+            and any(is_activation(e.path.removeprefix(root)) for e in indexes[p.key].entries)
         ]
 
-    def _parallel(self, pool: ThreadPoolExecutor, function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    def _parallel(
+        self, pool: ThreadPoolExecutor, function: Callable[[Any], Any], items: Sequence[Any]
+    ) -> list[Any]:
         futures = [pool.submit(function, item) for item in items]
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -204,9 +227,11 @@ class _Job:
 
     def _index(self, package: LockedPackage) -> PackageIndex:
         name = _digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])
-        path = self._store.root / "index" / f"{name}.json"
+        path = self._store.folders.index / f"{name}.json"
         if (data := read_record(path)) is not None:
-            return PackageIndex(tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"]))
+            return PackageIndex(
+                tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"])
+            )
         index = self._reader(package).index(self._fetched[package.key], self._context)
         entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
         write_record(path, {"entries": entries, "post_link": index.post_link, "notes": index.notes})
@@ -249,7 +274,7 @@ class _Job:
         )
 
     def _record_path(self, key: str) -> Path:
-        return self._store.root / "layers" / f"{key}.json"
+        return self._store.folders.layers / f"{key}.json"
 
     def _make(
         self,
@@ -277,7 +302,7 @@ class _Job:
                 )
             except LayerError as e:
                 name = now[-1].filename if now else ""
-                raise e if name in e.message else LayerError(f"{name}: {e.message}", e.cure) from e
+                raise e if name in e.message else LayerError(f"{name}: {e.message}", e.hint) from e
             write_record(record, layer_record(layer))
             return layer
 
@@ -287,24 +312,37 @@ class _Job:
         self._reporter.advance(_TASK, n)
 
     def _entries(
-        self, plan: LayerPlan, resolution: Resolution, splits: Mapping[str, list[frozenset[str]]], now: list[LockedPackage]
+        self,
+        plan: LayerPlan,
+        resolution: Resolution,
+        splits: Mapping[str, list[frozenset[str]]],
+        now: list[LockedPackage],
     ) -> Iterator[Entry]:
         """A layer's entries; ``now`` is told the package that they come from."""
         for p in plan.packages:
             now.append(p)
             moved = resolution.moved.get(p.key, {})
             leave_out = resolution.leave_out.get(p.key, frozenset())
-            if plan.parts > 1:  # what is in the other parts; the reader makes a file of a hard link to one of those
-                leave_out = leave_out.union(*(paths for i, paths in enumerate(splits[p.key]) if i != plan.part))
+            if (
+                plan.parts > 1
+            ):  # what is in the other parts; the reader makes a file of a hard link to one of those
+                leave_out = leave_out.union(
+                    *(paths for i, paths in enumerate(splits[p.key]) if i != plan.part)
+                )
             for entry in self._reader(p).entries(self._fetched[p.key], self._context, leave_out):
                 if self._stop.is_set():
                     raise _Stopped
                 if entry.path in leave_out:
                     continue  # a directory, or a record that readers give whatever they are asked to leave out
                 if "/.wh." in entry.path:
-                    raise LayerError(f"{p.filename}: /{entry.path} would delete a file of the image", "do not use this package")
+                    raise LayerError(
+                        f"{p.filename}: /{entry.path} would delete a file of the image",
+                        "do not use this package",
+                    )
                 if moved:
-                    target = moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
+                    target = (
+                        moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
+                    )
                     entry = replace(entry, path=moved.get(entry.path, entry.path), target=target)
                 yield entry
 
@@ -381,5 +419,9 @@ def _load_set(path: Path, store: Store) -> LayersResult | None:
         return None
     conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
     return LayersResult(
-        layers, conflicts, tuple(data["notes"]), Activation(data["activation"][0], tuple(data["activation"][1])), 0
+        layers,
+        conflicts,
+        tuple(data["notes"]),
+        Activation(data["activation"][0], tuple(data["activation"][1])),
+        0,
     )

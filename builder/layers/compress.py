@@ -24,7 +24,7 @@ from builder.errors import LayerError
 from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
-from builder.store import BlobWriter, Store
+from builder.store.blobs import BlobWriter, Store
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 BLOCK: Final = 1 << 20
@@ -64,10 +64,17 @@ class LayerWriter:
     """
 
     def __init__(
-        self, out: BlobWriter, compression: Compression, mtime: int, advance: Callable[[int], None] = lambda n: None
+        self,
+        out: BlobWriter,
+        compression: Compression,
+        mtime: int,
+        advance: Callable[[int], None] = lambda n: None,
     ) -> None:
         if not 0 <= mtime < 8**11:
-            raise LayerError(f"a tar cannot hold the time {mtime}", "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it")
+            raise LayerError(
+                f"a tar cannot hold the time {mtime}",
+                "set SOURCE_DATE_EPOCH to seconds since 1970, or unset it",
+            )
         self._out = out
         self._gzip = compression == "gzip"
         self._zstd = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=False, write_content_size=True)
@@ -136,7 +143,9 @@ class LayerWriter:
 
     def _emit(self, block: bytearray) -> None:
         self._hashed(block)
-        self._put(gzip_member(block) if self._gzip else self._zstd.compress(block), at_once=len(block) == BLOCK)
+        self._put(
+            gzip_member(block) if self._gzip else self._zstd.compress(block), at_once=len(block) == BLOCK
+        )
 
     def _hashed(self, data: bytes | bytearray) -> None:
         self._hash.update(data)
@@ -180,7 +189,12 @@ class LayerWriter:
             self._stream(entry, content, fd, lambda raw: None, self._plain)
 
     def _stream(
-        self, entry: Entry, content: Deflated, fd: int, raw_sink: Callable[[bytes], object], sink: Callable[[bytes], object]
+        self,
+        entry: Entry,
+        content: Deflated,
+        fd: int,
+        raw_sink: Callable[[bytes], object],
+        sink: Callable[[bytes], object],
     ) -> None:
         inflate = isal_zlib.decompressobj(-15)
         crc, size, at, left = 0, 0, content.offset, content.compressed
@@ -216,12 +230,15 @@ def _inflate(entry: Entry, content: Deflated, fd: int) -> bytes:
 
 
 def _short(entry: Entry) -> LayerError:
-    return LayerError(f"{entry.path}: its archive ends too early", "the archive changed while it was read: build again")
+    return LayerError(
+        f"{entry.path}: its archive ends too early", "the archive changed while it was read: build again"
+    )
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
     return LayerError(
-        f"{entry.path}: damaged in its archive ({why})", "fetch the package again (builder cache prune), or lock another version"
+        f"{entry.path}: damaged in its archive ({why})",
+        "fetch the package again (builder cache prune), or lock another version",
     )
 
 
@@ -242,4 +259,6 @@ def write_layer(
         writer.write(entries)
         digest, size = out.commit()
     descriptor = Descriptor(MEDIA_TYPES[compression], digest, size, annotations or {})
-    return Layer(descriptor, writer.diff_id, store.path(digest), title=title, packages=packages, unpacked=writer.size)
+    return Layer(
+        descriptor, writer.diff_id, store.path(digest), title=title, packages=packages, unpacked=writer.size
+    )

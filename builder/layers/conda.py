@@ -35,8 +35,8 @@ from builder.layers.conda_environment import (
     history_entry,
     is_activation,
     link_order,
-    public_url,
     python_context,
+    recorded_url,
 )
 from builder.layers.conda_prefix import entry_point_shebang, replaced
 from builder.layers.entry import Content, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
@@ -54,9 +54,25 @@ __all__ = [
 
 #: What a record takes over from ``info/index.json``: the package record's fields, as rattler knows them.
 _RECORD_FIELDS = (
-    "arch", "build", "build_number", "constrains", "depends", "features", "license", "license_family", "name", "noarch",
-    "platform", "purls", "python_site_packages_path", "run_exports", "subdir", "timestamp", "track_features", "version",
-)  # fmt: skip
+    "arch",
+    "build",
+    "build_number",
+    "constrains",
+    "depends",
+    "features",
+    "license",
+    "license_family",
+    "name",
+    "noarch",
+    "platform",
+    "purls",
+    "python_site_packages_path",
+    "run_exports",
+    "subdir",
+    "timestamp",
+    "track_features",
+    "version",
+)
 
 _ENTRY_POINT = """\
 {shebang}
@@ -99,10 +115,15 @@ class CondaReader:
         """
         info = read_info(fetched)
         layout = _Layout(fetched, info, context)
-        entries = [IndexEntry(path, p.kind, (p.size or 0) if p.kind == "file" else 0) for path, p in layout.paths.items()]
+        entries = [
+            IndexEntry(path, p.kind, (p.size or 0) if p.kind == "file" else 0)
+            for path, p in layout.paths.items()
+        ]
         entries += [IndexEntry(e.path, "file", e.size) for e in layout.entry_points]
         entries.append(IndexEntry(layout.record_path, "file"))
-        scripts = {layout.image(f"bin/.{fetched.package.name}-{action}.sh") for action in ("pre-link", "post-link")}
+        scripts = {
+            layout.image(f"bin/.{fetched.package.name}-{action}.sh") for action in ("pre-link", "post-link")
+        }
         menus = [p.path for p in info.paths if p.path.startswith("Menu/") and p.path.endswith(".json")]
         return PackageIndex(
             tuple(entries),
@@ -110,12 +131,16 @@ class CondaReader:
             tuple(f"the menu entries of {m} are not installed: an image has no desktop" for m in menus),
         )
 
-    def entries(self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
+    def entries(
+        self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
+    ) -> Iterator[Entry]:
         """See :class:`builder.layers.entry.PackageReader`. The order is that of paths.json, then what linking makes."""
         with spooled(fetched, self._tmpdir) as spool:
             info = read_info(fetched, spool)
             layout = _Layout(fetched, info, context)
-            members = {path: resolved(fetched, spool.members, item.path) for path, item in layout.paths.items()}
+            members = {
+                path: resolved(fetched, spool.members, item.path) for path, item in layout.paths.items()
+            }
             layout.check_links({path: m.linkname for path, (_, m) in members.items() if m.issym()})
             digests: dict[str, tuple[str, int]] = {}
             names = Counter((members[path][0], item.placeholder) for path, item in layout.paths.items())
@@ -144,10 +169,14 @@ class CondaReader:
             if layout.record_path not in leave_out:
                 yield layout.record(digests)
 
-    def _content(self, fetched: Fetched, item: PathInfo, member: tarfile.TarInfo, spool: Spool, prefix: str) -> _Content:
+    def _content(
+        self, fetched: Fetched, item: PathInfo, member: tarfile.TarInfo, spool: Spool, prefix: str
+    ) -> _Content:
         if not item.placeholder:
             # The archive's own hash was checked; a file is hashed here only when an old package does not say its hash.
-            return _Content(Range(spool.path, member.offset_data), member.size, item.sha256 or _sha256(spool.read(member)))
+            return _Content(
+                Range(spool.path, member.offset_data), member.size, item.sha256 or _sha256(spool.read(member))
+            )
         try:
             chunks = replaced(spool.read(member), item.placeholder, prefix, binary=item.binary)
         except ValueError as e:
@@ -207,7 +236,9 @@ class _Layout:
         folders = {folder for path in self.paths for folder in _parents(path)}
         for path in folders & self.paths.keys():
             if self.paths[path].kind != "dir":
-                raise fault(fetched, f"{self.paths[path].path!r} is a {self.paths[path].kind} and has files below it")
+                raise fault(
+                    fetched, f"{self.paths[path].path!r} is a {self.paths[path].kind} and has files below it"
+                )
 
     def image(self, path: str) -> str:
         """A path of the package as an image path."""
@@ -224,7 +255,10 @@ class _Layout:
             if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
                 raise fault(self._fetched, f"{self.paths[path].path!r} is a link to {target!r}")
             if self._leaves(path, links):
-                raise fault(self._fetched, f"{self.paths[path].path!r} is a link that leaves the environment: {target!r}")
+                raise fault(
+                    self._fetched,
+                    f"{self.paths[path].path!r} is a link that leaves the environment: {target!r}",
+                )
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
         base = self._root.rstrip("/").split("/")
@@ -254,7 +288,10 @@ class _Layout:
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
         text = _ENTRY_POINT.format(
-            shebang=entry_point_shebang(self._context.interpreter), module=module, function=function, head=function.split(".")[0]
+            shebang=entry_point_shebang(self._context.interpreter),
+            module=module,
+            function=function,
+            head=function.split(".")[0],
         )
         data = text.encode()
         return Entry(f"{self._root}bin/{command}", "file", 0o775, len(data), content=Inline(data))
@@ -275,7 +312,7 @@ class _Layout:
                     "size_in_bytes": e.size,
                 }
             )
-        url = public_url(package.url)
+        url = recorded_url(package.url)
         record: dict[str, Any] = {k: index[k] for k in _RECORD_FIELDS if index.get(k) is not None}
         record |= {
             "channel": url.rsplit("/", 2)[0] + "/",

@@ -26,7 +26,7 @@ import zstandard
 from builder.errors import LayerError
 from builder.layers.tar import check_path
 from builder.model import Fetched
-from builder.store import space_errors
+from builder.store.files import space_errors
 
 CHUNK = 1 << 20
 _MAX_INFO = 256 << 20
@@ -35,7 +35,16 @@ _MAX_INFO = 256 << 20
 _DEFAULT_PLACEHOLDER = "/opt/anaconda1" + "anaconda2anaconda3"
 _WANTED = frozenset(
     f"info/{n}"
-    for n in ("index.json", "paths.json", "files", "has_prefix", "no_link", "no_softlink", "link.json", "package_metadata.json")
+    for n in (
+        "index.json",
+        "paths.json",
+        "files",
+        "has_prefix",
+        "no_link",
+        "no_softlink",
+        "link.json",
+        "package_metadata.json",
+    )
 )
 
 PathKind = Literal["file", "symlink", "dir"]
@@ -110,9 +119,19 @@ def damage(fetched: Fetched) -> Iterator[None]:
     try:
         yield
     except (
-        zipfile.BadZipFile, tarfile.TarError, zstandard.ZstdError, zlib.error, EOFError, OSError, ValueError, KeyError, TypeError,
-        AttributeError, NotImplementedError, RuntimeError,
-    ) as e:  # fmt: skip
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zstandard.ZstdError,
+        zlib.error,
+        EOFError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        NotImplementedError,
+        RuntimeError,
+    ) as e:
         raise fault(fetched, f"cannot be read: {e or type(e).__name__}") from e
 
 
@@ -120,7 +139,9 @@ def is_zip(fetched: Fetched) -> bool:
     """Whether the package is a ``.conda``."""
     name = fetched.package.filename
     if not name.endswith((".conda", ".tar.bz2")):
-        raise LayerError(f"{name!r} is no conda package", "conda packages end in .conda or .tar.bz2: lock again")
+        raise LayerError(
+            f"{name!r} is no conda package", "conda packages end in .conda or .tar.bz2: lock again"
+        )
     return name.endswith(".conda")
 
 
@@ -133,7 +154,11 @@ def _stream(fetched: Fetched, part: Literal["info", "pkg"]) -> Iterator[IO[bytes
                 yield cast(IO[bytes], plain)
             return
         with zipfile.ZipFile(fetched.path) as archive:
-            found = [i for i in archive.infolist() if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")]
+            found = [
+                i
+                for i in archive.infolist()
+                if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")
+            ]
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
             with archive.open(found[0]) as raw:
@@ -155,7 +180,9 @@ def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
     """
     if spool is not None and not is_zip(fetched):
         with damage(fetched):
-            files = {n: b"".join(spool.read(m)) for n, m in spool.members.items() if n in _WANTED and m.isreg()}
+            files = {
+                n: b"".join(spool.read(m)) for n, m in spool.members.items() if n in _WANTED and m.isreg()
+            }
     else:
         files = _info_files(fetched)
     with damage(fetched):
@@ -163,7 +190,10 @@ def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
         if not isinstance(index, dict):
             raise fault(fetched, "no info/index.json")
         if str(index.get("name")).lower() != fetched.package.name.lower():
-            raise fault(fetched, f"its info/index.json says it is {index.get('name')!r}, the lock says {fetched.package.name!r}")
+            raise fault(
+                fetched,
+                f"its info/index.json says it is {index.get('name')!r}, the lock says {fetched.package.name!r}",
+            )
         if "info/paths.json" in files:
             paths = tuple(_path(p) for p in json.loads(files["info/paths.json"])["paths"])
         else:
@@ -201,7 +231,11 @@ def _info_files(fetched: Fetched) -> dict[str, bytes]:
             out[name] = content.read() if content else b""
             if {"info/index.json", "info/paths.json"} <= out.keys():
                 index = json.loads(out["info/index.json"])
-                if not isinstance(index, dict) or index.get("noarch") not in ("python", True) or "info/link.json" in out:
+                if (
+                    not isinstance(index, dict)
+                    or index.get("noarch") not in ("python", True)
+                    or "info/link.json" in out
+                ):
                     break
     return out
 
@@ -226,7 +260,9 @@ def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo
         return [x for x in files.get(f"info/{name}", b"").decode().splitlines() if x.strip()]
 
     no_link = {*lines("no_link"), *lines("no_softlink")}
-    prefixes = {path: (placeholder, mode) for placeholder, mode, path in map(_has_prefix, lines("has_prefix"))}
+    prefixes = {
+        path: (placeholder, mode) for placeholder, mode, path in map(_has_prefix, lines("has_prefix"))
+    }
     out = []
     for path in dict.fromkeys(lines("files")):
         if (member := members.get(path)) is None:
@@ -234,7 +270,11 @@ def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo
         placeholder, mode = prefixes.get(path, ("", ""))
         kind: PathKind = "symlink" if member.issym() else "dir" if member.isdir() else "file"
         size = member.size if member.isreg() else None
-        out.append(PathInfo(path, kind, size, no_link=path in no_link, placeholder=placeholder, binary=mode == "binary"))
+        out.append(
+            PathInfo(
+                path, kind, size, no_link=path in no_link, placeholder=placeholder, binary=mode == "binary"
+            )
+        )
     return tuple(out)
 
 
@@ -246,7 +286,9 @@ def _has_prefix(line: str) -> tuple[str, str, str]:
     return _DEFAULT_PLACEHOLDER, "text", line.strip().strip('"')
 
 
-def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Literal["", "python", "generic"], tuple[str, ...]]:
+def _noarch(
+    index: Mapping[str, Any], files: Mapping[str, bytes]
+) -> tuple[Literal["", "python", "generic"], tuple[str, ...]]:
     stated = index.get("noarch")
     if stated not in (None, False, "", True, "python", "generic"):
         raise ValueError(f"noarch is {stated!r}")
@@ -260,7 +302,9 @@ def _entry_point(text: str) -> tuple[str, str, str]:
     """``command = module:function``; strict, because it becomes a program's text."""
     command, equals, rest = (x.strip() for x in str(text).partition("="))
     module, colon, function = (x.strip() for x in rest.partition(":"))
-    dotted = all(part.isidentifier() and part.isascii() for name in (module, function) for part in name.split("."))
+    dotted = all(
+        part.isidentifier() and part.isascii() for name in (module, function) for part in name.split(".")
+    )
     plain = is_safe(command) and not command.startswith(".") and "/" not in command and "\\" not in command
     if not (equals and colon and dotted and plain):
         raise ValueError(f"{text!r} is not COMMAND = MODULE:FUNCTION")
@@ -313,7 +357,9 @@ def _checked(fetched: Fetched, tar: tarfile.TarFile) -> dict[str, tarfile.TarInf
     return members
 
 
-def resolved(fetched: Fetched, members: Mapping[str, tarfile.TarInfo], name: str) -> tuple[str, tarfile.TarInfo]:
+def resolved(
+    fetched: Fetched, members: Mapping[str, tarfile.TarInfo], name: str
+) -> tuple[str, tarfile.TarInfo]:
     """The member that a name stands for, and its name: hard links are followed to the file (or symlink) that they repeat."""
     if name not in members:
         raise fault(fetched, f"{name!r} is listed in its info/ but not in the archive")
@@ -321,7 +367,10 @@ def resolved(fetched: Fetched, members: Mapping[str, tarfile.TarInfo], name: str
     while (member := members[name]).islnk():
         target = member.linkname.removeprefix("./")
         if target not in members or target in followed:
-            raise fault(fetched, f"member {name!r} is a hard link to {member.linkname!r}, which is no file of the package")
+            raise fault(
+                fetched,
+                f"member {name!r} is a hard link to {member.linkname!r}, which is no file of the package",
+            )
         followed.add(target)
         name = target
     return name, member

@@ -13,6 +13,7 @@ from builder.layers.conda_archive import PathInfo, damage, fault, is_safe, packa
 from builder.layers.conda_prefix import replaced
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import Fetched, LockedPackage
+from builder.redact import redact
 
 _ACTIVATE = "etc/conda/activate.d/"
 _ENV_VARS = "etc/conda/env_vars.d/"
@@ -32,7 +33,9 @@ def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     by_name: dict[str, LockedPackage] = {}
     for p in packages:
         if p.name in by_name:
-            raise LayerError(f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}", "lock again")
+            raise LayerError(
+                f"the lock has {p.name} twice: {by_name[p.name].filename} and {p.filename}", "lock again"
+            )
         by_name[p.name] = p
     needs = {name: sorted({d.lower() for d in p.dependencies}) for name, p in by_name.items()}
     for a, b in _cuts(needs, by_name):
@@ -94,7 +97,11 @@ def _cycles(needs: Mapping[str, Sequence[str]]) -> list[list[str]]:
 
 
 def python_context(
-    packages: Sequence[LockedPackage], fetched: Sequence[Fetched], prefix: str, platform: str, requested: frozenset[str]
+    packages: Sequence[LockedPackage],
+    fetched: Sequence[Fetched],
+    prefix: str,
+    platform: str,
+    requested: frozenset[str],
 ) -> LinkContext:
     """What linking depends on: the locked conda Python and its site-packages.
 
@@ -111,18 +118,22 @@ def python_context(
         raise LayerError(f"{locked.filename} was not fetched", "this is a fault of builder: report it")
     match = re.match(r"(\d+)\.(\d+)", locked.version)
     if match is None:
-        raise LayerError(f"{locked.filename}: no Python version looks like {locked.version!r}", "lock another python")
+        raise LayerError(
+            f"{locked.filename}: no Python version looks like {locked.version!r}", "lock another python"
+        )
     version = match.group(0)
     stated = read_info(python).index.get("python_site_packages_path")
     if stated and not (isinstance(stated, str) and is_safe(stated)):
         raise fault(python, f"unsafe python_site_packages_path {stated!r}")
     threads = "t" if re.search(rf"_cp{match.group(1)}{match.group(2)}t$", locked.build) else ""
-    return LinkContext(prefix, version, stated or f"lib/python{version}{threads}/site-packages", platform, requested)
+    return LinkContext(
+        prefix, version, stated or f"lib/python{version}{threads}/site-packages", platform, requested
+    )
 
 
-def public_url(url: str) -> str:
-    """A package's URL without what only its owner should see: user, password, and conda's ``/t/<token>/``."""
-    parts = urlsplit(url)
+def recorded_url(url: str) -> str:
+    """A package's URL as conda records it in ``conda-meta``: without credentials, and without ``/t/<token>``."""
+    parts = urlsplit(redact(url))
     path = re.sub(r"^/t/[^/]+/", "/", parts.path)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], path, "", ""))
 
@@ -131,12 +142,14 @@ def history_entry(packages: Iterable[LockedPackage], context: LinkContext) -> En
     """``conda-meta/history``, without which conda does not take the prefix for an environment. Its time is zip's first day."""
     lines = ["==> 1980-01-01 00:00:00 <==", "# cmd: builder build"]
     for p in sorted(packages, key=lambda p: p.name):
-        channel = public_url(p.url).rpartition("/")[0].removeprefix("https://conda.anaconda.org/")
+        channel = recorded_url(p.url).rpartition("/")[0].removeprefix("https://conda.anaconda.org/")
         lines.append(f"+{channel}::{p.filename.removesuffix('.conda').removesuffix('.tar.bz2')}")
     if context.requested:
         lines.append(f"# update specs: {json.dumps(sorted(context.requested))}")
     data = ("\n".join(lines) + "\n").encode()
-    return Entry(f"{context.prefix.strip('/')}/conda-meta/history", "file", 0o644, len(data), content=Inline(data))
+    return Entry(
+        f"{context.prefix.strip('/')}/conda-meta/history", "file", 0o644, len(data), content=Inline(data)
+    )
 
 
 # activation -----------------------------------------------------------------------------------------------------------
@@ -156,7 +169,9 @@ class Activation:
 
 def is_activation(path: str) -> bool:
     """Whether a path below the prefix is run or read when the environment is activated."""
-    return (path.startswith(_ACTIVATE) and path.endswith(".sh")) or (path.startswith(_ENV_VARS) and path.endswith(".json"))
+    return (path.startswith(_ACTIVATE) and path.endswith(".sh")) or (
+        path.startswith(_ENV_VARS) and path.endswith(".json")
+    )
 
 
 def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> Activation:
@@ -251,5 +266,7 @@ def _value(match: re.Match[str], prefix: str) -> str | None:
     _, double, single, bare = match.groups()
     if single is not None:
         return str(single)
-    value = re.sub(r"\$CONDA_PREFIX\b|\$\{CONDA_PREFIX\}", lambda m: prefix, double if double is not None else bare)
+    value = re.sub(
+        r"\$CONDA_PREFIX\b|\$\{CONDA_PREFIX\}", lambda m: prefix, double if double is not None else bare
+    )
     return None if "$" in value else value

@@ -24,7 +24,9 @@ def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: 
     if not binary:
         return _text(chunks, old, new)
     if len(new) > len(old):
-        raise ValueError(f"the prefix {prefix} is longer than the {len(old)} bytes that the package leaves for it")
+        raise ValueError(
+            f"the prefix {prefix} is longer than the {len(old)} bytes that the package leaves for it"
+        )
     return _binary(chunks, old, new)
 
 

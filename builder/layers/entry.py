@@ -115,7 +115,9 @@ class PackageReader(Protocol):
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
         """What the package brings. Raises LayerError for an unsafe or damaged archive."""
 
-    def entries(self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
+    def entries(
+        self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
+    ) -> Iterator[Entry]:
         """The package's members, in the same order, without the paths of ``leave_out``.
 
         A hard link whose first name is left out becomes a file of its own. Large content is given by reference or written

@@ -82,7 +82,11 @@ def plan_lock(
 
 
 def _deal(
-    packages: Sequence[LockedPackage], large: Set[str], groups: int, parts: Mapping[str, int], unpacked: Mapping[str, int]
+    packages: Sequence[LockedPackage],
+    large: Set[str],
+    groups: int,
+    parts: Mapping[str, int],
+    unpacked: Mapping[str, int],
 ) -> tuple[list[LayerPlan], int]:
     """The layers of one threshold, and how many of them are there because a group was cut."""
     plans: list[LayerPlan] = []
@@ -97,7 +101,9 @@ def _deal(
         for number, members in sorted(buckets.items()):
             pieces = _cut(members, unpacked)
             cuts += len(pieces) - 1
-            plans += [LayerPlan(f"{manager} group {number + 1}: {_names(piece)}", tuple(piece)) for piece in pieces]
+            plans += [
+                LayerPlan(f"{manager} group {number + 1}: {_names(piece)}", tuple(piece)) for piece in pieces
+            ]
         for p in sorted((p for p in mine if p.key in large), key=lambda p: p.name):
             count = parts.get(p.key, 1)
             for part in range(count):
@@ -206,7 +212,9 @@ def resolve_conflicts(
                 leave_out.setdefault(packages[number].key, set()).add(name)
         losers = sorted({number for number, _ in claims} - {winner[0]})
         if losers:
-            conflicts.append(Conflict(path, packages[winner[0]].name, tuple(packages[n].name for n in losers)))
+            conflicts.append(
+                Conflict(path, packages[winner[0]].name, tuple(packages[n].name for n in losers))
+            )
     notes = _case_notes({path: number for path, (number, _) in owner.items()}, packages)
     return Resolution(tuple(conflicts), {k: frozenset(v) for k, v in leave_out.items()}, moved, notes)
 
@@ -253,7 +261,9 @@ def _moved(
                 continue
             new = f"{known[folder]}/{name}".rstrip("/")
             if e.kind != "dir" and new in folders and new not in links:
-                raise LayerError(f"{package.name} has a file at /{new}, where another package has a folder", _INCOMPATIBLE)
+                raise LayerError(
+                    f"{package.name} has a file at /{new}, where another package has a folder", _INCOMPATIBLE
+                )
             moved.setdefault(package.key, {})[e.path] = new
     return moved
 
@@ -283,14 +293,18 @@ def _through(
         if hit is None:
             return path
         if hit not in links:
-            raise LayerError(f"{package.name} needs a folder at /{hit}, where another package has a file", _INCOMPATIBLE)
+            raise LayerError(
+                f"{package.name} needs a folder at /{hit}, where another package has a file", _INCOMPATIBLE
+            )
         text = target(hit)
         base = [] if text.startswith("/") else hit.split("/")[:-1]
         for part in text.split("/"):
             if part == "..":
                 if not base:
                     name = packages[links[hit]].name
-                    raise LayerError(f"the link /{hit} of {name} leads out of the image", "do not use this package")
+                    raise LayerError(
+                        f"the link /{hit} of {name} leads out of the image", "do not use this package"
+                    )
                 base.pop()
             elif part not in ("", "."):
                 base.append(part)
@@ -306,5 +320,7 @@ def _case_notes(owner: Mapping[str, int], packages: Sequence[LockedPackage]) -> 
         folded = path.lower()
         other = lower.setdefault(folded, path)
         if other != path and owner[other] != number:
-            notes.append(f"/{other} ({packages[owner[other]].name}) and /{path} ({packages[number].name}) differ in case only")
+            notes.append(
+                f"/{other} ({packages[owner[other]].name}) and /{path} ({packages[number].name}) differ in case only"
+            )
     return tuple(sorted(notes))

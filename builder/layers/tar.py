@@ -73,15 +73,27 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _block(name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes) -> bytes:
-    block = b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b" % (
-        name.ljust(100, b"\0"), mode, size, mtime, kind, target.ljust(100, b"\0"), bytes(64), prefix.ljust(167, b"\0"),
-    )  # fmt: skip
+    block = (
+        b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
+        % (
+            name.ljust(100, b"\0"),
+            mode,
+            size,
+            mtime,
+            kind,
+            target.ljust(100, b"\0"),
+            bytes(64),
+            prefix.ljust(167, b"\0"),
+        )
+    )
     return b"%b%06o\x00 %b" % (block[:148], sum(block), block[156:])
 
 
 def _pax(records: dict[str, str], mtime: int) -> bytes:
     data = b"".join(_record(k, v) for k, v in sorted(records.items()))
-    return _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"") + data + bytes(padding(len(data)))
+    return (
+        _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"") + data + bytes(padding(len(data)))
+    )
 
 
 def _record(key: str, value: str) -> bytes:
@@ -122,7 +134,10 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
             folders.add(path)
         else:
             if entry.kind == "hardlink" and entry.target not in others:
-                raise LayerError(f"the hard link /{path} repeats /{entry.target}, which is not before it in the layer", _REPORT)
+                raise LayerError(
+                    f"the hard link /{path} repeats /{entry.target}, which is not before it in the layer",
+                    _REPORT,
+                )
             if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
                 raise LayerError(f"the symlink /{path} has an impossible target {entry.target!r}", _HOSTILE)
             others.add(path)
@@ -130,7 +145,9 @@ def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _clash(path: str) -> LayerError:
-    return LayerError(f"/{path} stands twice in one layer", "see which packages, or files of the recipe, bring it")
+    return LayerError(
+        f"/{path} stands twice in one layer", "see which packages, or files of the recipe, bring it"
+    )
 
 
 def check_path(path: str) -> None:

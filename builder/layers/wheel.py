@@ -29,7 +29,16 @@ from installer.utils import SCHEME_NAMES, parse_entrypoints, parse_wheel_filenam
 from packaging.utils import canonicalize_name
 
 from builder.errors import LayerError
-from builder.layers.entry import Content, Deflated, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from builder.layers.entry import (
+    Content,
+    Deflated,
+    Entry,
+    IndexEntry,
+    Inline,
+    LinkContext,
+    PackageIndex,
+    Range,
+)
 from builder.layers.tar import check_path
 from builder.model import Fetched
 
@@ -71,14 +80,18 @@ class WheelReader:
             entries.append(IndexEntry(root + wheel.record_path, "file", wheel.record_size))
             return PackageIndex(tuple(entries), notes=tuple(_case_notes(entries)))
 
-    def entries(self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()) -> Iterator[Entry]:
+    def entries(
+        self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
+    ) -> Iterator[Entry]:
         """See :class:`builder.layers.entry.PackageReader`."""
         with _Wheel(fetched, context) as wheel:
             root = wheel.root
             for m in wheel.members:
                 if root + m.path not in leave_out:
                     content, size = wheel.content(m)
-                    yield Entry(root + m.path, "file", 0o755 if m.executable else 0o644, size, content=content)
+                    yield Entry(
+                        root + m.path, "file", 0o755 if m.executable else 0o644, size, content=content
+                    )
             for made in (*wheel.made, _Made(wheel.record_path, wheel.record())):
                 if root + made.path not in leave_out:
                     mode = 0o755 if made.executable else 0o644
@@ -205,7 +218,9 @@ class _Wheel:
             path, script = self._place(name)
             if not script:
                 members.append(_Member(info, path, executable))
-            elif path not in entry_points:  # an entry point's wrapper that an old build tool wrote: pip leaves it out too
+            elif (
+                path not in entry_points
+            ):  # an entry point's wrapper that an old build tool wrote: pip leaves it out too
                 members.append(_Member(info, path, True, self._rewritten(info)))
         return members
 
@@ -269,14 +284,20 @@ class _Wheel:
             return []
         made = {}
         try:
-            for name, module, attribute, section in parse_entrypoints(self._dist_info_file("entry_points.txt").decode()):
-                filename, data = Script(name, module, attribute, section).generate(self._context.interpreter, "posix")
+            for name, module, attribute, section in parse_entrypoints(
+                self._dist_info_file("entry_points.txt").decode()
+            ):
+                filename, data = Script(name, module, attribute, section).generate(
+                    self._context.interpreter, "posix"
+                )
                 if "/" in filename:
                     raise self._fault(f"the entry point {name!r} has a slash")
                 check_path(filename)
                 made[filename] = _Made(f"bin/{filename}", data, executable=True)
         except (configparser.Error, UnicodeDecodeError, AssertionError) as e:
-            raise self._fault(f"entry_points.txt cannot be read: {str(e) or 'an entry point is not MODULE:FUNCTION'}") from None
+            raise self._fault(
+                f"entry_points.txt cannot be read: {str(e) or 'an entry point is not MODULE:FUNCTION'}"
+            ) from None
         return list(made.values())
 
     def _metadata(self) -> list[_Made]:

@@ -6,10 +6,10 @@ from builder.lock.environment import Environment, Spec, find_links, read_environ
 from builder.lock.file import parse_lock, read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import lock_target
-from builder.lock.urls import EMBEDDED, FIND_LINKS
+from builder.model import DEBIAN_CHANNEL, FIND_LINKS
 
 __all__ = [
-    "EMBEDDED",
+    "DEBIAN_CHANNEL",
     "FIND_LINKS",
     "Environment",
     "Spec",

@@ -16,11 +16,13 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.environment import Environment
 from builder.lock.inputs import channels, virtual_packages
-from builder.lock.urls import EMBEDDED, expanded, public, unexpanded
-from builder.mirrors import mirrored_url
-from builder.model import LockedPackage
+from builder.lock.urls import expanded, unexpanded
+from builder.model import DEBIAN_CHANNEL, LockedPackage
+from builder.net.mirrors import mirrored_url
 from builder.progress import QUIET, Reporter
+from builder.redact import redact
 from builder.settings import Settings
+from builder.store.folders import CacheFolders
 
 _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
 _TIME_LIMIT = timedelta(minutes=10)
@@ -64,7 +66,7 @@ def solve_conda(
     if not named:
         raise ConfigError(f"{environment.path}: no channels", "add 'channels: [conda-forge, nodefaults]'")
     answering = _answering(named, recipe, environment, settings, reporter)
-    if answering[0].locked == EMBEDDED:
+    if answering[0].locked == DEBIAN_CHANNEL:
         newest = None  # made here and now, out of what the Debian mirror has
     try:
         records = asyncio.run(_solve(answering, specs, recipe, settings, newest, keep, update))
@@ -89,7 +91,8 @@ def _specs(environment: Environment) -> list[str]:
             parsed = MatchSpec(spec.text)
         except Exception as e:  # rattler's errors share no base class
             raise ConfigError(
-                f"{spec.where}: {spec.text!r} is not a conda spec: {e}", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+                f"{spec.where}: {spec.text!r} is not a conda spec: {e}",
+                "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
             ) from None
         out.append(str(parsed))
         if parsed.channel is None:
@@ -107,25 +110,30 @@ def _channels(named: Sequence[str], recipe: Recipe, settings: Settings) -> list[
     for name in (n for c in named for n in (_DEFAULTS if c == "defaults" else (c,))):
         url = expanded(name, "channels")
         try:
-            base = Channel(url, ChannelConfig(root_dir=str(recipe.root.absolute()))).base_url.rstrip("/") + "/"
+            base = (
+                Channel(url, ChannelConfig(root_dir=str(recipe.root.absolute()))).base_url.rstrip("/") + "/"
+            )
         except Exception as e:
             raise ConfigError(
-                f"channel {public(name)!r} cannot be understood: {public(str(e))}", "name it as conda does, or give its URL"
+                f"channel {redact(name)!r} cannot be understood: {redact(str(e))}",
+                "name it as conda does, or give its URL",
             ) from None
-        locked = public(name).rstrip("/") + "/" if "$" in name and "://" in name else public(base)
-        out.append(_Channel(public(name), mirrored_url(settings, base), locked))
+        locked = redact(name).rstrip("/") + "/" if "$" in name and "://" in name else redact(base)
+        out.append(_Channel(redact(name), mirrored_url(settings, base), locked))
     return out
 
 
 def _answering(
     named: Sequence[str], recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter
 ) -> list[_Channel]:
-    """The channels, all of which answer; or the embedded one, when none does and the recipe allows it."""
+    """The channels, all of which answer; or the Debian channel, when none does and the recipe allows it."""
     found = _channels(named, recipe, settings)
     with ThreadPoolExecutor(len(found)) as pool:
         silent = {
             c.name: why
-            for c, why in zip(found, pool.map(lambda c: _silent(c, recipe.platform, settings), found), strict=True)
+            for c, why in zip(
+                found, pool.map(lambda c: _silent(c, recipe.platform, settings), found), strict=True
+            )
             if why
         }
     if not silent:
@@ -134,18 +142,25 @@ def _answering(
     if len(silent) == len(found) and recipe.conda.fallback == "debian":
         if recipe.platform != "linux-64":
             raise FetchError(
-                reasons, f"the embedded channel is for linux-64, this target for {recipe.platform}: reach a channel, or mirror it"
+                reasons,
+                f"the Debian channel is for linux-64, this target for {recipe.platform}: reach a channel, or mirror it",
             )
         from builder.channel.debian import current_channel
 
-        reporter.warn(f"{reasons}: the embedded channel of Debian's python takes over")
+        reporter.warn(f"{reasons}: the Debian channel of Debian's python takes over")
         return [
-            _Channel(EMBEDDED.rstrip("/"), current_channel(settings, reporter).absolute().as_uri().rstrip("/") + "/", EMBEDDED)
+            _Channel(
+                DEBIAN_CHANNEL.rstrip("/"),
+                current_channel(settings, reporter).absolute().as_uri().rstrip("/") + "/",
+                DEBIAN_CHANNEL,
+            )
         ]
-    cure = "check the network, or mirror it (BUILDER_MIRRORS='FROM=TO')"
+    hint = "check the network, or mirror it (BUILDER_MIRRORS='FROM=TO')"
     if recipe.conda.fallback is None:
-        cure += f", or allow the embedded channel in {recipe.source or 'the recipe'}: conda: {{fallback: debian}}"
-    raise FetchError(reasons, cure)
+        hint += (
+            f", or allow the Debian channel in {recipe.source or 'the recipe'}: conda: {{fallback: debian}}"
+        )
+    raise FetchError(reasons, hint)
 
 
 def _silent(channel: _Channel, platform: str, settings: Settings) -> str:
@@ -157,10 +172,14 @@ def _silent(channel: _Channel, platform: str, settings: Settings) -> str:
         return f"no repodata.json in {folder / platform} or {folder / 'noarch'}"
     if settings.offline:
         # what an earlier run fetched still serves; asking rattler for nothing but its cache tells
-        return "" if asyncio.run(_cached(channel, platform, settings)) else "offline, and nothing of it is cached"
+        return (
+            ""
+            if asyncio.run(_cached(channel, platform, settings))
+            else "offline, and nothing of it is cached"
+        )
     import httpx
 
-    from builder.fetch.http import tls_context
+    from builder.net.http import tls_context
 
     why = "no answer"
     with httpx.Client(timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()) as client:
@@ -168,7 +187,7 @@ def _silent(channel: _Channel, platform: str, settings: Settings) -> str:
             try:
                 answer = client.head(channel.actual + file)
             except httpx.HTTPError as e:
-                return public(str(e)) or type(e).__name__
+                return redact(str(e)) or type(e).__name__
             if answer.is_success:
                 return ""
             why = f"HTTP {answer.status_code} for {file}"
@@ -179,14 +198,18 @@ def _gateway(settings: Settings) -> Any:
     from rattler import Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
-    return Gateway(cache_dir=settings.cache / "repodata", default_config=SourceConfig(cache_action=action))
+    return Gateway(
+        cache_dir=CacheFolders(settings.cache).repodata, default_config=SourceConfig(cache_action=action)
+    )
 
 
 async def _cached(channel: _Channel, platform: str, settings: Settings) -> bool:
     from rattler import Channel
 
     try:
-        await _gateway(settings).query([Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False)
+        await _gateway(settings).query(
+            [Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False
+        )
     except Exception:  # rattler's errors share no base class
         return False
     return True
@@ -212,13 +235,23 @@ async def _solve(
 
     async def run(locked: Sequence[Any] = (), constraints: Sequence[str] = ()) -> list[Any]:
         return await solve(
-            sources, specs, gateway=gateway, platforms=platforms, locked_packages=locked, constraints=constraints,
-            virtual_packages=_virtual(recipe), channel_priority=ChannelPriority.Strict, exclude_newer=newest, timeout=_TIME_LIMIT,
-        )  # fmt: skip
+            sources,
+            specs,
+            gateway=gateway,
+            platforms=platforms,
+            locked_packages=locked,
+            constraints=constraints,
+            virtual_packages=_virtual(recipe),
+            channel_priority=ChannelPriority.Strict,
+            exclude_newer=newest,
+            timeout=_TIME_LIMIT,
+        )
 
     if not keep:
         return await run()
-    known = await gateway.query(sources, platforms, sorted({p.name for p in keep if p.name not in update}), recursive=False)
+    known = await gateway.query(
+        sources, platforms, sorted({p.name for p in keep if p.name not in update}), recursive=False
+    )
     hashes = {h for p in keep for h in (p.sha256, p.md5) if h}
     locked = [r for records in known for r in records if _hex(r.sha256) in hashes or _hex(r.md5) in hashes]
     if not update:
@@ -248,7 +281,7 @@ def _explained(
 ) -> BuilderError:
     from rattler.exceptions import SolverError
 
-    text = public(unexpanded(str(error), (c.name for c in found))).strip()
+    text = redact(unexpanded(str(error), (c.name for c in found))).strip()
     if not isinstance(error, SolverError):
         where = ", ".join(c.name for c in found)
         return FetchError(f"channels {where}: {text}", "check the network and the channels, then run again")
@@ -263,8 +296,12 @@ def _explained(
             )
         else:
             cures.append(f"the target has {name} {declared[name]} (virtual_packages in {recipe.source})")
-    cure = "; ".join(cures) or "loosen a spec in the environment file, or add a channel that has what is missing"
-    return SolveError(f"{environment.path}: nothing satisfies the environment for {recipe.platform}:\n{reason}", cure)
+    hint = (
+        "; ".join(cures) or "loosen a spec in the environment file, or add a channel that has what is missing"
+    )
+    return SolveError(
+        f"{environment.path}: nothing satisfies the environment for {recipe.platform}:\n{reason}", hint
+    )
 
 
 def _locked(record: Any, found: Sequence[_Channel], recipe: Recipe) -> LockedPackage:
@@ -276,9 +313,19 @@ def _locked(record: Any, found: Sequence[_Channel], recipe: Recipe) -> LockedPac
     name = record.name.normalized
     sha256, md5 = _hex(record.sha256), _hex(record.md5)
     if not sha256 and not md5:
-        raise SolveError(f"{public(url)}: its channel gives no hash", "index the channel again (rattler-index, conda index)")
+        raise SolveError(
+            f"{redact(url)}: its channel gives no hash",
+            "index the channel again (rattler-index, conda index)",
+        )
     return LockedPackage(
-        name, str(record.version), "conda", recipe.platform, public(url), sha256, md5, _dependencies(record.depends)
+        name,
+        str(record.version),
+        "conda",
+        recipe.platform,
+        redact(url),
+        sha256,
+        md5,
+        _dependencies(record.depends),
     )
 
 
@@ -287,7 +334,11 @@ def _dependencies(depends: Sequence[str]) -> Mapping[str, str]:
     for text in depends:
         name, _, spec = text.strip().partition(" ")
         spec = spec.strip()
-        out[name] = f"{out[name]},{spec}" if out.get(name) and spec and " " not in out[name] + spec else out.get(name) or spec
+        out[name] = (
+            f"{out[name]},{spec}"
+            if out.get(name) and spec and " " not in out[name] + spec
+            else out.get(name) or spec
+        )
     return out
 
 

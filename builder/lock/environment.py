@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
-from builder.lock.urls import public
+from builder.redact import redact
 
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
@@ -28,10 +28,16 @@ _SELECTORS = {
     "linux-aarch64": {"aarch64", "unix", "linux"},
 }
 _KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "osx", "arm64", "win", "win64"}
-_CONDA_NAME = re.compile(r"^(?:[^\s:=<>!~]+(?:/[^\s:]+)?::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(?=$|[\s=<>!~\[;])")
+_CONDA_NAME = re.compile(
+    r"^(?:[^\s:=<>!~]+(?:/[^\s:]+)?::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(?=$|[\s=<>!~\[;])"
+)
 _OPTIONS = {
-    "-i": "index", "--index-url": "index", "--extra-index-url": "extra", "-f": "links", "--find-links": "links",
-}  # fmt: skip
+    "-i": "index",
+    "--index-url": "index",
+    "--extra-index-url": "extra",
+    "-f": "links",
+    "--find-links": "links",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,10 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
         environment = read_environment(recipe.environment_path, recipe.platform)
         places = [*((link, environment.path.parent) for link in environment.find_links), *places]
     known = ((os.path.expandvars(link), folder) for link, folder in places)
-    return tuple(link if "://" in link else str((folder / Path(link).expanduser()).absolute()) for link, folder in known)
+    return tuple(
+        link if "://" in link else str((folder / Path(link).expanduser()).absolute())
+        for link, folder in known
+    )
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
@@ -123,44 +132,68 @@ class _Reader:
                 raise ConfigError(f"{self.where(key)}: key {key.value!r} stands twice", "keep one of them")
             keys[key.value] = value
         if (variables := keys.get("variables")) is not None and variables.value:
-            raise ConfigError(f"{self.where(variables)}: variables: are not taken from here", "put them into the recipe's 'env:'")
+            raise ConfigError(
+                f"{self.where(variables)}: variables: are not taken from here",
+                "put them into the recipe's 'env:'",
+            )
         platforms = [text for text, _ in self.strings(keys.get("platforms"), "platforms")]
         if platforms and platform not in platforms:
-            raise ConfigError(f"{self.where(keys['platforms'])}: platforms: does not list {platform}", "add it there")
-        channels = tuple(text for text, _ in self.strings(keys.get("channels"), "channels") if text != "nodefaults")
+            raise ConfigError(
+                f"{self.where(keys['platforms'])}: platforms: does not list {platform}", "add it there"
+            )
+        channels = tuple(
+            text for text, _ in self.strings(keys.get("channels"), "channels") if text != "nodefaults"
+        )
         if "dependencies" not in keys:
             raise ConfigError(f"{self.path}: no dependencies:", "list the packages there")
         conda, pip = self.dependencies(keys["dependencies"])
         self.extra += [text for text, _ in self.strings(keys.get("pip-repositories"), "pip-repositories")]
         name = keys.get("name")
         return Environment(
-            self.path, str(name.value) if name else "", channels, tuple(conda), tuple(pip), self.index,
-            tuple(dict.fromkeys(self.extra)), tuple(dict.fromkeys(self.links)),
-        )  # fmt: skip
+            self.path,
+            str(name.value) if name else "",
+            channels,
+            tuple(conda),
+            tuple(pip),
+            self.index,
+            tuple(dict.fromkeys(self.extra)),
+            tuple(dict.fromkeys(self.links)),
+        )
 
     def strings(self, node: yaml.Node | None, key: str) -> Iterator[tuple[str, yaml.Node]]:
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
             return
         if not isinstance(node, yaml.SequenceNode):
-            raise ConfigError(f"{self.where(node)}: {key}: must be a list", f"write {key}: and '- ITEM' lines below it")
+            raise ConfigError(
+                f"{self.where(node)}: {key}: must be a list", f"write {key}: and '- ITEM' lines below it"
+            )
         for item in node.value:
             if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
-                raise ConfigError(f"{self.where(item)}: {key}: an item that is no text", "write '- ITEM', in quotes where needed")
+                raise ConfigError(
+                    f"{self.where(item)}: {key}: an item that is no text",
+                    "write '- ITEM', in quotes where needed",
+                )
             yield item.value.strip(), item
 
     def dependencies(self, node: yaml.Node) -> tuple[list[Spec], list[Spec]]:
         conda: list[Spec] = []
         pip: list[Spec] = []
         if not isinstance(node, yaml.SequenceNode):
-            raise ConfigError(f"{self.where(node)}: dependencies: must be a list", "write '- PACKAGE' lines below it")
+            raise ConfigError(
+                f"{self.where(node)}: dependencies: must be a list", "write '- PACKAGE' lines below it"
+            )
         for item in node.value:
             if not isinstance(item, yaml.MappingNode):
-                conda += [self.conda(text, at) for text, at in self.strings(yaml.SequenceNode("", [item]), "dependencies")]
+                conda += [
+                    self.conda(text, at)
+                    for text, at in self.strings(yaml.SequenceNode("", [item]), "dependencies")
+                ]
                 continue
             for key, value in item.value:
                 if key.value != "pip":
                     raise ConfigError(
-                        f"{self.where(key)}: unknown section {key.value!r}", "dependencies: may hold 'pip:' and nothing else"
+                        f"{self.where(key)}: unknown section {key.value!r}",
+                        "dependencies: may hold 'pip:' and nothing else",
                     )
                 if not value.value:
                     continue
@@ -178,7 +211,8 @@ class _Reader:
         match = _CONDA_NAME.match(text)
         if match is None:
             raise ConfigError(
-                f"{self.where(node)}: {public(text)!r} is not a conda spec", "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+                f"{self.where(node)}: {redact(text)!r} is not a conda spec",
+                "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
             )
         return Spec(" ".join(text.split()), match[1].lower(), self.where(node))
 
@@ -188,13 +222,13 @@ class _Reader:
             requirement = Requirement(text)
         except InvalidRequirement as e:
             raise ConfigError(
-                f"{self.where(node)}: {public(text)!r} is not a pip requirement: {public(str(e).splitlines()[0])}",
+                f"{self.where(node)}: {redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}",
                 "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; local folders have no place in a lock",
             ) from None
         url = requirement.url
         if url and not (url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")):
             raise ConfigError(
-                f"{self.where(node)}: {public(text)!r} is no wheel on the web, and nothing else can be locked by its hash",
+                f"{self.where(node)}: {redact(text)!r} is no wheel on the web, and nothing else can be locked by its hash",
                 "build the wheel, put it into a folder, and name that by --find-links",
             )
         return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self.where(node))
@@ -203,13 +237,17 @@ class _Reader:
         try:
             words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
         except ValueError as e:
-            raise ConfigError(f"{self.where(node)}: {public(text)!r}: {e}", "check the quotes") from None
+            raise ConfigError(f"{self.where(node)}: {redact(text)!r}: {e}", "check the quotes") from None
         kind = _OPTIONS.get(words[0])
         if kind is None or len(words) != 2:
             what = (
-                "an editable package cannot be locked" if words[0] in ("-e", "--editable") else f"{words[0]}: not understood here"
+                "an editable package cannot be locked"
+                if words[0] in ("-e", "--editable")
+                else f"{words[0]}: not understood here"
             )
-            raise ConfigError(f"{self.where(node)}: {what}", f"known, with one value each: {', '.join(_OPTIONS)}")
+            raise ConfigError(
+                f"{self.where(node)}: {what}", f"known, with one value each: {', '.join(_OPTIONS)}"
+            )
         if kind == "index":
             self.index = words[1]
         else:

@@ -11,9 +11,9 @@ from typing import Any
 import yaml
 
 from builder.errors import LockError
-from builder.lock.urls import public
 from builder.model import Lock, LockedBase, LockedPackage
-from builder.store import write_atomic
+from builder.redact import redact
+from builder.store.files import write_atomic
 
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
@@ -39,7 +39,9 @@ def read_lock(path: Path) -> Lock:
     except FileNotFoundError:
         raise LockError(f"{path}: no such lock file", "make it: builder lock") from None
     except OSError as e:
-        raise LockError(f"{path}: cannot be read: {e.strerror}", "check the path and its permissions") from None
+        raise LockError(
+            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
+        ) from None
     return parse_lock(raw, path)
 
 
@@ -51,7 +53,9 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
         mark = getattr(e, "problem_mark", None)
         at = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(e, "problem", None) or "not UTF-8 text"
-        raise LockError(f"{at}: not a lock file: {problem}", "take the file from version control again, or lock again") from None
+        raise LockError(
+            f"{at}: not a lock file: {problem}", "take the file from version control again, or lock again"
+        ) from None
     return _Reader(raw, path).read(data)
 
 
@@ -87,7 +91,9 @@ class _Reader:
         return Lock(
             packages=tuple(self._package(item, i) for i, item in enumerate(items)),
             platforms=tuple(str(p) for p in platforms),
-            channels=tuple(str(c.get("url", "")) if isinstance(c, dict) else str(c) for c in meta.get("channels") or ()),
+            channels=tuple(
+                str(c.get("url", "")) if isinstance(c, dict) else str(c) for c in meta.get("channels") or ()
+            ),
             sources=tuple(str(s) for s in meta.get("sources") or ()),
             content_hash=self._texts(meta.get("content_hash"), ("metadata", "content_hash")),
             custom=custom,
@@ -108,31 +114,55 @@ class _Reader:
             raise self._bad(f"package {i + 1}: not a mapping", at)
         for key in _TEXT_KEYS:
             if not isinstance(item.get(key), str) or not item[key]:
-                raise self._bad(f"package {item.get('name') or i + 1}: {key} is missing or no text", (*at, key))
-        name, manager, hashes, depends = item["name"], item.get("manager"), item.get("hash"), item.get("dependencies") or {}
+                raise self._bad(
+                    f"package {item.get('name') or i + 1}: {key} is missing or no text", (*at, key)
+                )
+        name, manager, hashes, depends = (
+            item["name"],
+            item.get("manager"),
+            item.get("hash"),
+            item.get("dependencies") or {},
+        )
         if manager not in ("conda", "pip"):
             raise self._bad(f"package {name}: manager is {manager!r}, not conda or pip", (*at, "manager"))
         if not isinstance(hashes, dict):
-            raise self._bad(f"package {name}: no hash", (*at, "hash"), "lock again: without a hash nobody knows what is fetched")
+            raise self._bad(
+                f"package {name}: no hash",
+                (*at, "hash"),
+                "lock again: without a hash nobody knows what is fetched",
+            )
         for kind, matches in _HEX.items():
-            if (value := hashes.get(kind)) is not None and not (isinstance(value, str) and matches(value.lower())):
+            if (value := hashes.get(kind)) is not None and not (
+                isinstance(value, str) and matches(value.lower())
+            ):
                 raise self._bad(f"package {name}: hash.{kind} is not one", (*at, "hash", kind))
         sha256, md5 = hashes.get("sha256"), hashes.get("md5")
         if not sha256 and not md5:
-            raise self._bad(f"package {name}: no hash", (*at, "hash"), "lock again: without a hash nobody knows what is fetched")
+            raise self._bad(
+                f"package {name}: no hash",
+                (*at, "hash"),
+                "lock again: without a hash nobody knows what is fetched",
+            )
         if not isinstance(depends, dict):
             raise self._bad(f"package {name}: dependencies: no mapping", (*at, "dependencies"))
         return LockedPackage(
-            name=name, version=item["version"], manager=manager, platform=item["platform"], url=item["url"],
-            sha256=sha256.lower() if sha256 else None, md5=md5.lower() if md5 else None,
+            name=name,
+            version=item["version"],
+            manager=manager,
+            platform=item["platform"],
+            url=item["url"],
+            sha256=sha256.lower() if sha256 else None,
+            md5=md5.lower() if md5 else None,
             dependencies={str(k): str(v) if v is not None else "" for k, v in depends.items()},
-            category=str(item.get("category", "main")), optional=bool(item.get("optional", False)),
-        )  # fmt: skip
+            category=str(item.get("category", "main")),
+            optional=bool(item.get("optional", False)),
+        )
 
-    def _bad(self, message: str, keys: tuple[str | int, ...], cure: str = "") -> LockError:
+    def _bad(self, message: str, keys: tuple[str | int, ...], hint: str = "") -> LockError:
         at = _line(self._raw, keys)
         return LockError(
-            f"{self._path}{f':{at}' if at else ''}: {message}", cure or "take the file from version control again, or lock again"
+            f"{self._path}{f':{at}' if at else ''}: {message}",
+            hint or "take the file from version control again, or lock again",
         )
 
 
@@ -167,7 +197,9 @@ def write_lock(lock: Lock, path: Path) -> Lock:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
     metadata = {
         "content_hash": dict(sorted(lock.content_hash.items())),
-        "channels": [{"url": c, "used_env_vars": sorted(set(re.findall(r"\$\{?(\w+)", c)))} for c in lock.channels],
+        "channels": [
+            {"url": c, "used_env_vars": sorted(set(re.findall(r"\$\{?(\w+)", c)))} for c in lock.channels
+        ],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
         **({"custom_metadata": dict(sorted(custom.items()))} if custom else {}),
@@ -195,7 +227,7 @@ def _item(package: LockedPackage) -> Mapping[str, Any]:
         "manager": package.manager,
         "platform": package.platform,
         "dependencies": dict(sorted(package.dependencies.items())),
-        "url": public(package.url),
+        "url": redact(package.url),
         "hash": {k: v for k, v in hashes.items() if v},
         "category": package.category,
         "optional": package.optional,

@@ -15,8 +15,8 @@ from builder.config.recipe import Recipe
 from builder.errors import ConfigError
 from builder.lock.environment import Environment, read_environment
 from builder.lock.names import pypi_name
-from builder.lock.urls import public
 from builder.model import Lock, canonical_json
+from builder.redact import redact
 from builder.settings import Settings
 
 _PREFIX = "builder."
@@ -86,7 +86,10 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
     }
-    return {_PREFIX + key: public(v if isinstance(v, str) else canonical_json(v).decode()) for key, v in values.items()}
+    return {
+        _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
+        for key, v in values.items()
+    }
 
 
 def content_hash(custom: Mapping[str, str]) -> str:
@@ -103,7 +106,9 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
         ConfigError: the environment file is wrong.
     """
     if recipe.platform not in lock.platforms:
-        return [f"the lock is for {', '.join(lock.platforms) or 'no platform'}, the recipe for {recipe.platform}"]
+        return [
+            f"the lock is for {', '.join(lock.platforms) or 'no platform'}, the recipe for {recipe.platform}"
+        ]
     if _PREFIX + "conda" not in lock.custom:
         return _missing(recipe, lock)
     reasons = []
@@ -123,7 +128,10 @@ def _difference(old: str, new: str) -> str:
     except ValueError:
         return f" from {old or 'none'} to {new or 'none'}"
     if isinstance(before, dict) and isinstance(after, dict):
-        before, after = ([f"{k} {' '.join(v) if isinstance(v, list) else v}" for k, v in x.items()] for x in (before, after))
+        before, after = (
+            [f"{k} {' '.join(v) if isinstance(v, list) else v}" for k, v in x.items()]
+            for x in (before, after)
+        )
     if not isinstance(before, list) or not isinstance(after, list):
         return ""
     gone, come = [str(x) for x in before if x not in after], [str(x) for x in after if x not in before]
@@ -143,4 +151,8 @@ def _missing(recipe: Recipe, lock: Lock) -> list[str]:
     environment = read_environment(recipe.environment_path, recipe.platform)
     have = {p.name.lower() for p in lock.packages if p.platform == recipe.platform}
     have |= {canonicalize_name(n) for n in have} | {pypi_name(n) for n in have}
-    return [f"{s.where}: {s.name} is not in the lock" for s in (*environment.conda, *environment.pip) if s.name not in have]
+    return [
+        f"{s.where}: {s.name} is not in the lock"
+        for s in (*environment.conda, *environment.pip)
+        if s.name not in have
+    ]

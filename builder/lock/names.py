@@ -10,7 +10,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from builder.settings import Settings
-from builder.store import write_atomic
+from builder.store.files import write_atomic
 
 #: conda name -> PyPI name, where they differ beyond spelling.
 BUILTIN: Mapping[str, str] = {
@@ -71,10 +71,15 @@ def _download(path: Path) -> None:
     import httpx
     from conda_lock.lookup import DEFAULT_MAPPING_URL
 
-    from builder.fetch.http import tls_context
+    from builder.net.http import tls_context
 
     try:
-        answer = httpx.get(DEFAULT_MAPPING_URL, timeout=httpx.Timeout(15, connect=3), verify=tls_context(), follow_redirects=True)
+        answer = httpx.get(
+            DEFAULT_MAPPING_URL,
+            timeout=httpx.Timeout(15, connect=3),
+            verify=tls_context(),
+            follow_redirects=True,
+        )
         answer.raise_for_status()
         json.loads(answer.content)
     except (httpx.HTTPError, ValueError):

@@ -28,11 +28,13 @@ from builder.lock.conda import PROBE_TIMEOUT
 from builder.lock.environment import Environment
 from builder.lock.inputs import virtual_packages
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
-from builder.lock.urls import FIND_LINKS, expanded, public, unexpanded
-from builder.mirrors import mirrored_url, public_url
-from builder.model import LockedPackage
+from builder.lock.urls import expanded, unexpanded
+from builder.model import FIND_LINKS, LockedPackage
+from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import QUIET, Reporter
+from builder.redact import redact
 from builder.settings import Settings
+from builder.store.folders import CacheFolders
 
 #: The glibc minors that uv has a manylinux platform for.
 _GLIBC = (17, 28, *range(31, 41))
@@ -60,7 +62,8 @@ def solve_pip(
     python = next((p for p in conda if p.name == "python"), None)
     if python is None:
         raise SolveError(
-            f"{environment.path}: a pip section, but no python among the conda packages", "add 'python=3.11' to dependencies:"
+            f"{environment.path}: a pip section, but no python among the conda packages",
+            "add 'python=3.11' to dependencies:",
         )
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
     prefix = f"blob-{socket.gethostname()}-{os.getpid()}-"  # a name that Store.sweep knows
@@ -79,11 +82,17 @@ def solve_pip(
         )
         lines = _Sources(recipe, environment, settings, reporter).lines()
         # Addresses may hold passwords, so they travel in a file that only this user can read, never as arguments.
-        (work / "requirements.in").write_text("".join(f"{line}\n" for line in [*lines, *(s.text for s in environment.pip)]))
+        (work / "requirements.in").write_text(
+            "".join(f"{line}\n" for line in [*lines, *(s.text for s in environment.pip)])
+        )
         if keep:
-            (work / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "builder"\n' + "".join(
-                f'[[packages]]\nname = "{canonicalize_name(p.name)}"\nversion = "{p.version}"\n' for p in keep
-            ))  # fmt: skip
+            (work / "pylock.toml").write_text(
+                'lock-version = "1.0"\ncreated-by = "builder"\n'
+                + "".join(
+                    f'[[packages]]\nname = "{canonicalize_name(p.name)}"\nversion = "{p.version}"\n'
+                    for p in keep
+                )
+            )
         _run_uv(work, recipe, python.version, newest, update, settings, environment, provided, lines)
         packages = tomllib.loads((work / "pylock.toml").read_text()).get("packages", [])
     tags = _tags(recipe, python.version)
@@ -115,9 +124,12 @@ def _stub(folder: Path, name: str, version: str) -> Path:
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(
-            f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{stem}.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         wheel.writestr(f"{stem}.dist-info/RECORD", "")
     return path
@@ -129,8 +141,10 @@ def _stub(folder: Path, name: str, version: str) -> Path:
 class _Sources:
     """Indexes and find-links of the environment, the recipe and pip's own configuration, in pip's order of precedence."""
 
-    def __init__(self, recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter) -> None:
-        from builder.fetch.findlinks import pip_configuration
+    def __init__(
+        self, recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter
+    ) -> None:
+        from builder.net.findlinks import pip_configuration
 
         self._recipe = recipe
         self._environment = environment
@@ -146,7 +160,9 @@ class _Sources:
         """
         recipe, environment = self._recipe.pip, self._environment
         index = self._mirrored(recipe.index_url or environment.index_url or "") or None
-        extra = list(dict.fromkeys(map(self._mirrored, [*environment.extra_index_urls, *recipe.extra_index_urls])))
+        extra = list(
+            dict.fromkeys(map(self._mirrored, [*environment.extra_index_urls, *recipe.extra_index_urls]))
+        )
         silent = self._silent([u for u in (index, *extra) if u])
         if index in silent:
             index = None
@@ -162,8 +178,14 @@ class _Sources:
             out = [f"--index-url {default}"] if default else []
         out += [f"--extra-index-url {u}" for u in dict.fromkeys(indexes)]
         links = [
-            *(self._mirrored(_place(f, environment.path.parent, str(environment.path))) for f in environment.find_links),
-            *(self._mirrored(_place(f, self._recipe.root, str(self._recipe.source))) for f in recipe.find_links),
+            *(
+                self._mirrored(_place(f, environment.path.parent, str(environment.path)))
+                for f in environment.find_links
+            ),
+            *(
+                self._mirrored(_place(f, self._recipe.root, str(self._recipe.source)))
+                for f in recipe.find_links
+            ),
             *(_place(f, Path.cwd(), "pip's configuration") for f in self._pip.find_links),
         ]
         return out + [f"--find-links {link}" for link in dict.fromkeys(links)]
@@ -173,20 +195,24 @@ class _Sources:
 
     def _silent(self, urls: Sequence[str]) -> set[str]:
         """The indexes that do not answer; only when the recipe lets pip's configuration take over."""
-        asked = {u: expanded(u, str(self._environment.path)) for u in urls if u.startswith(("http://", "https://"))}
+        asked = {
+            u: expanded(u, str(self._environment.path)) for u in urls if u.startswith(("http://", "https://"))
+        }
         if not asked or self._settings.offline:
             return set()
         with ThreadPoolExecutor(len(asked)) as pool:
-            found = {u: why for u, why in zip(asked, pool.map(_no_answer, asked.values()), strict=True) if why}
+            found = {
+                u: why for u, why in zip(asked, pool.map(_no_answer, asked.values()), strict=True) if why
+            }
         for url, why in found.items():
             if self._recipe.pip.fallback != "pip":
                 raise FetchError(
-                    f"{self._environment.path}: package index {public(url)} does not answer ({why})",
+                    f"{self._environment.path}: package index {redact(url)} does not answer ({why})",
                     "check the network, or let pip's own configuration take over: "
                     f"pip: {{fallback: pip}} in {self._recipe.source or 'the recipe'}",
                 )
             self._reporter.warn(
-                f"package index {public(url)} does not answer ({why}): what pip's own configuration offers takes over"
+                f"package index {redact(url)} does not answer ({why}): what pip's own configuration offers takes over"
             )
         return set(found)
 
@@ -194,12 +220,12 @@ class _Sources:
 def _no_answer(url: str) -> str:
     import httpx
 
-    from builder.fetch.http import tls_context
+    from builder.net.http import tls_context
 
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except httpx.HTTPError as e:
-        return public(str(e)) or type(e).__name__
+        return redact(str(e)) or type(e).__name__
     return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""
 
 
@@ -219,7 +245,8 @@ def _place(link: str, folder: Path, named_by: str) -> str:
     path = (folder / Path(link).expanduser()).absolute()
     if not path.exists():
         raise ConfigError(
-            f"{named_by}: --find-links {link}: {path} does not exist", "correct it; a relative path starts at the file's folder"
+            f"{named_by}: --find-links {link}: {path} does not exist",
+            "correct it; a relative path starts at the file's folder",
         )
     return path.as_uri()
 
@@ -238,29 +265,58 @@ def _run_uv(
     provided: Mapping[str, str],
     sources: Sequence[str],
 ) -> None:
-    from builder.fetch.findlinks import pip_configuration
+    from builder.net.findlinks import pip_configuration
 
     command = [
-        _uv(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt",
-        "--format", "pylock.toml", "--output-file", "pylock.toml", "--no-config", "--no-header", "--no-annotate", "--quiet",
-        "--only-binary", ":all:", "--index-strategy", "unsafe-best-match",
-        "--python", sys.executable, "--no-python-downloads", "--python-version", python, "--python-platform", _platform(recipe),
-        "--cache-dir", str(settings.cache / "uv"),
+        _uv(),
+        "pip",
+        "compile",
+        "requirements.in",
+        "--constraints",
+        "constraints.txt",
+        "--format",
+        "pylock.toml",
+        "--output-file",
+        "pylock.toml",
+        "--no-config",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+        "--only-binary",
+        ":all:",
+        "--index-strategy",
+        "unsafe-best-match",
+        "--python",
+        sys.executable,
+        "--no-python-downloads",
+        "--python-version",
+        python,
+        "--python-platform",
+        _platform(recipe),
+        "--cache-dir",
+        str(CacheFolders(settings.cache).uv),
         *(("--offline",) if settings.offline else ()),
         *(("--exclude-newer", newest.strftime("%Y-%m-%dT%H:%M:%SZ")) if newest else ()),
         *(word for name in sorted(update) for word in ("--upgrade-package", name)),
-    ]  # fmt: skip
+    ]
     env = {k: v for k, v in os.environ.items() if not k.startswith("UV_") or _UV_KEPT.match(k)}
     cert = pip_configuration().cert
     if cert and "SSL_CERT_FILE" not in env:
         env["SSL_CERT_FILE"] = cert
     try:
         done = subprocess.run(
-            command, cwd=work, env={**env, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
+            command,
+            cwd=work,
+            env={**env, "NO_COLOR": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise FetchError(
-            f"{environment.path}: uv found no answer in {_TIME_LIMIT_S} s", "check the network and the indexes"
+            f"{environment.path}: uv found no answer in {_TIME_LIMIT_S} s",
+            "check the network and the indexes",
         ) from None
     if done.returncode:
         raise _explained(unexpanded(done.stderr, sources), work, environment, provided)
@@ -287,29 +343,38 @@ def _glibc(recipe: Recipe) -> int:
     match = re.match(r"2\.(\d+)", text)
     if match is None:
         raise ConfigError(
-            f"{recipe.source}: virtual_packages.__glibc: {text!r} is not a version of glibc 2", 'write it as "2.31"'
+            f"{recipe.source}: virtual_packages.__glibc: {text!r} is not a version of glibc 2",
+            'write it as "2.31"',
         )
     return int(match[1])
 
 
-def _explained(stderr: str, work: Path, environment: Environment, provided: Mapping[str, str]) -> BuilderError:
-    text = public(stderr).replace(f"{work}/", "").replace("requirements.in", str(environment.path))
+def _explained(
+    stderr: str, work: Path, environment: Environment, provided: Mapping[str, str]
+) -> BuilderError:
+    text = redact(stderr).replace(f"{work}/", "").replace("requirements.in", str(environment.path))
     text = re.sub(r"(?m)^\s*(error|cause):\s*", "", text).strip()
     if re.search(
-        r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect", text
+        r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect",
+        text,
     ):
         return FetchError(
-            f"{environment.path}: pip packages: {text}", "check the network and the indexes; PIP_NO_INDEX=1 keeps to find-links"
+            f"{environment.path}: pip packages: {text}",
+            "check the network and the indexes; PIP_NO_INDEX=1 keeps to find-links",
         )
     named = [n for n in provided if re.search(rf"(?<![\w-]){re.escape(n)}(?![\w-])", text)]
     cures = [f"conda brings {n} {provided[n]}, and pip may not bring it a second time" for n in named]
-    if re.search(r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution", text):
+    if re.search(
+        r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution", text
+    ):
         cures.append(
             "only wheels can be locked, since nothing is built or run: take a version that has one, "
             "or build the wheel and name its folder by --find-links"
         )
     if "exclude-newer" in text:
-        cures.append("exclude-newer hides what is newer, and what an index gives no upload date for: take a later date")
+        cures.append(
+            "exclude-newer hides what is newer, and what an index gives no upload date for: take a later date"
+        )
     return SolveError(
         f"{environment.path}: nothing satisfies the pip section:\n{text}",
         "; ".join(cures) or "loosen a requirement of the pip section",
@@ -342,7 +407,11 @@ def _manylinux(glibc: int, machine: str) -> Iterator[str]:
 
 
 def _locked(
-    package: Mapping[str, Any], recipe: Recipe, tags: Mapping[Tag, int], sources: Sequence[str], settings: Settings
+    package: Mapping[str, Any],
+    recipe: Recipe,
+    tags: Mapping[Tag, int],
+    sources: Sequence[str],
+    settings: Settings,
 ) -> LockedPackage:
     name = package["name"]
     wheels = list(package.get("wheels") or ())
@@ -359,12 +428,15 @@ def _locked(
     filename = _filename(wheel)
     sha256 = (wheel.get("hashes") or {}).get("sha256")
     if not sha256:
-        raise SolveError(f"{filename}: its index gives no sha256", "take it from another index, or from a find-links folder")
+        raise SolveError(
+            f"{filename}: its index gives no sha256",
+            "take it from another index, or from a find-links folder",
+        )
     url = public_url(settings, unexpanded(wheel.get("url", ""), sources))
     if not url.startswith(("http://", "https://")):
         url = FIND_LINKS + quote(filename, safe="+!")
     version = package.get("version") or str(parse_wheel_filename(filename)[1])
-    return LockedPackage(name, version, "pip", recipe.platform, public(url).partition("#")[0], sha256)
+    return LockedPackage(name, version, "pip", recipe.platform, redact(url).partition("#")[0], sha256)
 
 
 def _filename(wheel: Mapping[str, Any]) -> str:

@@ -13,9 +13,9 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.lock.inputs import CONDA_INPUTS, content_hash, cutoff, inputs
-from builder.lock.urls import public
 from builder.model import Lock, LockedBase
 from builder.progress import QUIET, Reporter
+from builder.redact import redact
 from builder.settings import Settings
 
 _NEWEST = "builder.solved-before"
@@ -72,7 +72,13 @@ def lock_target(
             conda, channels = old_conda, previous.channels
         else:
             conda, channels = solve_conda(
-                recipe, environment, settings, newest=newest, keep=old_conda, update=move_conda, reporter=reporter
+                recipe,
+                environment,
+                settings,
+                newest=newest,
+                keep=old_conda,
+                update=move_conda,
+                reporter=reporter,
             )
     finally:
         reporter.finish("conda packages")
@@ -83,7 +89,14 @@ def lock_target(
         reporter.start("pip packages", None, "")
         try:
             pip = solve_pip(
-                recipe, environment, conda, settings, newest=newest_pip, keep=old_pip, update=move_pip, reporter=reporter
+                recipe,
+                environment,
+                conda,
+                settings,
+                newest=newest_pip,
+                keep=old_pip,
+                update=move_pip,
+                reporter=reporter,
             )
         finally:
             reporter.finish("pip packages")
@@ -91,7 +104,7 @@ def lock_target(
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
-        channels=tuple(public(c) for c in channels),
+        channels=tuple(redact(c) for c in channels),
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom={**custom, **({_NEWEST: date} if date else {})},
@@ -99,7 +112,9 @@ def lock_target(
     )
 
 
-def _moving(names: Sequence[str], conda: Sequence[str], pip: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
+def _moving(
+    names: Sequence[str], conda: Sequence[str], pip: Sequence[str]
+) -> tuple[frozenset[str], frozenset[str]]:
     """The names to update as the lock writes them, by manager."""
     by_conda, by_pip = {canonicalize_name(n): n for n in conda}, {canonicalize_name(n): n for n in pip}
     move_conda, move_pip = set(), set()

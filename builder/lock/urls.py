@@ -7,23 +7,9 @@ import re
 from collections.abc import Iterable
 
 from builder.errors import ConfigError
+from builder.redact import redact
 
-#: What a lock names instead of this machine's folders; :mod:`builder.fetch` looks them up again.
-EMBEDDED = "builder://debian/"
-FIND_LINKS = "builder://find-links/"
-
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_TOKEN = re.compile(r"(?<=/t/)[^/\s]+(?=/)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-
-
-def public(text: str) -> str:
-    """A URL, or any text with URLs in it, without user names, passwords and conda tokens.
-
-    Parts that are environment variables (``$TOKEN``), which conda-lock and pip expand themselves, are no secret and stay.
-    """
-    text = _USERINFO.sub(lambda m: m[0] if "$" in m[0] else "", text)
-    return _TOKEN.sub(lambda m: m[0] if "$" in m[0] else "***", text)
 
 
 def expanded(url: str, where: str) -> str:
@@ -36,7 +22,9 @@ def expanded(url: str, where: str) -> str:
     def value(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if not os.environ.get(name):
-            raise ConfigError(f"{where}: {public(url)}: the environment variable {name} is not set", f"export {name}=...")
+            raise ConfigError(
+                f"{where}: {redact(url)}: the environment variable {name} is not set", f"export {name}=..."
+            )
         return os.environ[name]
 
     return _VARIABLE.sub(value, url)
@@ -49,5 +37,6 @@ def unexpanded(text: str, urls: Iterable[str]) -> str:
     """
     for name in sorted({m[1] or m[2] for url in urls for m in _VARIABLE.finditer(url)}):
         if value := os.environ.get(name):
-            text = re.sub(rf"(?<=[/:@]){re.escape(value)}(?![\w.~%-])", lambda _, name=name: f"${{{name}}}", text)  # type: ignore[misc]
+            secret = rf"(?<=[/:@]){re.escape(value)}(?![\w.~%-])"
+            text = re.sub(secret, f"${{{name}}}".replace("\\", r"\\"), text)
     return text

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from builder.errors import RegistryError
-from builder.registry.reference import DOCKER_ALIASES
+from builder.oci.reference import DOCKER_ALIASES
 
 Warn = Callable[[str], None]
 
@@ -64,7 +64,9 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
     if not user and not password:
         return None
     if not user or not password:
-        there, missing = ("REGISTRY_USER", "REGISTRY_PASSWORD") if user else ("REGISTRY_PASSWORD", "REGISTRY_USER")
+        there, missing = (
+            ("REGISTRY_USER", "REGISTRY_PASSWORD") if user else ("REGISTRY_PASSWORD", "REGISTRY_USER")
+        )
         raise RegistryError(f"{there} is set but {missing} is not", f"set {missing} too, or unset {there}")
     return Credentials(user, password, source="REGISTRY_USER and REGISTRY_PASSWORD")
 
@@ -96,7 +98,8 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     if named := env.get("REGISTRY_AUTH_FILE"):
         if not Path(named).exists():
             raise RegistryError(
-                f"REGISTRY_AUTH_FILE names {named}, which does not exist", "log in first (podman login), or unset it"
+                f"REGISTRY_AUTH_FILE names {named}, which does not exist",
+                "log in first (podman login), or unset it",
             )
         yield Path(named)
         return
@@ -109,24 +112,35 @@ def auth_files(env: Mapping[str, str]) -> Iterator[Path]:
     yield from (path for path in candidates if path.is_file())
 
 
-def _from_file(path: Path, host: str, repository: str, env: Mapping[str, str], warn: Warn) -> Credentials | None:
+def _from_file(
+    path: Path, host: str, repository: str, env: Mapping[str, str], warn: Warn
+) -> Credentials | None:
     try:
         data = json.loads(path.read_bytes() or b"{}")
         mode = path.stat().st_mode
     except OSError as e:
-        raise RegistryError(f"cannot read {path}: {e.strerror}", "let this user read it, or log in again") from None
+        raise RegistryError(
+            f"cannot read {path}: {e.strerror}", "let this user read it, or log in again"
+        ) from None
     except ValueError:  # the parser's message would quote the file
-        raise RegistryError(f"{path} is not JSON", "log in again (docker login or podman login), or correct the file") from None
+        raise RegistryError(
+            f"{path} is not JSON", "log in again (docker login or podman login), or correct the file"
+        ) from None
     auths = data.get("auths") or {} if isinstance(data, dict) else None
     if not isinstance(auths, dict):
         raise RegistryError(
-            f"{path} is not an auth file of docker or podman", 'it should look like {"auths": {"HOST": {"auth": "..."}}}'
+            f"{path} is not an auth file of docker or podman",
+            'it should look like {"auths": {"HOST": {"auth": "..."}}}',
         )
-    if mode & 0o077 and any(isinstance(v, dict) and (v.get("auth") or v.get("identitytoken")) for v in auths.values()):
+    if mode & 0o077 and any(
+        isinstance(v, dict) and (v.get("auth") or v.get("identitytoken")) for v in auths.values()
+    ):
         warn(f"{path} holds passwords and can be read by others: chmod 600 {path}")
     names = set(_keys(host, ""))
     helpers = data.get("credHelpers") or {}
-    helper = next((str(h) for key, h in helpers.items() if _normal(key) in names), None) or data.get("credsStore")
+    helper = next((str(h) for key, h in helpers.items() if _normal(key) in names), None) or data.get(
+        "credsStore"
+    )
     if helper and (found := _from_helper(str(helper), host, path, env, warn)):
         return found
     entries = {_normal(key): (key, value) for key, value in auths.items()}
@@ -154,29 +168,43 @@ def _from_entry(entry: Mapping[str, Any], source: str) -> Credentials | None:
     user, password, token = (str(entry.get(k) or "") for k in ("username", "password", "identitytoken"))
     if entry.get("auth"):
         try:
-            user, colon, password = base64.b64decode(str(entry["auth"]), validate=True).decode().partition(":")
+            user, colon, password = (
+                base64.b64decode(str(entry["auth"]), validate=True).decode().partition(":")
+            )
         except (binascii.Error, UnicodeDecodeError):
             colon = ""
         if not colon:
             raise RegistryError(
-                f"{source}: 'auth' is not USER:PASSWORD in base64", "log in again (docker login or podman login)"
+                f"{source}: 'auth' is not USER:PASSWORD in base64",
+                "log in again (docker login or podman login)",
             ) from None
         password = password.rstrip("\0")
     return Credentials(user, password, token, source) if user or token else None
 
 
-def _from_helper(helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn) -> Credentials | None:
+def _from_helper(
+    helper: str, host: str, path: Path, env: Mapping[str, str], warn: Warn
+) -> Credentials | None:
     program = f"docker-credential-{helper}"
     key = DOCKER_KEY if host in DOCKER_ALIASES else host
     try:
         done = subprocess.run(
-            [program, "get"], input=key.encode(), capture_output=True, timeout=HELPER_TIMEOUT_S, env=dict(env), check=False
+            [program, "get"],
+            input=key.encode(),
+            capture_output=True,
+            timeout=HELPER_TIMEOUT_S,
+            env=dict(env),
+            check=False,
         )
     except FileNotFoundError:
         warn(f"{path} names the credential helper {program}, which is not on PATH; going on without it")
         return None
     except (OSError, subprocess.TimeoutExpired) as e:
-        why = "did not answer in time" if isinstance(e, subprocess.TimeoutExpired) else f"cannot be run: {e.strerror}"
+        why = (
+            "did not answer in time"
+            if isinstance(e, subprocess.TimeoutExpired)
+            else f"cannot be run: {e.strerror}"
+        )
         warn(f"{program} (named in {path}) {why}; going on without it")
         return None
     if done.returncode != 0:
@@ -301,7 +329,8 @@ class Authenticator:
         where = f"the token server {url.host} of {self._host}"
         if credentials and self._secure() and url.scheme != "https":
             raise RegistryError(
-                f"{where} does not use https, so it gets no password", "ask the registry's owner to correct its realm"
+                f"{where} does not use https, so it gets no password",
+                "ask the registry's owner to correct its realm",
             )
         fields: list[tuple[str, str | int | float | bool | None]] = []
         if challenge.params.get("service"):
@@ -316,14 +345,18 @@ class Authenticator:
                     "grant_type": "refresh_token",
                     "scope": " ".join(wanted),
                 }
-                request = self._http.build_request("POST", url, data={**form, "refresh_token": credentials.identity_token})
+                request = self._http.build_request(
+                    "POST", url, data={**form, "refresh_token": credentials.identity_token}
+                )
             else:
                 headers = {"Authorization": credentials.basic} if credentials else {}
                 query = url.copy_merge_params([*fields, *(("scope", s) for s in wanted)])
                 request = self._http.build_request("GET", query, headers=headers)
             response = self._send(request)
         except httpx.HTTPError as e:
-            raise RegistryError(f"cannot reach {where}: {type(e).__name__}", "check the network and proxy settings") from None
+            raise RegistryError(
+                f"cannot reach {where}: {type(e).__name__}", "check the network and proxy settings"
+            ) from None
         if response.status_code != 200:
             raise RegistryError(
                 f"{where} refused: {response.status_code} {response.reason_phrase}",
@@ -341,6 +374,8 @@ class Authenticator:
         except (ValueError, AttributeError, TypeError):
             token, lifetime = "", 0.0
         if not token:
-            raise RegistryError(f"{where} answered without a token", "this is a fault of the registry; try again later")
+            raise RegistryError(
+                f"{where} answered without a token", "this is a fault of the registry; try again later"
+            )
         # renewed before it ends: an upload of minutes shall not be refused at its last byte
         return token, started + max(lifetime * 0.75 - 5, lifetime * 0.25)

@@ -25,14 +25,15 @@ from typing import Any, NoReturn
 
 import httpx
 
-from builder import __version__
 from builder.errors import HashMismatch, RegistryError
 from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
+from builder.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository, is_digest
 from builder.progress import QUIET, Reporter
 from builder.registry.auth import Authenticator, Credentials, Scopes, find_credentials
-from builder.registry.reference import DOCKER_ALIASES, DOCKER_IO, check_repository, is_digest
 from builder.settings import Settings
-from builder.store import CHUNK, Store, space_errors
+from builder.store.blobs import Store
+from builder.store.files import CHUNK, space_errors
+from builder.version import __version__
 
 ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
 #: Tries of a request, or of a blob without any byte gained, before giving up.
@@ -109,7 +110,8 @@ class RegistryClient:
         self._loopback = is_loopback(self._api_host)
         if settings is not None and settings.offline and not self._loopback:
             raise RegistryError(
-                f"BUILDER_OFFLINE is set, so {self.host} is not asked", "unset BUILDER_OFFLINE, or name an OCI layout: oci:DIR"
+                f"BUILDER_OFFLINE is set, so {self.host} is not asked",
+                "unset BUILDER_OFFLINE, or name an OCI layout: oci:DIR",
             )
         self._insecure = insecure
         self._given = credentials
@@ -129,10 +131,16 @@ class RegistryClient:
             follow_redirects=False,
             headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=32),
-            timeout=httpx.Timeout(300, connect=15, write=120, pool=None),  # a registry may take minutes to put a large blob away
+            timeout=httpx.Timeout(
+                300, connect=15, write=120, pool=None
+            ),  # a registry may take minutes to put a large blob away
         )
         self._auth = Authenticator(
-            self.host, self._http, self._send_token_request, self._credentials_for, secure=lambda: self._scheme == "https"
+            self.host,
+            self._http,
+            self._send_token_request,
+            self._credentials_for,
+            secure=lambda: self._scheme == "https",
         )
 
     def __enter__(self) -> RegistryClient:
@@ -177,14 +185,21 @@ class RegistryClient:
     def head_manifest(self, repo: str, ref: str) -> Descriptor | None:
         """What a tag or digest names, without fetching it; None when the registry has no such thing."""
         answer = self._ask(
-            "HEAD", self._manifest_path(repo, ref), scopes=self._pull(repo), repo=repo, headers={"Accept": ", ".join(ACCEPT)}
+            "HEAD",
+            self._manifest_path(repo, ref),
+            scopes=self._pull(repo),
+            repo=repo,
+            headers={"Accept": ", ".join(ACCEPT)},
         )
         if answer.status == 404:
             return None
         if answer.status != 200:
             self._fail(answer, f"say what {self._named(repo, ref)} is")
         media_type = answer.headers.get("Content-Type", "").partition(";")[0].strip()
-        digest, size = answer.headers.get("Docker-Content-Digest", ""), answer.headers.get("Content-Length", "")
+        digest, size = (
+            answer.headers.get("Docker-Content-Digest", ""),
+            answer.headers.get("Content-Length", ""),
+        )
         if not is_digest(digest) or not size.isdigit():
             data, media_type, digest = self.get_manifest(repo, ref)
             return Descriptor(media_type, digest, len(data))
@@ -198,7 +213,11 @@ class RegistryClient:
             HashMismatch: what came is not what the digest says.
         """
         answer = self._ask(
-            "GET", self._manifest_path(repo, ref), scopes=self._pull(repo), repo=repo, headers={"Accept": ", ".join(accept)}
+            "GET",
+            self._manifest_path(repo, ref),
+            scopes=self._pull(repo),
+            repo=repo,
+            headers={"Accept": ", ".join(accept)},
         )
         if answer.status != 200:
             self._fail(answer, f"give {self._named(repo, ref)}")
@@ -249,7 +268,12 @@ class RegistryClient:
         self, repo: str, ref: str, data: bytes, media_type: str, refused: type[RegistryError] = RegistryError
     ) -> tuple[str, Answer]:
         answer = self._ask(
-            "PUT", self._manifest_path(repo, ref), scopes=_push(repo), repo=repo, headers={"Content-Type": media_type}, body=data
+            "PUT",
+            self._manifest_path(repo, ref),
+            scopes=_push(repo),
+            repo=repo,
+            headers={"Content-Type": media_type},
+            body=data,
         )
         if answer.status not in (200, 201, 202):
             lost = answer.codes() & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}
@@ -267,7 +291,10 @@ class RegistryClient:
     def delete_manifest(self, repo: str, digest: str) -> None:
         """Deletes a manifest and all its tags; that it is not there is no error."""
         answer = self._ask(
-            "DELETE", self._manifest_path(repo, digest), scopes=frozenset({f"repository:{repo}:delete,pull,push"}), repo=repo
+            "DELETE",
+            self._manifest_path(repo, digest),
+            scopes=frozenset({f"repository:{repo}:delete,pull,push"}),
+            repo=repo,
         )
         if answer.status not in (200, 202, 204, 404):
             self._fail(answer, f"delete {self._named(repo, digest)}")
@@ -284,7 +311,9 @@ class RegistryClient:
             try:
                 tags += [str(t) for t in json.loads(answer.body).get("tags") or []]
             except (ValueError, AttributeError):
-                raise RegistryError(f"{self.host} did not answer with a list of tags", "is this a registry?") from None
+                raise RegistryError(
+                    f"{self.host} did not answer with a list of tags", "is this a registry?"
+                ) from None
             following = _next_page(answer)
             if following is None:
                 break
@@ -312,15 +341,23 @@ class RegistryClient:
         """
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         with self._open(
-            "GET", self._url(self._blob_path(repo, digest)), scopes=self._pull(repo), repo=repo, headers=headers
+            "GET",
+            self._url(self._blob_path(repo, digest)),
+            scopes=self._pull(repo),
+            repo=repo,
+            headers=headers,
         ) as response:
             if response.status_code == 416:
                 return  # already whole: the digest will tell
             if response.status_code not in (200, 206):
                 self._fail(_read(response), f"give the blob {digest} of {self.host}/{repo}")
             skip = offset if response.status_code == 200 else 0
-            if response.status_code == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {offset}-"):
-                raise httpx.RemoteProtocolError(f"asked for bytes from {offset}, got {response.headers.get('Content-Range')}")
+            if response.status_code == 206 and not response.headers.get("Content-Range", "").startswith(
+                f"bytes {offset}-"
+            ):
+                raise httpx.RemoteProtocolError(
+                    f"asked for bytes from {offset}, got {response.headers.get('Content-Range')}"
+                )
             for data in response.iter_raw():
                 if skip >= len(data):
                     skip -= len(data)
@@ -328,7 +365,9 @@ class RegistryClient:
                 yield data[skip:] if skip else data
                 skip = 0
 
-    def get_blob_to(self, repo: str, descriptor: Descriptor, store: Store, progress: Progress | None = None) -> Path:
+    def get_blob_to(
+        self, repo: str, descriptor: Descriptor, store: Store, progress: Progress | None = None
+    ) -> Path:
         """Fetches a blob into the store unless it is there; gives its path.
 
         What an interrupted run left in ``partial/`` is gone on with.
@@ -341,7 +380,7 @@ class RegistryClient:
         digest, size = descriptor.digest, descriptor.size
         meter = _Meter(progress, size)
         path = store.path(digest)  # also checks the digest's form, before it becomes a file name
-        partial = store.root / "partial" / f"blob-{path.name}"
+        partial = store.folders.partial / f"blob-{path.name}"
         with store.lock(f"blob {digest}"), space_errors(store.root):
             if found := store.get(digest, size):
                 meter.at(size)
@@ -350,14 +389,18 @@ class RegistryClient:
             self._download_whole(repo, digest, size, partial, meter)
             return store.adopt(partial, digest)
 
-    def get_blob_file(self, repo: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None) -> None:
+    def get_blob_file(
+        self, repo: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None
+    ) -> None:
         """Brings a file to hold a blob; what it holds already is gone on with. The caller sees to it that he is the only one.
 
         Raises:
             RegistryError, HashMismatch, SpaceError: as :meth:`get_blob_to`.
         """
         with space_errors(partial.parent):
-            self._download_whole(repo, descriptor.digest, descriptor.size, partial, _Meter(progress, descriptor.size))
+            self._download_whole(
+                repo, descriptor.digest, descriptor.size, partial, _Meter(progress, descriptor.size)
+            )
 
     def get_blob(self, repo: str, descriptor: Descriptor) -> bytes:
         """A small blob, checked.
@@ -366,7 +409,9 @@ class RegistryClient:
             RegistryError: the registry does not have it, or does not give it.
             HashMismatch: what came is not the blob.
         """
-        answer = self._ask("GET", self._blob_path(repo, descriptor.digest), scopes=self._pull(repo), repo=repo)
+        answer = self._ask(
+            "GET", self._blob_path(repo, descriptor.digest), scopes=self._pull(repo), repo=repo
+        )
         if answer.status != 200:
             self._fail(answer, f"give the blob {descriptor.digest} of {self.host}/{repo}")
         if sha256(answer.body) != descriptor.digest:
@@ -433,13 +478,17 @@ class RegistryClient:
         if answer.status == 201:
             return True
         if answer.status == 202 and (location := answer.headers.get("Location")):
-            self._ask("DELETE", self._location(answer.url, location), scopes=_push(repo), repo=repo)  # an upload we did not want
+            self._ask(
+                "DELETE", self._location(answer.url, location), scopes=_push(repo), repo=repo
+            )  # an upload we did not want
             return False
         if answer.status not in (400, 401, 403, 404):
             self._fail(answer, f"mount {digest} of {from_repo} into {self.host}/{repo}")
         return False
 
-    def upload_blob(self, repo: str, digest: str, path: Path, size: int, progress: Progress | None = None) -> None:
+    def upload_blob(
+        self, repo: str, digest: str, path: Path, size: int, progress: Progress | None = None
+    ) -> None:
         """Sends a file as a blob.
 
         Args:
@@ -457,10 +506,15 @@ class RegistryClient:
         except OSError as e:
             raise RegistryError(f"cannot read the layer {path}: {e.strerror}", "build again") from None
         if there != size:
-            raise RegistryError(f"{path} has {there} bytes, {size} were expected", "the cache was changed by hand: build again")
+            raise RegistryError(
+                f"{path} has {there} bytes, {size} were expected",
+                "the cache was changed by hand: build again",
+            )
         self.upload_stream(repo, digest, size, file_source(path), progress)
 
-    def upload_stream(self, repo: str, digest: str, size: int, source: BlobSource, progress: Progress | None = None) -> None:
+    def upload_stream(
+        self, repo: str, digest: str, size: int, source: BlobSource, progress: Progress | None = None
+    ) -> None:
         """Sends a blob whose bytes ``source`` gives, from any offset and as often as it must. See :meth:`upload_blob`."""
         _Upload(self, repo, digest, size, source, _Meter(progress, size)).run()
 
@@ -481,11 +535,15 @@ class RegistryClient:
         for n in range(1, TRIES + 1):
             last = n == TRIES
             try:
-                with self._open(method, url, scopes=scopes, repo=repo, headers=headers, body=body) as response:
+                with self._open(
+                    method, url, scopes=scopes, repo=repo, headers=headers, body=body
+                ) as response:
                     answer = _read(response)
             except httpx.TransportError as e:
                 if last or not self._met:  # a wrong address shall not take a minute to say so
-                    self._unreachable(e, url.netloc.decode() if _origin(url) != _origin(self._url("/")) else self.host)
+                    self._unreachable(
+                        e, url.netloc.decode() if _origin(url) != _origin(self._url("/")) else self.host
+                    )
                 self._pause(n)
                 continue
             if answer.status not in _BUSY or last:
@@ -515,7 +573,9 @@ class RegistryClient:
             sent = self._auth.header(scopes, repo) if ours else None
             extra = {"Authorization": sent} if sent else {}
             content = body() if callable(body) else body
-            request = self._http.build_request(method, url, headers={**(headers or {}), **extra}, content=content)
+            request = self._http.build_request(
+                method, url, headers={**(headers or {}), **extra}, content=content
+            )
             response = self._http.send(request, stream=True)
             try:
                 self._met = True
@@ -524,10 +584,16 @@ class RegistryClient:
                     if self._auth.answer(response.headers.get_list("WWW-Authenticate"), scopes, repo, sent):
                         _drain(response)
                         continue
-                elif response.status_code in _REDIRECTS and method in ("GET", "HEAD") and "Location" in response.headers:
+                elif (
+                    response.status_code in _REDIRECTS
+                    and method in ("GET", "HEAD")
+                    and "Location" in response.headers
+                ):
                     redirected += 1
                     target = self._location(url, response.headers["Location"])
-                    if redirected > 5 or (url.scheme == "https" and target.scheme != "https" and self._insecure is not True):
+                    if redirected > 5 or (
+                        url.scheme == "https" and target.scheme != "https" and self._insecure is not True
+                    ):
                         place = f"{target.scheme}://{target.host}{target.path}"
                         raise RegistryError(
                             f"{url.host} redirects to {place}, which builder does not follow",
@@ -546,7 +612,9 @@ class RegistryClient:
             response = self._http.send(request)
             if response.status_code not in _BUSY or n == TRIES:
                 return response
-            self._pause(n, Answer(response.status_code, response.reason_phrase, response.headers, b"", request.url))
+            self._pause(
+                n, Answer(response.status_code, response.reason_phrase, response.headers, b"", request.url)
+            )
         raise AssertionError
 
     def _pause(self, failures: int, answer: Answer | None = None) -> None:
@@ -562,7 +630,11 @@ class RegistryClient:
     def _find_scheme(self) -> str:
         with self._lock:
             if not self._scheme:
-                self._scheme = self._probe() if self._insecure or (self._insecure is None and self._loopback) else "https"
+                self._scheme = (
+                    self._probe()
+                    if self._insecure or (self._insecure is None and self._loopback)
+                    else "https"
+                )
             return self._scheme
 
     def _probe(self) -> str:
@@ -589,7 +661,9 @@ class RegistryClient:
             ) from None
         base = self._url("/")
         if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
-            target = target.copy_with(scheme="https", port=base.port)  # a registry behind a proxy that does not know of it
+            target = target.copy_with(
+                scheme="https", port=base.port
+            )  # a registry behind a proxy that does not know of it
         return target
 
     def _credentials_for(self, repository: str) -> Credentials:
@@ -637,7 +711,9 @@ class RegistryClient:
                 return f"no credentials for {self.host} were found: {login}"
             return f"the credentials of {used.source} were used: they are wrong, have run out, or lack the right; {login}"
         if status == 405 or "UNSUPPORTED" in codes:
-            return "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
+            return (
+                "the registry is read-only, or does not allow this: publish to another one, or ask its owner"
+            )
         if "NAME_INVALID" in codes:
             return "the registry does not allow this repository name: some want PROJECT/NAME, others a single word"
         if status == 404 or codes & {"NAME_UNKNOWN", "MANIFEST_UNKNOWN"}:
@@ -658,27 +734,30 @@ class RegistryClient:
         causes = list(_causes(error))
         if any(isinstance(c, ssl.SSLCertVerificationError) for c in causes):
             reason = next(c.verify_message for c in causes if isinstance(c, ssl.SSLCertVerificationError))
-            text, cure = (
+            text, hint = (
                 f"does not trust its certificate: {reason}",
                 "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)",
             )
         elif any(isinstance(c, ssl.SSLError) for c in causes):
-            text, cure = (
+            text, hint = (
                 "TLS failed",
                 "a registry that speaks plain http only must be on this machine, or be allowed with insecure",
             )
         elif any(isinstance(c, socket.gaierror) for c in causes):
-            text, cure = "its name is not known", "correct the host's name, or check the network"
+            text, hint = "its name is not known", "correct the host's name, or check the network"
         elif any(isinstance(c, ConnectionRefusedError) for c in causes):
-            text, cure = "it refuses connections", "is the registry running, and is the port right?"
+            text, hint = "it refuses connections", "is the registry running, and is the port right?"
         elif isinstance(error, httpx.TimeoutException):
-            text, cure = (
+            text, hint = (
                 "it did not answer in time",
                 "check the network and proxy settings, then run the same again: what was sent is not sent again",
             )
         else:
-            text, cure = f"the connection broke ({type(error).__name__})", "run the same again: what was sent is not sent again"
-        raise RegistryError(f"cannot reach {where}: {text}", cure) from None
+            text, hint = (
+                f"the connection broke ({type(error).__name__})",
+                "run the same again: what was sent is not sent again",
+            )
+        raise RegistryError(f"cannot reach {where}: {text}", hint) from None
 
 
 class _Meter:
@@ -699,7 +778,9 @@ class _Meter:
 class _Upload:
     """One blob on its way up: one PUT first, then PATCHes from where the registry stands."""
 
-    def __init__(self, client: RegistryClient, repo: str, digest: str, size: int, source: BlobSource, meter: _Meter) -> None:
+    def __init__(
+        self, client: RegistryClient, repo: str, digest: str, size: int, source: BlobSource, meter: _Meter
+    ) -> None:
         self.client = client
         self.repo = repo
         self.digest = digest
@@ -740,7 +821,9 @@ class _Upload:
                 self._give_up(answer, error)
             if answer is None or answer.status not in _BUSY:
                 first = CHUNKS.get(self.client.host, FIRST_CHUNK)
-                self.chunk = max(min(self.chunk // 4 if self.chunk else first, self.attempted // 4), self.least)
+                self.chunk = max(
+                    min(self.chunk // 4 if self.chunk else first, self.attempted // 4), self.least
+                )
             if refused:
                 self.client._chunk = self.chunk  # the next blobs need not be refused first
             else:
@@ -795,7 +878,12 @@ class _Upload:
         else:
             headers["Content-Range"] = f"{start}-{end - 1}"
         with self.client._open(
-            method, url, scopes=_push(self.repo), repo=self.repo, headers=headers, body=lambda: self._bytes(start, end)
+            method,
+            url,
+            scopes=_push(self.repo),
+            repo=self.repo,
+            headers=headers,
+            body=lambda: self._bytes(start, end),
         ) as response:
             return _read(response)
 
@@ -812,7 +900,8 @@ class _Upload:
             if position >= end:
                 return
         raise RegistryError(
-            f"the blob {self.digest} ends {end - position} bytes early", "the cache was changed by hand: build again"
+            f"the blob {self.digest} ends {end - position} bytes early",
+            "the cache was changed by hand: build again",
         )
 
     def _find_offset(self) -> None:
@@ -828,7 +917,9 @@ class _Upload:
 
     def _give_up(self, answer: Answer | None, error: Exception | None) -> NoReturn:
         if answer is not None:
-            self.client._fail(answer, f"take the blob {self.digest} ({self.size} bytes) into {self.client.host}/{self.repo}")
+            self.client._fail(
+                answer, f"take the blob {self.digest} ({self.size} bytes) into {self.client.host}/{self.repo}"
+            )
         assert error is not None
         self.client._unreachable(error, self.client.host)
 
@@ -853,7 +944,11 @@ def bytes_source(data: bytes) -> BlobSource:
 def is_loopback(host: str) -> bool:
     """Whether ``host[:port]`` is this machine by name or address; nothing is looked up."""
     name = host[1 : host.index("]")] if host.startswith("[") else host.partition(":")[0]
-    return name in ("localhost", "::1") or name.endswith(".localhost") or re.fullmatch(r"127(\.\d{1,3}){3}", name) is not None
+    return (
+        name in ("localhost", "::1")
+        or name.endswith(".localhost")
+        or re.fullmatch(r"127(\.\d{1,3}){3}", name) is not None
+    )
 
 
 def tls_context(host: str, *, verify: bool = True) -> ssl.SSLContext:
@@ -887,7 +982,9 @@ def tls_context(host: str, *, verify: bool = True) -> ssl.SSLContext:
             for file in sorted(here.glob("*.cert")):
                 context.load_cert_chain(file, file.with_suffix(".key"))
         except (OSError, ssl.SSLError) as e:
-            raise RegistryError(f"a certificate in {here} cannot be used: {e}", "correct it, or let this user read it") from None
+            raise RegistryError(
+                f"a certificate in {here} cannot be used: {e}", "correct it, or let this user read it"
+            ) from None
     return context
 
 
@@ -910,7 +1007,10 @@ def _read(response: httpx.Response) -> Answer:
     for data in response.iter_raw():
         body += data
         if len(body) > LARGEST_ANSWER:
-            raise RegistryError(f"{response.url.host} answers with more than {LARGEST_ANSWER >> 20} MiB", "is this a registry?")
+            raise RegistryError(
+                f"{response.url.host} answers with more than {LARGEST_ANSWER >> 20} MiB",
+                "is this a registry?",
+            )
     return Answer(response.status_code, response.reason_phrase, response.headers, bytes(body), response.url)
 
 
@@ -938,7 +1038,9 @@ def parse_index(data: bytes, where: str) -> list[Descriptor]:
     try:
         return [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"] or []]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise RegistryError(f"{where}: the list of attached artifacts is damaged", "ask the registry's owner") from None
+        raise RegistryError(
+            f"{where}: the list of attached artifacts is damaged", "ask the registry's owner"
+        ) from None
 
 
 def _next_page(answer: Answer) -> str | None:

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from builder.errors import HashMismatch, ImageError
-from builder.image.layout import parse_manifest
 from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage, canonical_json
+from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient, file_source
-from builder.store import Store, require_space, space_errors
+from builder.store.blobs import Store
+from builder.store.files import require_space, space_errors
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -51,7 +52,12 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
     check_sif(sif.path)
     layer = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
     config = Descriptor.of(SIF_CONFIG, _EMPTY)
-    value = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": config.to_json(), "layers": [layer.to_json()]}
+    value = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": config.to_json(),
+        "layers": [layer.to_json()],
+    }
     manifest = canonical_json({**value, **({"annotations": dict(annotations)} if annotations else {})})
     described = Descriptor.of(OCI_MANIFEST, manifest)
     return Image((Layer(layer, sif.digest, sif.path, title=name),), _EMPTY, config, manifest, described)
@@ -80,11 +86,18 @@ def check_sif(path: Path) -> None:
     except OSError as e:
         raise ImageError(f"{path}: {e.strerror}", "build the SIF first, or correct the path") from None
     if head[_MAGIC_AT:] != _MAGIC:
-        raise ImageError(f"{path} is not a SIF", "it is another kind of image, or damaged: build or pull it again")
+        raise ImageError(
+            f"{path} is not a SIF", "it is another kind of image, or damaged: build or pull it again"
+        )
 
 
 def pull_sif(
-    client: RegistryClient, repository: str, layer: Descriptor, output: Path, store: Store, reporter: Reporter = QUIET
+    client: RegistryClient,
+    repository: str,
+    layer: Descriptor,
+    output: Path,
+    store: Store,
+    reporter: Reporter = QUIET,
 ) -> bool:
     """Brings the SIF that ``layer`` describes to ``output``; whether anything had to be transferred.
 
@@ -128,7 +141,10 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
             raise ImageError(f"{blob} is missing", "build or publish it again") from None
         if f"sha256:{hashed.hexdigest()}" != layer.digest:
             partial.unlink()
-            raise HashMismatch(f"{blob} is not {layer.digest} any more", "it was changed or damaged: build or publish it again")
+            raise HashMismatch(
+                f"{blob} is not {layer.digest} any more",
+                "it was changed or damaged: build or publish it again",
+            )
 
     return _place(layer, output, store, fetch)
 
@@ -136,7 +152,7 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
     if output.is_dir():
         raise ImageError(f"{output} is a folder", "name the file that the SIF goes into")
-    if store.believes(output, layer.digest):
+    if store.verify(output, layer.digest):
         return False
     # Nodes of a job may pull into one shared folder at once, each with a cache of its own, and locks may not reach so far.
     mine = f".{socket.gethostname()}.part"
@@ -144,12 +160,14 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
     with space_errors(output.parent):
         output.parent.mkdir(parents=True, exist_ok=True)
         with _held(partial):
-            if store.believes(output, layer.digest):
+            if store.verify(output, layer.digest):
                 partial.unlink()
                 return False
             for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
                 with contextlib.suppress(OSError):
-                    if other != partial and (other.name.endswith(mine) or time.time() - other.stat().st_mtime > _STALE_S):
+                    if other != partial and (
+                        other.name.endswith(mine) or time.time() - other.stat().st_mtime > _STALE_S
+                    ):
                         other.unlink()  # of another version, or forgotten
             fetch(partial)
             try:
@@ -159,7 +177,7 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
                 raise
             partial.chmod(0o755)  # as Apptainer leaves it: a SIF can be run by its name
             partial.replace(output)
-            store.remember(output, layer.digest)
+            store.mark_verified(output, layer.digest)
     return True
 
 

@@ -23,7 +23,9 @@ _LARGEST = 1 << 16
 
 
 def named_credentials(
-    profile: Path | None = None, environ: Mapping[str, str] | None = None, warn: Callable[[str], None] = lambda message: None
+    profile: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    warn: Callable[[str], None] = lambda message: None,
 ) -> Credentials | None:
     """The credentials that the user gave for the registry he names: those of ``profile``, else of the variables REGISTRY_USER and
     REGISTRY_PASSWORD, else of the file that BUILDER_REGISTRY_PROFILE names; None when there are none.
@@ -57,12 +59,15 @@ def read_profile(path: Path, warn: Callable[[str], None] = lambda message: None)
             text = f.read(_LARGEST + 1).decode()
     except OSError as e:
         raise RegistryError(
-            f"cannot read the registry profile {path}: {e.strerror}", f"correct --profile or {VARIABLE}, or let this user read it"
+            f"cannot read the registry profile {path}: {e.strerror}",
+            f"correct --profile or {VARIABLE}, or let this user read it",
         ) from None
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text or len(text) > _LARGEST:
-        raise RegistryError(f"{path} is not a shell file", "it should hold: export REGISTRY_USER=... REGISTRY_PASSWORD=...")
+        raise RegistryError(
+            f"{path} is not a shell file", "it should hold: export REGISTRY_USER=... REGISTRY_PASSWORD=..."
+        )
     values: dict[str, str] = {}
     for name, value, line in _assignments(text, path):
         if name in _NAMES:
@@ -74,7 +79,8 @@ def read_profile(path: Path, warn: Callable[[str], None] = lambda message: None)
             values[name] = value
     if missing := [name for name in _NAMES if not values.get(name)]:
         raise RegistryError(
-            f"{path} does not set {' and '.join(missing)}", "it should hold: export REGISTRY_USER=... REGISTRY_PASSWORD=..."
+            f"{path} does not set {' and '.join(missing)}",
+            "it should hold: export REGISTRY_USER=... REGISTRY_PASSWORD=...",
         )
     if mode & 0o077:
         warn(f"{path} holds a password and can be read by others: chmod 600 {path}")
@@ -138,7 +144,8 @@ def _commands(text: str, path: Path) -> Iterator[list[tuple[str, bool, int]]]:
             word.append(c)
     if quote:
         raise RegistryError(
-            f"{path}:{start}: a quote is not closed", "close it; a password with a quote in it goes in the other kind"
+            f"{path}:{start}: a quote is not closed",
+            "close it; a password with a quote in it goes in the other kind",
         )
     if word is not None:
         words.append(("".join(word), computed, start))

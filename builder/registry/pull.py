@@ -6,7 +6,8 @@ import threading
 from pathlib import Path
 
 from builder.errors import RegistryError
-from builder.image.layout import (
+from builder.model import Descriptor, Image, Layer
+from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
     choose_platform,
@@ -16,15 +17,17 @@ from builder.image.layout import (
     parse_manifest,
     with_path,
 )
-from builder.model import Descriptor, Image, Layer
+from builder.oci.reference import Reference
+from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
-from builder.registry.push import TRANSFERS, Stopped, in_parallel
-from builder.registry.reference import Reference
-from builder.store import Store
+from builder.registry.push import TRANSFERS
+from builder.store.blobs import Store
 
 
-def resolve_manifest(client: RegistryClient, repository: str, ref: str, architecture: str) -> tuple[bytes, Descriptor]:
+def resolve_manifest(
+    client: RegistryClient, repository: str, ref: str, architecture: str
+) -> tuple[bytes, Descriptor]:
     """The image manifest that a tag or digest names, taken out of an index for ``linux/<architecture>`` where there is one.
 
     Raises:
@@ -75,13 +78,16 @@ def pull_image(
     config_descriptor = Descriptor.from_json(data["config"])
     config = client.get_blob_to(repository, config_descriptor, store).read_bytes()
     found = tuple(
-        Layer(x.descriptor, x.diff_id, None, where, x.title) for x in image_layers(data, parse_config(config, where), where)
+        Layer(x.descriptor, x.diff_id, None, where, x.title)
+        for x in image_layers(data, parse_config(config, where), where)
     )
     image = Image(found, config, config_descriptor, manifest, descriptor)
     return fetch_layers(image, store, reporter, client) if layers else image
 
 
-def fetch_layers(image: Image, store: Store, reporter: Reporter = QUIET, client: RegistryClient | None = None) -> Image:
+def fetch_layers(
+    image: Image, store: Store, reporter: Reporter = QUIET, client: RegistryClient | None = None
+) -> Image:
     """The same image with every layer on this machine's disk; missing ones are fetched from where they come from.
 
     Args:
@@ -99,7 +105,8 @@ def fetch_layers(image: Image, store: Store, reporter: Reporter = QUIET, client:
         host, _, repository = layer.origin.partition("/")
         if not repository:
             raise RegistryError(
-                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry", "build again"
+                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
+                "build again",
             )
         if host not in clients:
             own.append(RegistryClient(host, reporter=reporter))
@@ -118,10 +125,14 @@ def fetch_layers(image: Image, store: Store, reporter: Reporter = QUIET, client:
 
     reporter.start(task, sum(x.descriptor.size for x in missing.values()))
     try:
-        found = {x.descriptor.digest: path for x, path in in_parallel(fetch, missing.values(), TRANSFERS, stop)}
+        found = {
+            x.descriptor.digest: path for x, path in in_parallel(fetch, missing.values(), TRANSFERS, stop)
+        }
     finally:
         reporter.finish(task)
         for other in own:
             other.close()
-    layers = tuple(x if x.path is not None else with_path(x, found[x.descriptor.digest]) for x in image.layers)
+    layers = tuple(
+        x if x.path is not None else with_path(x, found[x.descriptor.digest]) for x in image.layers
+    )
     return Image(layers, image.config, image.config_descriptor, image.manifest, image.manifest_descriptor)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from builder.errors import RegistryError, TagExistsError
 from builder.model import Image, Layer
+from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 
@@ -30,10 +30,6 @@ class PushReport:
     blobs_mounted: int = 0
     blobs_present: int = 0
     seconds: float = 0.0
-
-
-class Stopped(Exception):
-    """Another transfer failed, so this one ends too."""
 
 
 def push_image(
@@ -78,13 +74,20 @@ def push_image(
 
 
 def push_blobs_and_manifest(
-    image: Image, client: RegistryClient, repository: str, *, mount_from: Sequence[str] = (), reporter: Reporter = QUIET
+    image: Image,
+    client: RegistryClient,
+    repository: str,
+    *,
+    mount_from: Sequence[str] = (),
+    reporter: Reporter = QUIET,
 ) -> PushReport:
     """Sends everything but the tags: afterwards the image is there by its digest. See :func:`push_image`."""
     started = time.monotonic()
     client.expect_push(repository)
     blobs = {layer.descriptor.digest: layer for layer in image.layers}
-    if client.head_manifest(repository, image.digest) is not None:  # a registry takes a manifest only when it has all its blobs
+    if (
+        client.head_manifest(repository, image.digest) is not None
+    ):  # a registry takes a manifest only when it has all its blobs
         return PushReport(image.digest, blobs_present=len(blobs) + 1, seconds=time.monotonic() - started)
 
     def missing(layer: Layer) -> bool:
@@ -100,7 +103,8 @@ def push_blobs_and_manifest(
     for layer in layers:
         if layer.path is None and not layer.origin:
             raise RegistryError(
-                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry", "build again"
+                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
+                "build again",
             )
     total = sum(layer.descriptor.size for layer in layers)
     task = f"push {client.host}/{repository}"
@@ -140,10 +144,16 @@ def push_blobs_and_manifest(
         in_parallel(send, sorted(layers, key=lambda x: -x.descriptor.size), TRANSFERS, stop)
         config, sent, moved = image.config_descriptor, len(layers), len(mounted)
         if client.head_blob(repository, config.digest) is None:
-            if any(client.mount_blob(repository, config.digest, source) for source in mount_from if source != repository):
+            if any(
+                client.mount_blob(repository, config.digest, source)
+                for source in mount_from
+                if source != repository
+            ):
                 moved += 1
             else:
-                client.upload_stream(repository, config.digest, config.size, lambda offset: iter([image.config[offset:]]))
+                client.upload_stream(
+                    repository, config.digest, config.size, lambda offset: iter([image.config[offset:]])
+                )
                 sent, total = sent + 1, total + config.size
         client.put_manifest(repository, image.digest, image.manifest, image.manifest_descriptor.media_type)
     finally:
@@ -163,35 +173,12 @@ def move_tags(image: Image, client: RegistryClient, repository: str, tags: Seque
             client.put_manifest(repository, tag, image.manifest, image.manifest_descriptor.media_type)
 
 
-def in_parallel(
-    work: Callable[[T], R], items: Iterable[T], workers: int, stop: threading.Event | None = None
-) -> list[tuple[T, R]]:
-    """``work`` of every item in threads; items with results, in order.
-
-    The first failure (or Ctrl-C) cancels what has not begun, sets ``stop`` for the rest, and is raised.
-    """
-    todo = list(items)
-    if not todo:
-        return []
-    with ThreadPoolExecutor(min(workers, len(todo))) as pool:
-        futures: list[Future[R]] = [pool.submit(work, item) for item in todo]
-        try:
-            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            errors = [e for f in finished if (e := f.exception()) is not None]
-            for error in errors:
-                if not isinstance(error, Stopped):
-                    raise error
-            return [(item, f.result()) for item, f in zip(todo, futures, strict=True)]
-        except BaseException:
-            if stop is not None:
-                stop.set()
-            for future in futures:
-                future.cancel()
-            raise
-
-
 def _mount(layer: Layer, client: RegistryClient, repository: str, mount_from: Sequence[str]) -> bool:
     host, _, origin = layer.origin.partition("/")
     sources = [origin] if host == client.host and origin else []
     digest = layer.descriptor.digest
-    return any(client.mount_blob(repository, digest, source) for source in [*sources, *mount_from] if source != repository)
+    return any(
+        client.mount_blob(repository, digest, source)
+        for source in [*sources, *mount_from]
+        if source != repository
+    )

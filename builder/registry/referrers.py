@@ -12,16 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from builder.errors import ImageError, RegistryError, UsageError
-from builder.image.layout import list_tags, parse_json, parse_manifest, read_blob, read_index, write_layout
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.oci.layout import list_tags, read_blob, read_index, write_layout
+from builder.oci.manifest import parse_json, parse_manifest
+from builder.oci.reference import Reference, is_digest
 from builder.progress import QUIET, Reporter
 from builder.registry.auth import Credentials
 from builder.registry.client import RegistryClient, bytes_source, parse_index
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
-from builder.registry.reference import Reference, is_digest
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
@@ -101,7 +102,9 @@ def _make(
     subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
 ) -> tuple[bytes, Descriptor, list[tuple[Descriptor, bytes]]]:
     config = Descriptor.of(EMPTY, _NOTHING)
-    layers = [(replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data) for f in files]
+    layers = [
+        (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data) for f in files
+    ]
     value = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
@@ -121,18 +124,25 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
         listed = _listed_by_tag(client, repository, subject)
         if any(d.digest == entry.digest for d in listed):
             return
-        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [d.to_json() for d in (*listed, entry)]}
+        index = {
+            "schemaVersion": 2,
+            "mediaType": OCI_INDEX,
+            "manifests": [d.to_json() for d in (*listed, entry)],
+        }
         client.put_manifest(repository, referrers_tag(subject), canonical_json(index), OCI_INDEX)
     if all(d.digest != entry.digest for d in _listed_by_tag(client, repository, subject)):
         raise RegistryError(
-            f"{client.host}/{repository}:{referrers_tag(subject)} is changed by others all the time", "publish again"
+            f"{client.host}/{repository}:{referrers_tag(subject)} is changed by others all the time",
+            "publish again",
         )
 
 
 # reading --------------------------------------------------------------------------------------------------------------
 
 
-def referrers(client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None) -> list[Descriptor]:
+def referrers(
+    client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
+) -> list[Descriptor]:
     """What is attached to the image of a digest, of one type or of all, as the registry lists it.
 
     Raises:
@@ -174,7 +184,7 @@ def fetch_attached(
 
     Args:
         reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``.
-        artifact_type: such as :data:`builder.attest.SMOKE_REPORT`.
+        artifact_type: such as :data:`builder.publishing.attest.SMOKE_REPORT`.
         settings: ``offline`` is obeyed.
         credentials: None takes those that the user named (:func:`named_credentials`), else what docker and podman know.
 
@@ -187,13 +197,17 @@ def fetch_attached(
     else:
         parsed = Reference.parse(reference)
         with RegistryClient(
-            parsed.host, credentials or named_credentials(warn=reporter.warn), settings=settings, reporter=reporter
+            parsed.host,
+            credentials or named_credentials(warn=reporter.warn),
+            settings=settings,
+            reporter=reporter,
         ) as client:
             there = client.head_manifest(parsed.repository, parsed.ref)
             if there is None:
                 raise RegistryError(f"{client.host} has no {reference}", "correct the repository and the tag")
             found = [
-                _read(client, parsed.repository, d) for d in referrers(client, parsed.repository, there.digest, artifact_type)
+                _read(client, parsed.repository, d)
+                for d in referrers(client, parsed.repository, there.digest, artifact_type)
             ]
     return sorted(found, key=lambda a: (a.created, a.digest))
 
@@ -205,7 +219,9 @@ def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> At
     return _attached(data, digest, files)
 
 
-def _attached(manifest: Mapping[str, object], digest: str, files: Sequence[tuple[Descriptor, bytes]]) -> Attached:
+def _attached(
+    manifest: Mapping[str, object], digest: str, files: Sequence[tuple[Descriptor, bytes]]
+) -> Attached:
     annotations = manifest.get("annotations")
     return Attached(
         digest,
@@ -245,7 +261,9 @@ def layout_referrers(folder: Path, subject: str, artifact_type: str | None = Non
     found = []
     for descriptor in map(Descriptor.from_json, read_index(folder)["manifests"]):
         if descriptor.artifact_type and artifact_type in (None, descriptor.artifact_type):
-            manifest = parse_json(read_blob(folder, descriptor), f"the manifest {descriptor.digest} in {folder}")
+            manifest = parse_json(
+                read_blob(folder, descriptor), f"the manifest {descriptor.digest} in {folder}"
+            )
             if (manifest.get("subject") or {}).get("digest") == subject:
                 found.append(descriptor)
     return found

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import RunnerError
-from builder.image.singularity import NOT_MOUNTED
 from builder.model import Image, SifImage
-from builder.run.base import Completed, ImageConfig, Runner, RunOptions, check_mounts, execute, gpu_devices, reason
+from builder.run.base import ImageConfig, Runner, RunOptions, check_mounts, gpu_devices
+from builder.run.process import Completed, execute, reason
 from builder.run.rootfs import cached_rootfs
+from builder.sif.singularity import NOT_MOUNTED
 
 _FLAT = "build it with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
 
@@ -42,7 +43,9 @@ class ApptainerRunner(Runner):
                 action, words = "run", list(command)
         tool = _tool()
         if tool is None:
-            raise RunnerError("neither apptainer nor singularity is installed", "install one, or use another --runner")
+            raise RunnerError(
+                "neither apptainer nor singularity is installed", "install one, or use another --runner"
+            )
         if isinstance(image, SifImage):
             container = image.path.absolute()
         else:
@@ -73,12 +76,14 @@ class ApptainerRunner(Runner):
             )
         if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
             raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT)
-        if done.returncode == 255 and (fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]):
+        if done.returncode == 255 and (
+            fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]
+        ):
             said = fatal[-1].split("FATAL:")[-1].strip()
-            cure = "see apptainer's configuration, or use another --runner"
+            hint = "see apptainer's configuration, or use another --runner"
             if "overlay" in said.lower() and isinstance(image, SifImage):
-                cure = _FLAT
-            raise RunnerError(f"apptainer could not run the image: {said}", cure)
+                hint = _FLAT
+            raise RunnerError(f"apptainer could not run the image: {said}", hint)
         return done
 
 

@@ -7,31 +7,26 @@ import json
 import os
 import re
 import secrets
-import signal
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
-from builder.image.layout import write_layout
-from builder.image.rootfs import remove_tree
-from builder.image.sif import read_sif
 from builder.model import Image, SifImage
+from builder.oci.layout import write_layout
 from builder.progress import QUIET, Reporter
+from builder.run.process import Completed
 from builder.settings import Settings
-from builder.store import Store
+from builder.sif.image import read_sif
+from builder.store.blobs import Store
+from builder.store.files import remove_tree
+from builder.store.folders import CacheFolders
 
-#: The return code of a command that was ended because it took too long (as timeout(1) has it).
-TIMED_OUT = 124
 #: Of /dev/shm where the engine gives little by default; counted only when it is written to.
 SHM_SIZE = "1g"
-#: Seconds between asking a process to end and ending it.
-_PATIENCE_S = 5.0
 _OCI_NAME = "image"
 
 Network = Literal["none", "host"]
@@ -44,19 +39,6 @@ class Mount:
     source: Path
     target: str
     readonly: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """How a command in an image ended; output as text, empty when it was not captured.
-
-    ``returncode`` is 128 + n for a command that signal n ended, and 124 with ``timed_out``.
-    """
-
-    returncode: int
-    stdout: str
-    stderr: str
-    timed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +87,7 @@ class Runner(ABC):
 
         Args:
             image: the image; all its layers are on this machine. It is loaded or unpacked when the runner does not have it yet.
-                A SIF is run as it is by apptainer, unpacked by embedded, and refused by docker and podman.
+                A SIF is run as it is by apptainer, unpacked by userns, and refused by docker and podman.
             command: appended to the entry point; empty: the image's own command.
             env: variables beside the image's; these win.
             mounts: of the host, beside what the runner itself brings.
@@ -120,7 +102,11 @@ class Runner(ABC):
             RunnerError: the container or the command could not be started, or the runner does not take SIFs.
             ImageError: the image cannot be unpacked or loaded.
         """
-        return self._run(image, command, RunOptions(env or {}, mounts, workdir, entrypoint, gpu, network, timeout_s, capture))
+        return self._run(
+            image,
+            command,
+            RunOptions(env or {}, mounts, workdir, entrypoint, gpu, network, timeout_s, capture),
+        )
 
     @abstractmethod
     def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
@@ -141,7 +127,12 @@ class ImageConfig:
         whole = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
         config: dict[str, Any] = whole.get("config") or {}
         env = dict(item.partition("=")[::2] for item in config.get("Env") or [])
-        return cls(env, list(config.get("Entrypoint") or []), list(config.get("Cmd") or []), config.get("WorkingDir") or "/")
+        return cls(
+            env,
+            list(config.get("Entrypoint") or []),
+            list(config.get("Cmd") or []),
+            config.get("WorkingDir") or "/",
+        )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
         """The whole command line, as docker makes it: another entry point drops the image's own command.
@@ -165,7 +156,7 @@ def refuse_sif(image: Image | SifImage, runner: str) -> Image:
     if isinstance(image, SifImage):
         raise RunnerError(
             f"{runner} does not run SIFs, and {image.path} is one",
-            "use --runner apptainer or --runner embedded, or turn it into an OCI image: builder convert",
+            "use --runner apptainer or --runner userns, or turn it into an OCI image: builder convert",
         )
     return image
 
@@ -178,11 +169,18 @@ def check_mounts(mounts: Sequence[Mount], unfit: str = "") -> None:
     """
     for m in mounts:
         if not m.source.exists():
-            raise RunnerError(f"{m.source} does not exist and cannot be mounted at {m.target}", "correct the path")
+            raise RunnerError(
+                f"{m.source} does not exist and cannot be mounted at {m.target}", "correct the path"
+            )
         if not m.target.startswith("/") or ".." in m.target.split("/") or m.target.rstrip("/") == "":
-            raise RunnerError(f"{m.target!r} is not an absolute path inside the image", "write it from the root: /data")
+            raise RunnerError(
+                f"{m.target!r} is not an absolute path inside the image", "write it from the root: /data"
+            )
         if bad := set(unfit) & set(f"{m.source}{m.target}"):
-            raise RunnerError(f"{m.source} cannot be mounted at {m.target}: {''.join(sorted(bad))!r} in the path", "rename it")
+            raise RunnerError(
+                f"{m.source} cannot be mounted at {m.target}: {''.join(sorted(bad))!r} in the path",
+                "rename it",
+            )
 
 
 # GPUs -----------------------------------------------------------------------------------------------------------------
@@ -207,82 +205,6 @@ def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
 # processes ------------------------------------------------------------------------------------------------------------
 
 
-def execute(
-    command: Sequence[str | Path],
-    *,
-    env: Mapping[str, str] | None = None,
-    timeout_s: float | None = None,
-    capture: bool = True,
-    pass_fds: Sequence[int] = (),
-) -> Completed:
-    """Runs a command of the host; on time-out, Ctrl-C or any error it and what it started are ended.
-
-    Raises:
-        RunnerError: it cannot be started.
-    """
-    pipe = subprocess.PIPE if capture else None
-    try:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            stdin=subprocess.DEVNULL if capture else None,
-            stdout=pipe,
-            stderr=pipe,
-            env=None if env is None else dict(env),
-            # Its own session, to be ended as a whole; but one that shares our terminal must stay in our session to read from it.
-            start_new_session=capture,
-            pass_fds=pass_fds,
-        )
-    except OSError as e:
-        raise RunnerError(f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner") from None
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-        code = process.returncode
-        return Completed(128 - code if code < 0 else code, _text(out), _text(err))
-    except subprocess.TimeoutExpired:
-        _end(process, group=capture)
-        try:
-            out, err = process.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired as e:  # something that got away still holds the pipes
-            out, err = e.stdout or b"", e.stderr or b""
-        return Completed(TIMED_OUT, _text(out), _text(err), timed_out=True)
-    except BaseException:
-        _end(process, group=capture)
-        raise
-    finally:
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-
-
-def _text(data: bytes | None) -> str:
-    return (data or b"").decode(errors="replace")
-
-
-def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if group:
-                os.killpg(process.pid, number)
-            else:
-                process.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)
-            if number == signal.SIGTERM and group:
-                continue  # the leader has ended; what it started may not have
-            return
-
-
-def reason(text: str) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
-
-
-def without_userinfo(url: str) -> str:
-    """An address without the user and password in it."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
-
-
 @contextlib.contextmanager
 def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
     """The image alone in a temporary OCI layout (hard links to the cache: no space, no time); gives ``oci:DIR:TAG``.
@@ -290,7 +212,7 @@ def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[str
     Raises:
         ImageError: a layer is not on this machine.
     """
-    folder = settings.cache / "tmp" / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
+    folder = CacheFolders(settings.cache).tmp / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
     # podman 4.3 makes an image name of the path, which takes neither capitals nor names like .cache: it gets a plain link
     plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108  nobody else can guess it or write in it
     try:

@@ -14,18 +14,17 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.image.archive import docker_load
 from builder.model import Image, SifImage
+from builder.redact import redact
 from builder.run.base import (
     SHM_SIZE,
-    TIMED_OUT,
-    Completed,
     ImageConfig,
     Runner,
     RunOptions,
     check_mounts,
     gpu_devices,
     refuse_sif,
-    without_userinfo,
 )
+from builder.run.process import TIMED_OUT, Completed
 
 _LABEL = "org.builder.run"
 
@@ -39,14 +38,16 @@ class DockerRunner(Runner):
         where = "the default address"
         try:
             options = _engine()
-            where = without_userinfo(options.get("base_url", os.environ.get("DOCKER_HOST") or where))
+            where = redact(options.get("base_url", os.environ.get("DOCKER_HOST") or where))
             with _client(timeout=5) as client:
                 client.ping()
         except RunnerError as e:
             return e.message
         except Exception as e:  # errors of requests, urllib3 and the socket come through the SDK
             denied = "ermission denied" in str(e)
-            return f"no engine answers at {where}" + (": permission denied (are you in the group docker?)" if denied else "")
+            return f"no engine answers at {where}" + (
+                ": permission denied (are you in the group docker?)" if denied else ""
+            )
         return None
 
     def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
@@ -65,7 +66,10 @@ class DockerRunner(Runner):
                     list(command) or None,
                     entrypoint=None if options.entrypoint is None else list(options.entrypoint),
                     environment=dict(options.env),
-                    mounts=[Bind(m.target, str(m.source.absolute()), "bind", read_only=m.readonly) for m in options.mounts],
+                    mounts=[
+                        Bind(m.target, str(m.source.absolute()), "bind", read_only=m.readonly)
+                        for m in options.mounts
+                    ],
                     working_dir=options.workdir,
                     network_mode=options.network,
                     shm_size=SHM_SIZE,
@@ -74,7 +78,11 @@ class DockerRunner(Runner):
                     **_gpu_options(options.gpu, client),
                 )
                 try:
-                    return _finish(container, options.timeout_s) if options.capture else _follow(container, options.timeout_s)
+                    return (
+                        _finish(container, options.timeout_s)
+                        if options.capture
+                        else _follow(container, options.timeout_s)
+                    )
                 finally:
                     with contextlib.suppress(docker.errors.NotFound):
                         container.remove(force=True, v=True)
@@ -111,9 +119,13 @@ def _engine() -> dict[str, Any]:
     try:
         context = ContextAPI.get_context(name)
     except DockerException as e:
-        raise RunnerError(f"docker's context {name or ''} cannot be read: {e}", "see docker context ls") from None
+        raise RunnerError(
+            f"docker's context {name or ''} cannot be read: {e}", "see docker context ls"
+        ) from None
     if context is None:
-        raise RunnerError(f"docker has no context named {name or 'as its configuration says'}", "see docker context ls")
+        raise RunnerError(
+            f"docker has no context named {name or 'as its configuration says'}", "see docker context ls"
+        )
     if context.Name == "default" or not context.Host:
         return {}
     return {"base_url": context.Host, **({"tls": context.TLSConfig} if context.TLSConfig else {})}
@@ -125,7 +137,9 @@ def _client(timeout: int = 600) -> Iterator[Any]:
 
     options = _engine()
     ssh = (options.get("base_url") or os.environ.get("DOCKER_HOST", "")).startswith("ssh://")
-    client = (docker.DockerClient if options else docker.from_env)(timeout=timeout, use_ssh_client=ssh, **options)
+    client = (docker.DockerClient if options else docker.from_env)(
+        timeout=timeout, use_ssh_client=ssh, **options
+    )
     try:
         yield client
     finally:
@@ -141,7 +155,10 @@ def _gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
         return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
     if gpu == "amd" and devices:
         groups = {p.stat().st_gid for d in devices for p in ([d] if not d.is_dir() else d.glob("render*"))}
-        return {"devices": [f"{d}:{d}:rwm" for d in devices], "group_add": [str(g) for g in sorted(groups - {0})]}
+        return {
+            "devices": [f"{d}:{d}:rwm" for d in devices],
+            "group_add": [str(g) for g in sorted(groups - {0})],
+        }
     return {}
 
 

@@ -1,6 +1,6 @@
 """Runs one command in an unpacked image, in namespaces of its own. Standard library only, and nothing of builder.
 
-embedded.py starts it as a process of its own, since namespaces want a process with one thread:
+userns.py starts it as a process of its own, since namespaces want a process with one thread:
 
     python -I -S jail.py PLAN STATUS
 
@@ -32,7 +32,14 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = (
+    0x20000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 #: Flags of a mount that a remount must repeat where they are locked: as statvfs(2) and as mount(2) number them.
 _LOCKED = {
@@ -93,7 +100,11 @@ def inside(plan: dict[str, Any], status: int) -> int:
     os.umask(0o022)
     must("mounts of our own", mount("none", "/", None, _REC | _PRIVATE))
     wanted = [(opened(m["source"]), m["target"], m["readonly"]) for m in plan["mounts"]]
-    nodes = [(opened(f"/dev/{name}"), f"/dev/{name}") for name in (*_NODES, *plan["devices"]) if os.path.exists(f"/dev/{name}")]
+    nodes = [
+        (opened(f"/dev/{name}"), f"/dev/{name}")
+        for name in (*_NODES, *plan["devices"])
+        if os.path.exists(f"/dev/{name}")
+    ]
     system, old_root = opened("/sys"), os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if plan["network"] == "host":
         names = {path: read(path) for path in ("/etc/resolv.conf", "/etc/hosts")}
@@ -201,7 +212,10 @@ def fill_dev(nodes: list[tuple[int, str]]) -> None:
     for name, options in (("shm", "mode=1777"), ("pts", "newinstance,ptmxmode=0666,mode=0620")):
         os.mkdir(f"/dev/{name}")
         kind = "tmpfs" if name == "shm" else "devpts"
-        must(f"/dev/{name}", mount(kind, f"/dev/{name}", kind, _NOSUID | _NOEXEC | (_NODEV if name == "shm" else 0), options))
+        must(
+            f"/dev/{name}",
+            mount(kind, f"/dev/{name}", kind, _NOSUID | _NOEXEC | (_NODEV if name == "shm" else 0), options),
+        )
     for name, target in (
         ("ptmx", "pts/ptmx"),
         ("fd", "/proc/self/fd"),
@@ -222,7 +236,9 @@ def bind(fd: int, target: str, readonly: bool) -> None:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError as e:
-            raise Refused(f"cannot make {target} in the image to mount something there: {e.strerror}") from None
+            raise Refused(
+                f"cannot make {target} in the image to mount something there: {e.strerror}"
+            ) from None
     must(f"mounting at {target}", mount(f"/proc/self/fd/{fd}", target, None, _BIND | _REC))
     if readonly and not read_only(target):
         raise Refused(f"{target} cannot be mounted read-only")
@@ -232,7 +248,10 @@ def read_only(path: str) -> bool:
     """Forbids writing to a mount and those below it (before Linux 5.12: not those below it); gives whether that worked."""
     attributes = struct.pack("=QQQQ", _RDONLY, 0, 0, 0)
     at_fdcwd, at_recursive = -100, 0x8000
-    if _LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, os.fsencode(path), at_recursive, attributes, len(attributes)) == 0:
+    if (
+        _LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, os.fsencode(path), at_recursive, attributes, len(attributes))
+        == 0
+    ):
         return True
     has = os.statvfs(path).f_flag
     flags = sum(number for seen, number in _LOCKED.items() if has & seen)

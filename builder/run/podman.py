@@ -17,18 +17,16 @@ from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.run.base import (
     SHM_SIZE,
-    Completed,
     ImageConfig,
     Runner,
     RunOptions,
     check_mounts,
-    execute,
     gpu_devices,
     image_layout,
-    reason,
     refuse_sif,
 )
-from builder.store import write_atomic
+from builder.run.process import Completed, execute, reason
+from builder.store.files import write_atomic
 
 _CURE = "see podman info, or use another --runner"
 _CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -58,7 +56,8 @@ class PodmanRunner(Runner):
         for m in options.mounts:
             arguments += [
                 "--mount",
-                f"type=bind,source={m.source.absolute()},target={m.target}" + (",readonly" if m.readonly else ""),
+                f"type=bind,source={m.source.absolute()},target={m.target}"
+                + (",readonly" if m.readonly else ""),
             ]
         if options.workdir is not None:
             arguments += ["--workdir", options.workdir]
@@ -80,7 +79,9 @@ class PodmanRunner(Runner):
                     execute(["podman", "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
         said = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
         if done.returncode == 125 or (done.returncode in (126, 127) and said):
-            raise RunnerError(f"podman could not run the image: {said[-1] if said else reason(done.stderr)}", _CURE)
+            raise RunnerError(
+                f"podman could not run the image: {said[-1] if said else reason(done.stderr)}", _CURE
+            )
         return done
 
     def _pulled(self, image: Image) -> str:
@@ -104,7 +105,10 @@ def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
     if gpu == "amd":
         return [word for d in devices for word in ("--device", str(d))] + ["--group-add", "keep-groups"], {}
     described = any(
-        "nvidia.com/gpu" in p.read_text(errors="replace") for folder in _CDI for p in folder.glob("*.*") if p.is_file()
+        "nvidia.com/gpu" in p.read_text(errors="replace")
+        for folder in _CDI
+        for p in folder.glob("*.*")
+        if p.is_file()
     )
     if described:
         return ["--device", "nvidia.com/gpu=all"], {}

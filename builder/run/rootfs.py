@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from builder.image.rootfs import Member, new_tree, unpack
-from builder.image.sif import read_sif
-from builder.image.squashfs import HARDLINK
-from builder.image.trees import Content, Merge
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.store import Store
+from builder.sif.image import read_sif
+from builder.store.blobs import Store
+from builder.store.folders import CacheFolders
+from builder.trees.merge import Content, Merge
+from builder.trees.rootfs import Member, new_tree, unpack
+from builder.trees.squashfs import HARDLINK
 
 
-def cached_rootfs(image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Path:
+def cached_rootfs(
+    image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET
+) -> Path:
     """The root file system of an image, unpacked once; everything in it belongs to this user.
 
     Raises:
         ImageError: a layer or partition is damaged or not on this machine.
         SpaceError: not enough room.
     """
-    folder = settings.cache / "rootfs" / f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
+    folder = CacheFolders(settings.cache).rootfs / f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
     if not folder.exists():
         with store.lock(f"rootfs {folder.name}"):
             if not folder.exists():

@@ -118,7 +118,11 @@ class Run:
     @property
     def gpus(self) -> int:
         """How many GPUs torch can use."""
-        return int(self.need_torch.cuda.device_count()) if self.build != "CPU" and self.torch.cuda.is_available() else 0
+        return (
+            int(self.need_torch.cuda.device_count())
+            if self.build != "CPU" and self.torch.cuda.is_available()
+            else 0
+        )
 
     @property
     def index(self) -> int:
@@ -260,9 +264,12 @@ def probe_torch(run: Run) -> str:
 
         torch.ones(1).sum().item()
     except ModuleNotFoundError as e:
-        missing = "there is no torch in " + sys.prefix if e.name == "torch" else "torch does not import: %s" % e
+        missing = (
+            "there is no torch in " + sys.prefix if e.name == "torch" else "torch does not import: %s" % e
+        )
         raise fail(
-            missing, "add the package to the environment, lock and build again; or this is not the image's python"
+            missing,
+            "add the package to the environment, lock and build again; or this is not the image's python",
         ) from None
     except Exception as e:  # a missing or wrong library raises OSError, a half package nearly anything
         text = str(e)
@@ -288,7 +295,11 @@ def probe_build(run: Run) -> str:
         return seen
     if wanted == "CPU":
         raise warn(seen, "the recipe says no GPU: a CPU build is several GB smaller")
-    how = "declare __cuda and lock again" if wanted == "CUDA" else "name a ROCm index or channel, and lock again"
+    how = (
+        "declare __cuda and lock again"
+        if wanted == "CUDA"
+        else "name a ROCm index or channel, and lock again"
+    )
     raise fail(seen, "this image is for %s GPUs: %s" % (run.options.expect.upper(), how))
 
 
@@ -304,7 +315,9 @@ def probe_architectures(run: Run) -> str:
     if missing := [a for a in wanted if ways[a] == "no"]:
         raise fail(seen, "the recipe wants %s: take a torch that was built for it" % ", ".join(missing))
     if compiled := [a for a in wanted if ways[a] == "jit"]:
-        raise warn(seen, "torch will compile its kernels for %s at the first run: slow starts" % ", ".join(compiled))
+        raise warn(
+            seen, "torch will compile its kernels for %s at the first run: slow starts" % ", ".join(compiled)
+        )
     return seen
 
 
@@ -320,22 +333,31 @@ def probe_driver(run: Run) -> str:
         if not os.path.exists(ROOT + "/dev/kfd"):
             raise fail("no /dev/kfd", GIVE_AMD)
         if not os.access(ROOT + "/dev/kfd", os.R_OK | os.W_OK):
-            raise fail("/dev/kfd may not be opened", "join the groups video and render: --group-add keep-groups")
+            raise fail(
+                "/dev/kfd may not be opened", "join the groups video and render: --group-add keep-groups"
+            )
         return "amdgpu %s, torch of HIP %s" % (version, run.torch.version.hip)
     try:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as e:
         if "GLIBC" in str(e):
-            raise fail(one_line(e), "the host's driver needs a newer glibc than the image's: a newer base image") from None
+            raise fail(
+                one_line(e), "the host's driver needs a newer glibc than the image's: a newer base image"
+            ) from None
         raise fail("no libcuda.so.1", GIVE_NVIDIA) from None
     number = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(number)) != 0:
-        raise fail("libcuda.so.1 does not tell its version", "the host's driver does not work: try nvidia-smi on the host")
+        raise fail(
+            "libcuda.so.1 does not tell its version",
+            "the host's driver does not work: try nvidia-smi on the host",
+        )
     driver = (number.value // 1000, number.value % 1000 // 10)
     runtime = tuple(int(x) for x in run.torch.version.cuda.split(".")[:2])
     seen = "driver for CUDA %d.%d, torch of CUDA %s" % (*driver, run.torch.version.cuda)
     if driver[0] < runtime[0]:
-        raise fail(seen, "the driver is too old for this torch: update it, or take torch of CUDA %d" % driver[0])
+        raise fail(
+            seen, "the driver is too old for this torch: update it, or take torch of CUDA %d" % driver[0]
+        )
     if driver < runtime:
         raise warn(seen, "works by CUDA's minor version compatibility; kernels compiled at run time may not")
     return seen
@@ -348,7 +370,10 @@ def probe_devices(run: Run) -> str:
         raise skip("no GPU is expected")
     if not count:
         advice = "give the container the GPU (--gpus all, --gpu, --nv, --rocm), or ask the job for one; CPU torch never sees any"
-        raise fail("torch sees no GPU: %s; in /dev: %s" % (why_no_gpu(run), " ".join(device_files()) or "none"), advice)
+        raise fail(
+            "torch sees no GPU: %s; in /dev: %s" % (why_no_gpu(run), " ".join(device_files()) or "none"),
+            advice,
+        )
     described = ["%s (%s)" % (run.torch.cuda.get_device_name(i), run.architecture(i)) for i in range(count)]
     seen = "%d: %s" % (count, ", ".join(described))
     if count == 1 and run.place.ranks > 1:  # each rank was given one of its own
@@ -387,7 +412,10 @@ def probe_compute(run: Run) -> str:
         got = run.torch.mm(a.to(device), b.to(device)).double().cpu()
         error = float((got - expected).abs().max() / expected.abs().max())
         if not error <= 1e-2:
-            raise fail("GPU %d is off by %.2g" % (index, error), "wrong results: a fault of device, driver or library")
+            raise fail(
+                "GPU %d is off by %.2g" % (index, error),
+                "wrong results: a fault of device, driver or library",
+            )
     return "%d right" % len(run.own_gpus)
 
 
@@ -399,16 +427,24 @@ def probe_ecc(run: Run) -> str:
             seen = "GPU %d: %s" % (index, described_errors(state))
             raise fail(seen, "its memory is faulty: take the node out of use, and tell its keepers")
         if state.get("remap_pending"):
-            raise warn("GPU %d: memory rows wait to be replaced" % index, "the GPU must be reset: tell the node's keepers")
+            raise warn(
+                "GPU %d: memory rows wait to be replaced" % index,
+                "the GPU must be reset: tell the node's keepers",
+            )
         if state.get("ecc") is False:
-            raise warn("GPU %d: ECC is off" % index, "wrong bits go unseen: nvidia-smi -e 1 and a reboot, if they matter")
+            raise warn(
+                "GPU %d: ECC is off" % index,
+                "wrong bits go unseen: nvidia-smi -e 1 and a reboot, if they matter",
+            )
     return "no uncorrected error"
 
 
 def described_errors(state: Item) -> str:
     count = state.get("ecc_uncorrected") or 0
     words = ["%d memory errors that ECC could not correct" % count] if count else []
-    return ", ".join(words + (["memory rows that could not be replaced"] if state.get("remap_failed") else []))
+    return ", ".join(
+        words + (["memory rows that could not be replaced"] if state.get("remap_failed") else [])
+    )
 
 
 @probe("gpu.persistence")
@@ -416,7 +452,10 @@ def probe_persistence(run: Run) -> str:
     off = [i for i, state in known_states(run, "persistence").items() if not state["persistence"]]
     if off:
         seen = "off on GPU %s" % ", ".join(map(str, off))
-        raise warn(seen, "every start loads the driver anew, seconds each time: nvidia-smi -pm 1, or nvidia-persistenced")
+        raise warn(
+            seen,
+            "every start loads the driver anew, seconds each time: nvidia-smi -pm 1, or nvidia-persistenced",
+        )
     return "on"
 
 
@@ -441,7 +480,8 @@ def probe_dnn(run: Run) -> str:
         if not run.gpus:
             raise skip("torch tells only where a GPU is")
         raise fail(
-            "torch has no " + name, "convolutions will be slow or fail: lock a torch with %s, and %s itself" % (name, name)
+            "torch has no " + name,
+            "convolutions will be slow or fail: lock a torch with %s, and %s itself" % (name, name),
         )
     if not cudnn.enabled:
         raise warn(name + " is switched off", "something set torch.backends.cudnn.enabled = False")
@@ -459,7 +499,9 @@ def probe_nccl(run: Run) -> str:
     distributed = run.torch.distributed
     if not (distributed.is_available() and distributed.is_nccl_available()):
         several = run.place.ranks > 1 or run.gpus > 1
-        raise (fail if several else warn)("torch has no " + name, "several GPUs cannot work together: lock a torch with " + name)
+        raise (fail if several else warn)(
+            "torch has no " + name, "several GPUs cannot work together: lock a torch with " + name
+        )
     version = run.torch.cuda.nccl.version()
     return "%s %s" % (name, ".".join(map(str, version)) if isinstance(version, tuple) else version)
 
@@ -468,7 +510,9 @@ def probe_nccl(run: Run) -> str:
 def probe_interface(run: Run) -> str:
     """NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME name interfaces that are there (RCCL reads NCCL's)."""
     there = names("/sys/class/net")
-    used = ["GLOO_SOCKET_IFNAME"] + (["NCCL_SOCKET_IFNAME"] if run.torch is None or run.build != "CPU" else [])
+    used = ["GLOO_SOCKET_IFNAME"] + (
+        ["NCCL_SOCKET_IFNAME"] if run.torch is None or run.build != "CPU" else []
+    )
     found = []
     for variable in sorted(used):
         value = os.environ.get(variable)
@@ -480,7 +524,10 @@ def probe_interface(run: Run) -> str:
         found.append("%s=%s" % (variable, value))
     fast = [n for n in there if re.fullmatch(r"(hsn|ib|ibs?p?)\d+\w*", n)]
     if fast and 0 < run.place.local_ranks < run.place.ranks and not os.environ.get("NCCL_SOCKET_IFNAME"):
-        raise warn("not set, though there is " + " ".join(fast), "NCCL_SOCKET_IFNAME=%s" % fast[0].rstrip("0123456789"))
+        raise warn(
+            "not set, though there is " + " ".join(fast),
+            "NCCL_SOCKET_IFNAME=%s" % fast[0].rstrip("0123456789"),
+        )
     return " ".join(found) or "not set; there is " + (" ".join(there) or "none")
 
 
@@ -502,7 +549,10 @@ def probe_transport(run: Run) -> str:
     said = transport(text)
     nodes = len(set(run.hosts)) or 1
     seen = "%s %s" % (said["library"] or "NCCL", said["version"])
-    seen += ", network: %s, between GPUs: %s" % (said["network"] or "none", " ".join(said["paths"]) or "not said")
+    seen += ", network: %s, between GPUs: %s" % (
+        said["network"] or "none",
+        " ".join(said["paths"]) or "not said",
+    )
     fabric = fast_fabric()
     if said["network"] == "Socket" and fabric:
         advice = (
@@ -520,14 +570,29 @@ def transport(log: str) -> Item:
     found = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
     network = ""
     if re.search(r"NET/OFI .*(Using aws-ofi|Initializing aws-ofi|Selected [Pp]rovider)", log):
-        network = "OFI (%s)" % (re.search(r"Selected [Pp]rovider is (\S+)", log) or ["", "aws-ofi"])[1].rstrip(",(")
+        network = "OFI (%s)" % (re.search(r"Selected [Pp]rovider is (\S+)", log) or ["", "aws-ofi"])[
+            1
+        ].rstrip(",(")
     using = re.findall(r"Using network ([\w /-]+?)\s*(?:$|\n)", log)
     if using:
-        network = network if using[-1].upper().startswith(("AWS", "OFI", "LIBFABRIC")) and network else using[-1]
+        network = (
+            network if using[-1].upper().startswith(("AWS", "OFI", "LIBFABRIC")) and network else using[-1]
+        )
     elif not network:
-        network = "IB" if re.search(r"NET/IB : Using \[", log) else "Socket" if re.search(r"NET/Socket : Using \[", log) else ""
+        network = (
+            "IB"
+            if re.search(r"NET/IB : Using \[", log)
+            else "Socket"
+            if re.search(r"NET/Socket : Using \[", log)
+            else ""
+        )
     paths = sorted(set(re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)))
-    return {"library": found[1] if found else "", "version": found[2] if found else "", "network": network, "paths": paths}
+    return {
+        "library": found[1] if found else "",
+        "version": found[2] if found else "",
+        "network": network,
+        "paths": paths,
+    }
 
 
 def fast_fabric() -> str:
@@ -550,10 +615,13 @@ def probe_miopen(run: Run) -> str:
     for variable, path in places.items():
         kind = file_system(path)[1]
         if NETWORK_FILE_SYSTEMS.fullmatch(kind):
-            raise warn("%s is on %s" % (path, kind), "its SQLite files fail there, or are slow: " + advice % variable)
+            raise warn(
+                "%s is on %s" % (path, kind), "its SQLite files fail there, or are slow: " + advice % variable
+            )
         if not writable(path):
             raise warn(
-                "%s cannot be written" % path, "kernels are searched and compiled anew in every process: " + advice % variable
+                "%s cannot be written" % path,
+                "kernels are searched and compiled anew in every process: " + advice % variable,
             )
     return " ".join(places.values())
 
@@ -571,7 +639,9 @@ def probe_affinity(run: Run) -> str:
         raise fail(seen, what + ": ask for more (--cpus-per-task, --cpu-bind, --cpuset-cpus)")
     limit = quota()
     if limit is not None and limit < 1:
-        raise warn("%s, and a quota of %.2g" % (seen, limit), "the control group gives less than a core: --cpus")
+        raise warn(
+            "%s, and a quota of %.2g" % (seen, limit), "the control group gives less than a core: --cpus"
+        )
     return seen
 
 
@@ -587,7 +657,10 @@ def probe_distance(run: Run) -> str:
             near[index] = number_list(local)
     if not near:
         raise skip("the system does not say which cores are near")
-    seen = "cores %s; near: %s" % (ranges(cores), "; ".join("GPU %d %s" % (i, ranges(n)) for i, n in near.items()))
+    seen = "cores %s; near: %s" % (
+        ranges(cores),
+        "; ".join("GPU %d %s" % (i, ranges(n)) for i, n in near.items()),
+    )
     far = [i for i, n in near.items() if not n & cores]
     if far and (run.place.ranks > 1 or len(far) == len(near)):
         own = near[far[0]]
@@ -608,8 +681,15 @@ def probe_threads(run: Run) -> str:
         threads = 0
     if threads < 1:
         raise warn(seen, "it is no number of threads: correct it, or unset it")
-    if threads * run.place.local_ranks > usable and len(affinity()) == (os.cpu_count() or 1) and run.place.local_ranks > 1:
-        raise warn("%s and %d ranks" % (seen, run.place.local_ranks), "more threads than cores: threads wait for each other")
+    if (
+        threads * run.place.local_ranks > usable
+        and len(affinity()) == (os.cpu_count() or 1)
+        and run.place.local_ranks > 1
+    ):
+        raise warn(
+            "%s and %d ranks" % (seen, run.place.local_ranks),
+            "more threads than cores: threads wait for each other",
+        )
     if threads > usable:
         raise warn(seen, "more threads than cores: threads wait for each other")
     if threads == 1 < usable and run.options.expect == "none" and run.place.ranks == 1:
@@ -626,7 +706,9 @@ def probe_shm(run: Run) -> str:
     size = stat.f_frsize * stat.f_blocks
     seen = "/dev/shm has %.0f MiB" % (size / 2**20)
     if size < 512 << 20 or not os.access("/dev/shm", os.W_OK):
-        raise warn(seen, "DataLoader workers and NCCL need more, and to write there: --shm-size=8g, or --ipc=host")
+        raise warn(
+            seen, "DataLoader workers and NCCL need more, and to write there: --shm-size=8g, or --ipc=host"
+        )
     return seen
 
 
@@ -645,7 +727,9 @@ def probe_user_site(run: Run) -> str:
 
 @probe("python.path")
 def probe_python_path(run: Run) -> str:
-    found = ["%s=%s" % (name, os.environ[name]) for name in ("PYTHONPATH", "PYTHONHOME") if os.environ.get(name)]
+    found = [
+        "%s=%s" % (name, os.environ[name]) for name in ("PYTHONPATH", "PYTHONHOME") if os.environ.get(name)
+    ]
     if found:
         raise warn(" ".join(found), "packages from elsewhere may hide the image's: unset it")
     return "PYTHONPATH and PYTHONHOME are not set"
@@ -665,14 +749,27 @@ def probe_home(run: Run) -> str:
             raise fail(seen, "the image's own is hidden: --no-home, or an environment outside of homes")
         hidden = [
             "%s=%s" % (variable, path)
-            for variable in ("CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+            for variable in (
+                "CONDA_PREFIX",
+                "SSL_CERT_FILE",
+                "SSL_CERT_DIR",
+                "LD_LIBRARY_PATH",
+                "PATH",
+                "PYTHONPATH",
+            )
             for path in os.environ.get(variable, "").split(":")
-            if within(path, home) and not os.path.exists(path) and not path.endswith(("/.local/bin", home + "/bin"))
+            if within(path, home)
+            and not os.path.exists(path)
+            and not path.endswith(("/.local/bin", home + "/bin"))
         ]
         if hidden:
             seen = "HOME=%s is bound from elsewhere, and there is no %s" % (home, hidden[0])
-            sure = hidden[0].startswith(("CONDA_PREFIX=", "SSL_CERT"))  # a path may hold what no image ever had
-            raise (fail if sure else warn)(seen, "the image's files there are out of sight: --no-home, or HOME elsewhere")
+            sure = hidden[0].startswith(
+                ("CONDA_PREFIX=", "SSL_CERT")
+            )  # a path may hold what no image ever had
+            raise (fail if sure else warn)(
+                seen, "the image's files there are out of sight: --no-home, or HOME elsewhere"
+            )
     if not os.access(home, os.W_OK):
         raise warn("HOME=%s cannot be written" % home, advice)
     return home + (" (mounted)" if mounted else "")
@@ -707,12 +804,12 @@ def probe_tmp(run: Run) -> str:
     try:
         folder = tempfile.gettempdir()
     except OSError as e:
-        raise fail(one_line(e), "torch needs room for temporary files: mount or bind a folder at /tmp, or set TMPDIR") from None
+        raise fail(
+            one_line(e), "torch needs room for temporary files: mount or bind a folder at /tmp, or set TMPDIR"
+        ) from None
     stat = os.statvfs(folder)
     if stat.f_flag & 8:  # ST_NOEXEC
-        advice = (
-            "what Triton, torch.compile and MIOpen compile there cannot be run: set TMPDIR to a folder of a file system with exec"
-        )
+        advice = "what Triton, torch.compile and MIOpen compile there cannot be run: set TMPDIR to a folder of a file system with exec"
         raise warn("%s is mounted noexec" % folder, advice)
     free = stat.f_frsize * stat.f_bavail
     if free < 64 << 20:
@@ -722,9 +819,7 @@ def probe_tmp(run: Run) -> str:
     return "%s, %.1f GiB free" % (folder, free / 2**30)
 
 
-SHORT_TMP = (
-    "workers of a DataLoader hand tensors over by sockets there, and hang: bind a writable /tmp, or set TMPDIR to a short path"
-)
+SHORT_TMP = "workers of a DataLoader hand tensors over by sockets there, and hang: bind a writable /tmp, or set TMPDIR to a short path"
 
 
 def long_for_sockets(folder: str) -> bool:
@@ -743,12 +838,18 @@ def probe_locale(run: Run) -> str:
 @probe("system.timezone")
 def probe_time_zone(run: Run) -> str:
     zone = os.environ.get("TZ", "").lstrip(":")
-    if "/" in zone and not os.path.exists(zone if zone.startswith("/") else ROOT + "/usr/share/zoneinfo/" + zone):
-        raise warn("TZ=%s, but the image has no such zone: times are UTC" % zone, "add tzdata, or bind /usr/share/zoneinfo")
+    if "/" in zone and not os.path.exists(
+        zone if zone.startswith("/") else ROOT + "/usr/share/zoneinfo/" + zone
+    ):
+        raise warn(
+            "TZ=%s, but the image has no such zone: times are UTC" % zone,
+            "add tzdata, or bind /usr/share/zoneinfo",
+        )
     local = ROOT + "/etc/localtime"
     if not zone and os.path.islink(local) and not os.path.exists(local):
         raise warn(
-            "/etc/localtime leads to %s, which is not there: times are UTC" % os.readlink(local), "bind the host's, or add tzdata"
+            "/etc/localtime leads to %s, which is not there: times are UTC" % os.readlink(local),
+            "bind the host's, or add tzdata",
         )
     return "%s (UTC%s)" % (time.tzname[0], time.strftime("%z"))
 
@@ -759,13 +860,16 @@ def probe_glibc(run: Run) -> str:
     name, version = platform.libc_ver()
     if name != "glibc":
         raise fail(
-            "the C library is %s" % (name or "not glibc"), "torch's packages need glibc: take a Debian, Ubuntu or RHEL base"
+            "the C library is %s" % (name or "not glibc"),
+            "torch's packages need glibc: take a Debian, Ubuntu or RHEL base",
         )
     own = tuple(int(x) for x in re.findall(r"\d+", version)[:2])
     needing = [(needed_glibc(path), path) for path in foreign_libraries()]
     newest, path = max(needing, default=((0, 0), ""))
     if newest > own:
-        advice = "libraries of the host do not load: a base image with glibc %d.%d or newer, or do not bind them"
+        advice = (
+            "libraries of the host do not load: a base image with glibc %d.%d or newer, or do not bind them"
+        )
         raise fail("glibc %s, but %s needs %d.%d" % (version, path, *newest), advice % newest)
     if own < (2, 28):
         raise warn("glibc " + version, "torch's wheels of today need 2.28: take a newer base image")
@@ -775,8 +879,19 @@ def probe_glibc(run: Run) -> str:
 def foreign_libraries() -> List[str]:
     """Shared libraries that do not come from the image: Apptainer's folder, and mounts on the library path."""
     folders = [ROOT + "/.singularity.d/libs"]
-    folders += [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f and file_system(f)[0] not in ("", "/")]
-    found = sorted({path for folder in folders for path in glob.glob(glob.escape(folder) + "/lib*.so*") if os.path.isfile(path)})
+    folders += [
+        f
+        for f in os.environ.get("LD_LIBRARY_PATH", "").split(":")
+        if f and file_system(f)[0] not in ("", "/")
+    ]
+    found = sorted(
+        {
+            path
+            for folder in folders
+            for path in glob.glob(glob.escape(folder) + "/lib*.so*")
+            if os.path.isfile(path)
+        }
+    )
     return found[:300]
 
 
@@ -789,7 +904,9 @@ def needed_glibc(path: str) -> Tuple[int, int]:
         return (0, 0)
     if not data.startswith(b"\x7fELF"):
         return (0, 0)
-    return max(((int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?=[.\d]*\0)", data)), default=(0, 0))
+    return max(
+        ((int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?=[.\d]*\0)", data)), default=(0, 0)
+    )
 
 
 # probes: after the measurements ---------------------------------------------------------------------------------------
@@ -817,7 +934,10 @@ def probe_clocks(run: Run) -> str:
     if not seen:
         raise skip("cannot be read here")
     if slow:
-        raise warn("; ".join(seen), "slow for a reason (%s): cooling, power supply, or clocks that were set by hand" % slow)
+        raise warn(
+            "; ".join(seen),
+            "slow for a reason (%s): cooling, power supply, or clocks that were set by hand" % slow,
+        )
     return "; ".join(seen)
 
 
@@ -829,11 +949,20 @@ def probe_steady(run: Run) -> str:
     uneven = [m["id"] for m in run.results if m["status"] == "pass" and m.get("lost_fraction", 0) > 0.35]
     seen = "%.0f %% of a core while computing" % (100 * min(share, 1.0))
     if held > 1:
-        raise warn("%s; the control group held it back for %.1f s" % (seen, held), "a CPU quota that is too small: --cpus")
+        raise warn(
+            "%s; the control group held it back for %.1f s" % (seen, held),
+            "a CPU quota that is too small: --cpus",
+        )
     if share < 0.8:
-        raise warn(seen, "something else uses this machine, or slows this process down: figures are too low; run again alone")
+        raise warn(
+            seen,
+            "something else uses this machine, or slows this process down: figures are too low; run again alone",
+        )
     if len(uneven) > 1:
-        raise warn("uneven: " + ", ".join(uneven), "something else uses this device, or slows it down: run again alone")
+        raise warn(
+            "uneven: " + ", ".join(uneven),
+            "something else uses this device, or slows it down: run again alone",
+        )
     return seen
 
 
@@ -867,15 +996,19 @@ def starts(run: Run) -> List[Tuple[float, float, float, str]]:
         found: List[Tuple[float, float, float, str]] = []
         run.kept["starts"] = found
         begun, limit_s = time.monotonic(), run.share(8.0)
-        while not found or (len(found) < 3 and time.monotonic() - begun < limit_s * len(found) / (len(found) + 1)):
+        while not found or (
+            len(found) < 3 and time.monotonic() - begun < limit_s * len(found) / (len(found) + 1)
+        ):
             command = [sys.executable, "-c", STARTER, run.device]
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
             words = done.stdout.decode("utf-8", "replace").split()
             if done.returncode or len(words) < 4:
-                advice = (
-                    "look at what differs in a new process: memory, limits, variables; an exclusive GPU takes one process only"
+                advice = "look at what differs in a new process: memory, limits, variables; an exclusive GPU takes one process only"
+                raise fail(
+                    "torch imports here, but does not start in a new process (exit code %d)"
+                    % done.returncode,
+                    advice,
                 )
-                raise fail("torch imports here, but does not start in a new process (exit code %d)" % done.returncode, advice)
             found.append((float(words[-4]), float(words[-3]), float(words[-2]), words[-1]))
     return list(run.kept["starts"])
 
@@ -941,9 +1074,12 @@ def train(run: Run) -> Item:
     with torch.no_grad():
         accuracy = float((model(images[-TESTED:]).argmax(1) == labels[-TESTED:]).float().mean().item())
     fields = {
-        "device": device, "first_step_ms": milliseconds[0], "first_loss": losses[0], "last_loss": losses[-1],
+        "device": device,
+        "first_step_ms": milliseconds[0],
+        "first_loss": losses[0],
+        "last_loss": losses[-1],
         **checked("accuracy on digits not trained on", accuracy, ACCURACY, accuracy >= ACCURACY),
-    }  # fmt: skip
+    }
     if not accuracy >= ACCURACY:
         seen = "accuracy %.3f after %d steps, at least %g is right" % (accuracy, STEPS, ACCURACY)
         raise fail(seen, "the training does not converge: wrong results somewhere", **fields)
@@ -990,10 +1126,22 @@ def matmul(run: Run, precision: str) -> Item:
             check = checked("largest error of a row against float64", error, limit, error <= limit)
             if not error <= limit:
                 seen = "the product of two %s matrices of size %d is off by %.2g" % (precision, n, error)
-                raise fail(seen, "wrong results: a fault of device, driver or library", device=device, size=n, **check)
+                raise fail(
+                    seen,
+                    "wrong results: a fault of device, driver or library",
+                    device=device,
+                    size=n,
+                    **check,
+                )
             seconds = timed(run, functools.partial(torch.matmul, a, b), limit_s=limit_s / 8)
             item = {"size": n, **rate("gflop_per_s", 2e-9 * n**3, seconds), **check}
-            sizes.append({k: v for k, v in item.items() if k in ("size", "median_gflop_per_s", "mad_gflop_per_s", "repeats")})
+            sizes.append(
+                {
+                    k: v
+                    for k, v in item.items()
+                    if k in ("size", "median_gflop_per_s", "mad_gflop_per_s", "repeats")
+                }
+            )
             if not best or item["median_gflop_per_s"] > best["median_gflop_per_s"]:
                 best = {**item, "flop": 2.0 * n**3, "bytes": 3.0 * n * n * a.element_size()}
     return {**best, "device": device, "sizes": sizes}
@@ -1024,14 +1172,30 @@ def measure_peak(run: Run) -> Item:
                 break
             for count in counts:
                 torch.set_num_threads(count)
-                seconds = timed(run, functools.partial(torch.mm, a, b, out=out), limit_s=limit_s / len(counts) / 2)
-                item = {"size": n, "flop": 2.0 * n**3, "bytes": 12.0 * n * n, **rate("gflop_per_s", 2e-9 * n**3, seconds)}
-                cores.append({"cores": count, **{k: item[k] for k in ("size", "median_gflop_per_s", "mad_gflop_per_s")}})
+                seconds = timed(
+                    run, functools.partial(torch.mm, a, b, out=out), limit_s=limit_s / len(counts) / 2
+                )
+                item = {
+                    "size": n,
+                    "flop": 2.0 * n**3,
+                    "bytes": 12.0 * n * n,
+                    **rate("gflop_per_s", 2e-9 * n**3, seconds),
+                }
+                cores.append(
+                    {
+                        "cores": count,
+                        **{k: item[k] for k in ("size", "median_gflop_per_s", "mad_gflop_per_s")},
+                    }
+                )
                 if count == before and (not best or item["median_gflop_per_s"] > best["median_gflop_per_s"]):
                     best = item
     finally:
         torch.set_num_threads(before)
-    fastest = [max((c for c in cores if c["cores"] == n), key=lambda c: float(c["median_gflop_per_s"])) for n in counts if cores]
+    fastest = [
+        max((c for c in cores if c["cores"] == n), key=lambda c: float(c["median_gflop_per_s"]))
+        for n in counts
+        if cores
+    ]
     return {**best, "device": "cpu", "threads": before, "cores": fastest, **check}
 
 
@@ -1054,9 +1218,16 @@ def measure_convolutions(run: Run) -> Item:
             (channels, channels, 3, 3),
             (batch, channels, size, size),
         )
-        scales = (1.0, 1 / math.sqrt(4.5 * channels), 1 / math.sqrt(4.5 * channels), 1 / math.sqrt(batch * size * size))
+        scales = (
+            1.0,
+            1 / math.sqrt(4.5 * channels),
+            1 / math.sqrt(4.5 * channels),
+            1 / math.sqrt(batch * size * size),
+        )
         made = [torch.randn(s, generator=generator) * scale for s, scale in zip(shapes, scales)]  # noqa: B905
-        return [t.to(device=run.device, dtype=dtype).contiguous(memory_format=torch.channels_last) for t in made]
+        return [
+            t.to(device=run.device, dtype=dtype).contiguous(memory_format=torch.channels_last) for t in made
+        ]
 
     def gradients(x: Any, first: Any, second: Any, g: Any) -> List[Any]:
         conv = torch.nn.functional.conv2d
@@ -1070,7 +1241,9 @@ def measure_convolutions(run: Run) -> Item:
     check = checked("error of output and gradients against float64", error, limit, error <= limit)
     if not error <= limit:
         seen = "output or gradients of a convolution are off by %.2g" % error
-        raise fail(seen, "wrong results: a fault of device, driver, cuDNN or MIOpen", device=run.device, **check)
+        raise fail(
+            seen, "wrong results: a fault of device, driver, cuDNN or MIOpen", device=run.device, **check
+        )
     batch, channels, size = CONVOLUTIONS[run.kind]
     x, first, second, g = tensors(batch, channels, size)
 
@@ -1101,7 +1274,10 @@ def measure_attention(run: Run) -> Item:
     precision = "fp32"
     if run.on_gpu:
         precision = next((p for p in ("bf16", "fp16") if not without(run, p)), "fp32")
-    dtype, limit = getattr(torch, PRECISIONS[precision][0]), {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}[precision]
+    dtype, limit = (
+        getattr(torch, PRECISIONS[precision][0]),
+        {"fp32": 1e-4, "fp16": 1e-2, "bf16": 5e-2}[precision],
+    )
 
     def tensors(*shape: int) -> List[Any]:
         generator = torch.Generator().manual_seed(6)
@@ -1139,7 +1315,9 @@ def array_bytes(run: Run) -> int:
     if run.on_gpu:
         return int(min(1 << 30, run.torch.cuda.mem_get_info(run.index)[0] // 8))
     cache = cache_bytes()
-    return max(32 << 20, min(4 * cache, 256 << 20, (memory().get("available_bytes") or 1 << 30) // 16)) & -4096
+    return (
+        max(32 << 20, min(4 * cache, 256 << 20, (memory().get("available_bytes") or 1 << 30) // 16)) & -4096
+    )
 
 
 @measurement("memory.copy")
@@ -1155,7 +1333,13 @@ def measure_copy(run: Run) -> Item:
     if wrong:
         seen = "%d of %d words differ after a copy" % (wrong, size // 4)
         raise fail(seen, "wrong results: a fault of memory, device or driver", device=device, **check)
-    return {**rate("gb_per_s", 2e-9 * size, seconds), "device": device, "size": size, "bytes": 2.0 * size, **check}
+    return {
+        **rate("gb_per_s", 2e-9 * size, seconds),
+        "device": device,
+        "size": size,
+        "bytes": 2.0 * size,
+        **check,
+    }
 
 
 @measurement("memory.triad")
@@ -1185,7 +1369,11 @@ def transfer(run: Run, to_device: bool, pinned: bool) -> Item:
     there = host.to(device) if not to_device else torch.zeros(size // 4, dtype=torch.int32, device=device)
     back = torch.zeros_like(host)
     back = back.pin_memory() if pinned else back
-    step = (lambda: there.copy_(host, non_blocking=pinned)) if to_device else (lambda: back.copy_(there, non_blocking=pinned))
+    step = (
+        (lambda: there.copy_(host, non_blocking=pinned))
+        if to_device
+        else (lambda: back.copy_(there, non_blocking=pinned))
+    )
     seconds = timed(run, step, limit_s=run.share(0.5))
     run.synchronize()
     wrong = int(((there.cpu() if to_device else back) != host).sum().item())
@@ -1193,7 +1381,13 @@ def transfer(run: Run, to_device: bool, pinned: bool) -> Item:
     if wrong:
         seen = "%d of %d words differ after a copy" % (wrong, size // 4)
         raise fail(seen, "wrong results: a fault of bus, memory or driver", device=device, **check)
-    return {**rate("gb_per_s", 1e-9 * size, seconds), "device": device, "size": size, "bytes": float(size), **check}
+    return {
+        **rate("gb_per_s", 1e-9 * size, seconds),
+        "device": device,
+        "size": size,
+        "bytes": float(size),
+        **check,
+    }
 
 
 for _to in (True, False):
@@ -1213,7 +1407,10 @@ class Samples:
     def __init__(self, torch: Any, count: int) -> None:
         self.torch, self.count = torch, count
         size = math.prod(self.SHAPE)
-        self.packed = [zlib.compress(bytes((i * 7 + k * (i + 3)) % 251 for k in range(size)), 1) for i in range(self.DISTINCT)]
+        self.packed = [
+            zlib.compress(bytes((i * 7 + k * (i + 3)) % 251 for k in range(size)), 1)
+            for i in range(self.DISTINCT)
+        ]
         self.sums = [float(sum(zlib.decompress(p))) for p in self.packed]
 
     def __len__(self) -> int:
@@ -1238,10 +1435,13 @@ def measure_loader(run: Run) -> Item:
             item = load_epochs(run, samples)
             break
         except RuntimeError as e:
-            words = next((line.strip()[:300] for line in str(e).splitlines() if line.strip()), "no reason given")
+            words = next(
+                (line.strip()[:300] for line in str(e).splitlines() if line.strip()), "no reason given"
+            )
             if "timed out" in words and long_for_sockets(tempfile.gettempdir()):
                 raise fail(
-                    "DataLoader workers hang: %s is too long a path for sockets" % tempfile.gettempdir(), SHORT_TMP
+                    "DataLoader workers hang: %s is too long a path for sockets" % tempfile.gettempdir(),
+                    SHORT_TMP,
                 ) from None
             if "timed out" in words and not hung:
                 hung = words  # forked workers hang now and then, by a lock that another thread held; always is another matter
@@ -1259,9 +1459,14 @@ def load_epochs(run: Run, samples: "Samples") -> Item:
     torch = run.need_torch
     workers, batch, limit_s = max(1, min(4, usable_cores())), 64, run.share(5.0)
     options: Item = {
-        "batch_size": batch, "shuffle": True, "generator": torch.Generator().manual_seed(8), "num_workers": workers,
-        "persistent_workers": True, "timeout": 20, "multiprocessing_context": "fork",
-    }  # fmt: skip
+        "batch_size": batch,
+        "shuffle": True,
+        "generator": torch.Generator().manual_seed(8),
+        "num_workers": workers,
+        "persistent_workers": True,
+        "timeout": 20,
+        "multiprocessing_context": "fork",
+    }
     rates: List[float] = []
     off = indices = 0.0
     began = time.monotonic()
@@ -1277,7 +1482,14 @@ def load_epochs(run: Run, samples: "Samples") -> Item:
     del loader
     right = off < 1e-5 and indices == len(samples) * (len(samples) - 1) / 2
     check = checked("error of the sum of an epoch's pixels; every sample once", off, 1e-5, right)
-    return {**spread("samples_per_s", rates[1:]), "better": "higher", "device": "cpu", "size": batch, "workers": workers, **check}
+    return {
+        **spread("samples_per_s", rates[1:]),
+        "better": "higher",
+        "device": "cpu",
+        "size": batch,
+        "workers": workers,
+        **check,
+    }
 
 
 @measurement("checkpoint.write", "once")
@@ -1288,9 +1500,13 @@ def measure_write(run: Run) -> Item:
     size = (256 if run.on_gpu else 64) << 20
     stat = os.statvfs(folder)
     if stat.f_frsize * stat.f_bavail < 3 * size:
-        raise warn("%s has no %d MiB free" % (folder, 3 * size >> 20), "checkpoints need room: --scratch with another folder")
+        raise warn(
+            "%s has no %d MiB free" % (folder, 3 * size >> 20),
+            "checkpoints need room: --scratch with another folder",
+        )
     state = {
-        "layer%d" % i: torch.arange(size // 64, dtype=torch.float32, device=device).mul_(i + 1) for i in range(16)
+        "layer%d" % i: torch.arange(size // 64, dtype=torch.float32, device=device).mul_(i + 1)
+        for i in range(16)
     }  # 16 tensors
     path = os.path.join(folder, "builder-smoke-%d.pt" % os.getpid())
     run.kept["checkpoint"] = (path, state)
@@ -1392,7 +1608,9 @@ def all_reduce(run: Run, where: str) -> Item:
         check = checked("words of the sum that are wrong", wrong, 0, wrong == 0)
         if wrong:
             seen = "%d of %d words of the sum over %d ranks are wrong" % (wrong, size // 4, n)
-            raise fail(seen, "wrong results: a fault of network, NCCL, RCCL or a device", device=device, **check)
+            raise fail(
+                seen, "wrong results: a fault of network, NCCL, RCCL or a device", device=device, **check
+            )
         tensor.zero_()
         seconds = timed(run, lambda t=tensor: distributed.all_reduce(t, group=among), exactly=10)  # type: ignore[misc]
         item = {"size": size, **rate("gb_per_s", 2e-9 * size * (n - 1) / n, seconds), **check}
@@ -1403,7 +1621,12 @@ def all_reduce(run: Run, where: str) -> Item:
     for path in glob.glob(log.replace("%h", "*").replace("%p", str(os.getpid()))) if log else ():
         with open(path, encoding="utf-8", errors="replace") as f:
             run.kept["nccl_log"] = f.read(1 << 20)
-    fields = {"device": device, "members": n, "nodes": len(nodes), "backend": "nccl" if run.on_gpu else "gloo"}
+    fields = {
+        "device": device,
+        "members": n,
+        "nodes": len(nodes),
+        "backend": "nccl" if run.on_gpu else "gloo",
+    }
     return {**best, **fields, "sizes": sizes}
 
 
@@ -1414,7 +1637,9 @@ for _where in ("node", "network"):
 # how they measure -----------------------------------------------------------------------------------------------------
 
 
-def timed(run: Run, function: Callable[[], Any], most: int = 40, limit_s: float = 0.6, exactly: int = 0) -> List[float]:
+def timed(
+    run: Run, function: Callable[[], Any], most: int = 40, limit_s: float = 0.6, exactly: int = 0
+) -> List[float]:
     """Seconds of each of some runs, after a warm-up: by the device's own events on a GPU, by the clock on the CPU.
 
     ``exactly`` so many, where ranks have to agree on it.
@@ -1427,7 +1652,9 @@ def timed(run: Run, function: Callable[[], Any], most: int = 40, limit_s: float 
     function()
     run.synchronize()
     started = time.perf_counter()
-    while len(samples) < (exactly or least) or (not exactly and len(samples) < most and time.perf_counter() - started < limit_s):
+    while len(samples) < (exactly or least) or (
+        not exactly and len(samples) < most and time.perf_counter() - started < limit_s
+    ):
         if run.on_gpu:
             begin, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
             begin.record()
@@ -1507,7 +1734,9 @@ def without(run: Run, precision: str) -> str:
         return "" if able else "this processor has no " + precision
     name, major = run.architecture(run.index), int(run.torch.cuda.get_device_properties(run.index).major)
     if run.build == "HIP":
-        new = name.startswith(("gfx94", "gfx95")) or (precision != "tf32" and name not in ("gfx900", "gfx906"))
+        new = name.startswith(("gfx94", "gfx95")) or (
+            precision != "tf32" and name not in ("gfx900", "gfx906")
+        )
         able = precision == "fp16" or new
     else:
         able = major >= {"fp16": 6, "bf16": 8, "tf32": 8}[precision]
@@ -1551,7 +1780,10 @@ def covers(architecture: str, known: List[str]) -> str:
     if not architecture.startswith("sm_"):
         return "no"
     number = digits(architecture)
-    if any(k.startswith("sm_") and k[-1].isdigit() and digits(k) // 10 == number // 10 and digits(k) <= number for k in known):
+    if any(
+        k.startswith("sm_") and k[-1].isdigit() and digits(k) // 10 == number // 10 and digits(k) <= number
+        for k in known
+    ):
         return "yes"
     return "jit" if any(k.startswith("compute_") and digits(k) <= number for k in known) else "no"
 
@@ -1562,7 +1794,9 @@ def digits(name: str) -> int:
 
 def affinity() -> Set[int]:
     """Logical cores that this process may run on."""
-    return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    return (
+        set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    )
 
 
 def usable_cores() -> int:
@@ -1571,7 +1805,10 @@ def usable_cores() -> int:
 
 def physical_cores() -> int:
     """How many real cores those are; as many as logical ones where the system does not say."""
-    siblings = {c: read("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % c) or str(c) for c in affinity()}
+    siblings = {
+        c: read("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list" % c) or str(c)
+        for c in affinity()
+    }
     return len(set(siblings.values()))
 
 
@@ -1644,9 +1881,17 @@ def pci_address(run: Run, index: int) -> str:
     """``0000:3b:00.0``, or nothing."""
     properties = run.torch.cuda.get_device_properties(index)
     if hasattr(properties, "pci_bus_id"):
-        address = (getattr(properties, "pci_domain_id", 0), properties.pci_bus_id, getattr(properties, "pci_device_id", 0))
+        address = (
+            getattr(properties, "pci_domain_id", 0),
+            properties.pci_bus_id,
+            getattr(properties, "pci_device_id", 0),
+        )
         return "%04x:%02x:%02x.0" % address
-    library, call = ("libcuda.so.1", "cuDeviceGetPCIBusId") if run.build == "CUDA" else ("libamdhip64.so", "hipDeviceGetPCIBusId")
+    library, call = (
+        ("libcuda.so.1", "cuDeviceGetPCIBusId")
+        if run.build == "CUDA"
+        else ("libamdhip64.so", "hipDeviceGetPCIBusId")
+    )
     text = ctypes.create_string_buffer(32)
     try:
         if getattr(ctypes.CDLL(library), call)(text, 32, index) == 0:
@@ -1665,19 +1910,30 @@ def gpu_state(run: Run, index: int) -> Item:
 
 
 #: nvml.h: nvmlClocksEventReason*; what is left out (idle, clocks that an application set) is no fault
-THROTTLES = {0x4: "power cap", 0x8: "hardware slowdown", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+THROTTLES = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "heat",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+}
 
 
 def nvidia_state(address: str) -> Item:
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         handle = ctypes.c_void_p()
-        if nvml.nvmlInit_v2() != 0 or nvml.nvmlDeviceGetHandleByPciBusId_v2(address.encode(), ctypes.byref(handle)) != 0:
+        if (
+            nvml.nvmlInit_v2() != 0
+            or nvml.nvmlDeviceGetHandleByPciBusId_v2(address.encode(), ctypes.byref(handle)) != 0
+        ):
             return {}
     except (OSError, AttributeError):
         return {}
 
-    def numbers(function: str, *arguments: int, count: int = 1, kind: Any = ctypes.c_uint) -> Optional[List[int]]:
+    def numbers(
+        function: str, *arguments: int, count: int = 1, kind: Any = ctypes.c_uint
+    ) -> Optional[List[int]]:
         values = [kind() for _ in range(count)]
         try:
             code = getattr(nvml, function)(handle, *arguments, *(ctypes.byref(v) for v in values))
@@ -1701,7 +1957,9 @@ def nvidia_state(address: str) -> Item:
     ecc = numbers("nvmlDeviceGetEccMode", count=2)
     if ecc:
         out["ecc"] = bool(ecc[0])
-    errors = numbers("nvmlDeviceGetTotalEccErrors", 1, 0, kind=ctypes.c_ulonglong)  # uncorrected, since the driver was loaded
+    errors = numbers(
+        "nvmlDeviceGetTotalEccErrors", 1, 0, kind=ctypes.c_ulonglong
+    )  # uncorrected, since the driver was loaded
     if errors:
         out["ecc_uncorrected"] = errors[0]
     rows = numbers("nvmlDeviceGetRemappedRows", count=4)
@@ -1717,9 +1975,11 @@ def amd_state(folder: str) -> Item:
     out: Item = {}
     monitors = ["%s/hwmon/%s/" % (folder, n) for n in names(folder + "/hwmon")]
     for key, name, factor in (
-        ("temperature_c", "temp1_input", 1e-3), ("clock_mhz", "freq1_input", 1e-6), ("memory_clock_mhz", "freq2_input", 1e-6),
+        ("temperature_c", "temp1_input", 1e-3),
+        ("clock_mhz", "freq1_input", 1e-6),
+        ("memory_clock_mhz", "freq2_input", 1e-6),
         ("power_w", "power1_average", 1e-6),
-    ):  # fmt: skip
+    ):
         for monitor in monitors:
             if read(monitor + name).isdigit():
                 out[key] = int(read(monitor + name)) * factor
@@ -1763,14 +2023,17 @@ def facts(run: Run) -> Item:
             "time_zone": time.tzname[0],
         },
         "cpu": {
-            "model": cpu_model(), "cores": os.cpu_count() or 0,
-            "usable_cores": usable_cores(), "physical_cores": physical_cores(),
-            "quota_cores": quota(), **cpu_state(),
+            "model": cpu_model(),
+            "cores": os.cpu_count() or 0,
+            "usable_cores": usable_cores(),
+            "physical_cores": physical_cores(),
+            "quota_cores": quota(),
+            **cpu_state(),
         },
         "memory": memory(),
         "variables": {name: os.environ[name] for name in sorted(os.environ) if VARIABLES.fullmatch(name)},
         "device_files": device_files(),
-    }  # fmt: skip
+    }
     if run.torch is not None:
         out["torch"] = torch_facts(run)
         if run.own_gpus:
@@ -1847,7 +2110,10 @@ def cpu_state() -> Item:
         out["clock_mhz"] = float(cpu_lines("cpu MHz"))
     for name in names("/sys/class/hwmon"):
         folder = "/sys/class/hwmon/" + name
-        if read(folder + "/name") in ("k10temp", "coretemp", "zenpower") and read(folder + "/temp1_input").isdigit():
+        if (
+            read(folder + "/name") in ("k10temp", "coretemp", "zenpower")
+            and read(folder + "/temp1_input").isdigit()
+        ):
             out["temperature_c"] = int(read(folder + "/temp1_input")) / 1e3
     return out
 
@@ -1931,7 +2197,9 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
     together = [m for m in MEASUREMENTS if m.scope == "all"]
     go: Item = {"go": True, "hosts": [host_name()]}
     if place.ranks > 1:
-        yield {"ready": run.torch is not None and not (run.options.expect in ("nvidia", "amd") and not run.gpus)}
+        yield {
+            "ready": run.torch is not None and not (run.options.expect in ("nvidia", "amd") and not run.gpus)
+        }
         go = agree()
         run.hosts = list(go.get("hosts", []))
     for m in together:
@@ -1939,7 +2207,11 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
         if go.get("go"):
             yield {"measurement": measured(run, m, always=True)}
         else:
-            yield {"measurement": finding(m.id, "fail", str(go.get("why")), "all ranks have to be there: see the other findings")}
+            yield {
+                "measurement": finding(
+                    m.id, "fail", str(go.get("why")), "all ranks have to be there: see the other findings"
+                )
+            }
     for p in PROBES:
         if p.late:
             yield {"begin": p.id}
@@ -1973,7 +2245,17 @@ def found(name: str, look: Callable[[], Item]) -> Item:
         return {**finding(name, o.status, o.seen, o.advice), **o.fields}
     except Exception as e:
         minor = name.startswith(
-            ("python.", "system.", "memory.shm", "cpu.", "machine.", "gpu.ecc", "gpu.pers", "gpu.dist", "gpu.clocks")
+            (
+                "python.",
+                "system.",
+                "memory.shm",
+                "cpu.",
+                "machine.",
+                "gpu.ecc",
+                "gpu.pers",
+                "gpu.dist",
+                "gpu.clocks",
+            )
         )
         advice = "it could not be carried out at all"
         if isinstance(e, MemoryError) or "out of memory" in str(e).lower() or "alloc" in str(e).lower():
@@ -1983,10 +2265,14 @@ def found(name: str, look: Callable[[], Item]) -> Item:
         return finding(name, "warn" if minor else "fail", one_line(e), advice)
     if not item.get("correctness", {}).get("ok", True):
         check = item["correctness"]
-        item.update(finding(name, "fail", "%s: %s" % (check["check"], check["value"]), "%s is right" % check["limit"]))
+        item.update(
+            finding(name, "fail", "%s: %s" % (check["check"], check["value"]), "%s is right" % check["limit"])
+        )
     for key, value in list(item.items()):
         if key.startswith("median_") and not (isinstance(value, (int, float)) and math.isfinite(value)):
-            return finding(name, "fail", "%s is %s" % (key, value), "the clock or the device's events are broken")
+            return finding(
+                name, "fail", "%s is %s" % (key, value), "the clock or the device's events are broken"
+            )
     return item
 
 
@@ -2011,7 +2297,9 @@ def child(options: argparse.Namespace, place: Place, folder: str, events: int, o
             os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))
             os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
             if place.meeting.startswith("file:"):
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one node: its name need not lead to an address
+                os.environ.setdefault(
+                    "GLOO_SOCKET_IFNAME", "lo"
+                )  # one node: its name need not lead to an address
         run = Run(options, place)
         run.folder = folder
         pipe = os.fdopen(orders, "r", encoding="utf-8")
@@ -2060,7 +2348,11 @@ class Launch(NamedTuple):
 
     def place(self, number: int, folder: str) -> Place:
         """Of the rank that is the number-th of this process."""
-        meeting = "tcp://%s:%d" % (self.address, self.port + 1) if self.units > 1 else "file://" + os.path.join(folder, "meeting")
+        meeting = (
+            "tcp://%s:%d" % (self.address, self.port + 1)
+            if self.units > 1
+            else "file://" + os.path.join(folder, "meeting")
+        )
         rank = self.unit * self.ranks + number
         local = self.local_unit * self.ranks + number
         return Place(rank, self.units * self.ranks, local, self.local_units * self.ranks, meeting)
@@ -2089,7 +2381,9 @@ def plan(options: argparse.Namespace) -> Launch:
         local = number("LOCAL_RANK", number("SLURM_LOCALID", 0))
         port = number("MASTER_PORT", 29500) + 1
         local_units = number("LOCAL_WORLD_SIZE", tasks_of_node())
-        launch = Launch("environment", number("RANK", 0), units, 1, local, local_units, env["MASTER_ADDR"], port)
+        launch = Launch(
+            "environment", number("RANK", 0), units, 1, local, local_units, env["MASTER_ADDR"], port
+        )
     elif number("SLURM_STEP_NUM_TASKS", 1) > 1:
         units, unit = number("SLURM_STEP_NUM_TASKS", 1), number("SLURM_PROCID", 0)
         nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or ""
@@ -2100,7 +2394,9 @@ def plan(options: argparse.Namespace) -> Launch:
         launch = Launch("slurm", unit, units, 1, number("SLURM_LOCALID", 0), tasks_of_node(), address, port)
     if launch.unit >= launch.units:
         raise ValueError("rank %d of %d makes no sense" % (launch.unit, launch.units))
-    if options.all_gpus and (launch.units == 1 or launch.local_units == 1):  # else each GPU has its process already
+    if options.all_gpus and (
+        launch.units == 1 or launch.local_units == 1
+    ):  # else each GPU has its process already
         count = count_gpus(options.timeout)
         if count > 1:
             launch = launch._replace(ranks=count, by="spawn" if launch.by == "single" else launch.by)
@@ -2109,7 +2405,9 @@ def plan(options: argparse.Namespace) -> Launch:
 
 def tasks_of_node() -> int:
     """As Slurm says, ``8(x2)``; 0 when nobody does."""
-    found = re.match(r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or "")
+    found = re.match(
+        r"\d+", os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
+    )
     return int(found[0]) if found else 0
 
 
@@ -2124,7 +2422,9 @@ def count_gpus(limit_s: float) -> int:
     code = "import torch; n = torch.cuda.device_count(); print(); print(n)"
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     try:
-        done = subprocess.run([sys.executable, "-c", code], stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False
+        )
     except (subprocess.TimeoutExpired, OSError):
         return 0
     words = done.stdout.split()
@@ -2171,7 +2471,10 @@ def death(pid: int, at: str) -> Tuple[str, str]:
             break
         time.sleep(0.01)
     if not os.WIFSIGNALED(status):
-        return "the test ended by itself in %s" % at, "something that torch loads ended the process: see the output above"
+        return (
+            "the test ended by itself in %s" % at,
+            "something that torch loads ended the process: see the output above",
+        )
     number = os.WTERMSIG(status)
     name = next((s.name for s in signal.Signals if s == number), "signal %d" % number)
     advice = {
@@ -2317,7 +2620,9 @@ class Head:
                 for member in mine:
                     if not member.done:
                         self.lose(
-                            member, "the connection ended in %s" % member.at, "its node or process is gone: see the job's log"
+                            member,
+                            "the connection ended in %s" % member.at,
+                            "its node or process is gone: see the job's log",
                         )
 
         self.selector.register(connection, selectors.EVENT_READ, hear)
@@ -2351,11 +2656,23 @@ class Head:
         absent = [m for m in self.members if not m.host and not m.done and now - m.since > self.options.stall]
         if absent:
             who = ", ".join(str(m.rank) for m in absent)
-            advice = "was it started, and can its node reach %s, port %d?" % (self.launch.address, self.launch.port)
-            self.add("ranks.present", "fail", "rank %s of %d never came in %g s" % (who, self.ranks, self.options.stall), advice)
+            advice = "was it started, and can its node reach %s, port %d?" % (
+                self.launch.address,
+                self.launch.port,
+            )
+            self.add(
+                "ranks.present",
+                "fail",
+                "rank %s of %d never came in %g s" % (who, self.ranks, self.options.stall),
+                advice,
+            )
             for m in absent:
                 m.done = True
-        late = [m for m in self.members if m.host and not m.done and not m.waiting and now - m.since > self.options.stall]
+        late = [
+            m
+            for m in self.members
+            if m.host and not m.done and not m.waiting and now - m.since > self.options.stall
+        ]
         if late:
             self.hung(late, self.options.stall)
         if several and self.agreed is None and all(m.done or m.ready is not None for m in self.members):
@@ -2375,13 +2692,22 @@ class Head:
             if self.lost_at is not None and now - self.lost_at > self.GRACE_S:
                 self.hung(stuck, now - self.lost_at, without=gone)
 
-    def hung(self, late: List[Member], seconds: float, everybody: bool = False, without: Iterable[Member] = ()) -> None:
+    def hung(
+        self, late: List[Member], seconds: float, everybody: bool = False, without: Iterable[Member] = ()
+    ) -> None:
         """Ends ranks that are late, and says which of them are to blame."""
         blamed = [m for m in late if not m.together and not m.waiting] or late
-        if without or (any(f["id"] in ("process", "ranks.present") for f in self.findings) and all(m.together for m in late)):
+        if without or (
+            any(f["id"] in ("process", "ranks.present") for f in self.findings)
+            and all(m.together for m in late)
+        ):
             blamed = []  # it has been said who is missing
         for m in blamed:
-            who = "rank %d (%s)%s: " % (m.rank, m.host or "never came", process_state(m.pid)) if self.ranks > 1 else ""
+            who = (
+                "rank %d (%s)%s: " % (m.rank, m.host or "never came", process_state(m.pid))
+                if self.ranks > 1
+                else ""
+            )
             advice = "a hung GPU, driver or file system; or a slow one: --timeout, --stall"
             if m.together:
                 advice = "a hung network, GPU or driver; or a firewall between the nodes: NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO"
@@ -2436,7 +2762,9 @@ class Head:
     def report(self) -> Item:
         """Probes, measurements and facts of all ranks as one."""
         probes = merged([(m, p) for m in self.members for p in m.probes], self.ranks)
-        measurements = merged([(m, p) for m in self.members for p in m.measurements], self.ranks, figures=True)
+        measurements = merged(
+            [(m, p) for m in self.members for p in m.measurements], self.ranks, figures=True
+        )
         first = next((m for m in self.members if m.facts), self.members[0])
         out = dict(first.facts)
         devices = [dict(d, after=m.after.get(str(i), {})) for m in self.members for i, d in self.devices(m)]
@@ -2447,7 +2775,11 @@ class Head:
             "facts": out,
             "probes": probes + self.findings + ([uneven] if uneven else []),
             "measurements": measurements,
-            "launch": {"ranks": self.ranks, "nodes": len({m.host for m in self.members if m.host}) or 1, "by": self.launch.by},
+            "launch": {
+                "ranks": self.ranks,
+                "nodes": len({m.host for m in self.members if m.host}) or 1,
+                "by": self.launch.by,
+            },
         }
 
     @staticmethod
@@ -2468,7 +2800,9 @@ def merged(items: List[Tuple[Member, Item]], ranks: int, figures: bool = False) 
     out = []
     for found in by_id.values():
         # Of several that fail the first to say so: the others may have lost their connection to it.
-        member, worst = max(found, key=lambda pair: (SEVERITY[pair[1]["status"]], -pair[0].when.get(pair[1]["id"], 0.0)))
+        member, worst = max(
+            found, key=lambda pair: (SEVERITY[pair[1]["status"]], -pair[0].when.get(pair[1]["id"], 0.0))
+        )
         item, same = dict(worst), [m.rank for m, i in found if i["status"] == worst["status"]]
         if worst["status"] in ("warn", "fail") and ranks > 1:
             item["seen"] = "rank %d (%s): %s" % (member.rank, member.host, worst["seen"])
@@ -2477,11 +2811,14 @@ def merged(items: List[Tuple[Member, Item]], ranks: int, figures: bool = False) 
         if figures and len(found) > 1:
             item["ranks"] = [
                 {
-                    "rank": m.rank, "host": m.host, "device": str(i.get("device", "")), "status": i["status"],
+                    "rank": m.rank,
+                    "host": m.host,
+                    "device": str(i.get("device", "")),
+                    "status": i["status"],
                     **{k: v for k, v in i.items() if k.startswith(("median_", "mad_"))},
                 }
                 for m, i in found
-            ]  # fmt: skip
+            ]
         out.append(item)
     return out
 
@@ -2499,7 +2836,8 @@ def uneven_ranks(measurements: List[Item]) -> Optional[Item]:
         # of two, the better one says what is right
         usual = statistics.median(values) if len(values) > 2 else max(values)
         slow += [
-            "rank %d (%s, %s): %.0f %% in %s" % (r["rank"], r["host"], r["device"], 100 * r[key] / usual, item["id"])
+            "rank %d (%s, %s): %.0f %% in %s"
+            % (r["rank"], r["host"], r["device"], 100 * r[key] / usual, item["id"])
             for r in ranks
             if r[key] < 0.85 * usual
         ]
@@ -2527,7 +2865,10 @@ def relay(options: argparse.Namespace, launch: Launch, folder: str) -> int:
             connection = socket.create_connection((launch.address, launch.port), timeout=5)
         except OSError as e:
             if time.monotonic() > patience:
-                say("rank %d cannot reach rank 0 at %s, port %d: %s" % (launch.unit, launch.address, launch.port, one_line(e)))
+                say(
+                    "rank %d cannot reach rank 0 at %s, port %d: %s"
+                    % (launch.unit, launch.address, launch.port, one_line(e))
+                )
                 return EXIT_CODES["error"]
             time.sleep(0.2)
     connection.settimeout(None)
@@ -2644,15 +2985,52 @@ def positive(text: str) -> int:
 
 
 def parse(arguments: Optional[List[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="smoke.py", description="Tests whether this image uses this machine as it should.")
+    parser = argparse.ArgumentParser(
+        prog="smoke.py", description="Tests whether this image uses this machine as it should."
+    )
     add = parser.add_argument
-    add("--expect", choices=("auto", "nvidia", "amd", "none"), default="auto", help="the GPUs that the image is for")
-    add("--architectures", default="", metavar="A,B", help="what torch must have code for: sm_80,sm_90 or gfx90a")
-    add("--devices", type=int, metavar="N", help="how many GPUs of this node there must be (default: at least one)")
-    add("--all-gpus", action="store_true", help="one process for each GPU; under srun or torchrun: from each of their tasks")
-    add("--ranks", type=positive, metavar="N", help="so many processes, whatever srun or torchrun say; on CPUs they talk by gloo")
-    add("--budget", type=float, metavar="S", help="seconds for the measurements (default: 60 on CPUs, 45 on GPUs)")
-    add("--timeout", type=float, default=240, metavar="S", help="seconds after which all is ended (default: %(default)s)")
+    add(
+        "--expect",
+        choices=("auto", "nvidia", "amd", "none"),
+        default="auto",
+        help="the GPUs that the image is for",
+    )
+    add(
+        "--architectures",
+        default="",
+        metavar="A,B",
+        help="what torch must have code for: sm_80,sm_90 or gfx90a",
+    )
+    add(
+        "--devices",
+        type=int,
+        metavar="N",
+        help="how many GPUs of this node there must be (default: at least one)",
+    )
+    add(
+        "--all-gpus",
+        action="store_true",
+        help="one process for each GPU; under srun or torchrun: from each of their tasks",
+    )
+    add(
+        "--ranks",
+        type=positive,
+        metavar="N",
+        help="so many processes, whatever srun or torchrun say; on CPUs they talk by gloo",
+    )
+    add(
+        "--budget",
+        type=float,
+        metavar="S",
+        help="seconds for the measurements (default: 60 on CPUs, 45 on GPUs)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=240,
+        metavar="S",
+        help="seconds after which all is ended (default: %(default)s)",
+    )
     add(
         "--stall",
         type=float,

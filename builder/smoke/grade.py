@@ -47,10 +47,16 @@ IMPOSSIBLE = 1.10
 LOST = 0.30
 #: Which figure of reference.yml a measurement is held against.
 REFERENCE = {
-    "matmul.fp32": "fp32", "matmul.tf32": "tf32", "matmul.fp16": "fp16", "matmul.bf16": "bf16",
-    "memory.copy": "memory", "memory.triad": "memory",
-    "transfer.h2d_pinned": "transfer", "transfer.d2h_pinned": "transfer", "allreduce.node": "allreduce",
-}  # fmt: skip
+    "matmul.fp32": "fp32",
+    "matmul.tf32": "tf32",
+    "matmul.fp16": "fp16",
+    "matmul.bf16": "bf16",
+    "memory.copy": "memory",
+    "memory.triad": "memory",
+    "transfer.h2d_pinned": "transfer",
+    "transfer.d2h_pinned": "transfer",
+    "allreduce.node": "allreduce",
+}
 #: What devices of the same kind are compared by; the rest is shared between them, or hangs on files.
 COMPARED = ("matmul.", "memory.", "conv.", "attention", "training", "transfer.", "cpu.peak")
 #: Of these, what a slow one only warns of: it hangs on the host's side.
@@ -106,15 +112,28 @@ class References:
             source = str(peak.pop("source"))
             low, high = item["memory_gib"]
             achieved = {
-                key: Figure(float(f["value"]), f.get("kind", "achieved"), f["source"], f.get("gpus", 0), f.get("note", ""))
+                key: Figure(
+                    float(f["value"]),
+                    f.get("kind", "achieved"),
+                    f["source"],
+                    f.get("gpus", 0),
+                    f.get("note", ""),
+                )
                 for key, f in item["achieved"].items()
             }
             devices.append(
                 Device(
-                    item["id"], item["name"], re.compile(item["match"]), item["architecture"], (low, high),
-                    item["multiprocessors"], {k: float(v) for k, v in peak.items()}, source, achieved,
+                    item["id"],
+                    item["name"],
+                    re.compile(item["match"]),
+                    item["architecture"],
+                    (low, high),
+                    item["multiprocessors"],
+                    {k: float(v) for k, v in peak.items()},
+                    source,
+                    achieved,
                 )
-            )  # fmt: skip
+            )
         return cls(tuple(devices), {k: (v["title"], v["url"]) for k, v in data["sources"].items()})
 
     def find(self, facts: Mapping[str, Any]) -> Device | None:
@@ -146,7 +165,9 @@ class References:
 @functools.cache
 def references() -> References:
     """The figures that come with builder."""
-    return References.parse(yaml.safe_load(resources.files("builder.smoke").joinpath("reference.yml").read_text("utf-8")))
+    return References.parse(
+        yaml.safe_load(resources.files("builder.smoke").joinpath("reference.yml").read_text("utf-8"))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +215,30 @@ class Value:
         """``cuda:1``, ``rank 3 on n017``, ``cpu``."""
         if self.rank is None:
             return self.device
-        return f"rank {self.rank}" + (f" on {self.host}" if self.host else "") + (f" ({self.device})" if self.device else "")
+        return (
+            f"rank {self.rank}"
+            + (f" on {self.host}" if self.host else "")
+            + (f" ({self.device})" if self.device else "")
+        )
 
 
 def number(item: Mapping[str, Any], key: str) -> float | None:
     """A number of a report, or None for anything else that stands there, and for what is too large to be a figure."""
     value = item.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18 else None
+    return (
+        float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e18
+        else None
+    )
 
 
 def unit_of(measurement: Mapping[str, Any]) -> str:
     """``gflop_per_s`` of a measurement that has ``median_gflop_per_s``; empty when it has no figure."""
-    found = (k.removeprefix("median_") for k in measurement if k.startswith("median_") and number(measurement, k) is not None)
+    found = (
+        k.removeprefix("median_")
+        for k in measurement
+        if k.startswith("median_") and number(measurement, k) is not None
+    )
     return next(found, "")
 
 
@@ -219,7 +252,15 @@ def value_of(measurement: Mapping[str, Any]) -> Value | None:
     higher = better == "higher" if better in ("higher", "lower") else unit not in TIMES
     repeats = int(number(measurement, "repeats") or 1)
     mad = number(measurement, f"mad_{unit}") or 0.0
-    return Value(str(measurement.get("id")), unit, median, mad, repeats, str(measurement.get("device", "")), higher=higher)
+    return Value(
+        str(measurement.get("id")),
+        unit,
+        median,
+        mad,
+        repeats,
+        str(measurement.get("device", "")),
+        higher=higher,
+    )
 
 
 def values_of(measurement: Mapping[str, Any]) -> list[Value]:
@@ -235,9 +276,18 @@ def values_of(measurement: Mapping[str, Any]) -> list[Value]:
         mad = number(item, f"mad_{own.unit}") or 0.0
         rank = item.get("rank")
         out.append(
-            Value(own.id, own.unit, median, mad, own.repeats, str(item.get("device", "")),
-                  rank if isinstance(rank, int) else None, str(item.get("host", "")), own.higher)
-        )  # fmt: skip
+            Value(
+                own.id,
+                own.unit,
+                median,
+                mad,
+                own.repeats,
+                str(item.get("device", "")),
+                rank if isinstance(rank, int) else None,
+                str(item.get("host", "")),
+                own.higher,
+            )
+        )
     return out
 
 
@@ -341,20 +391,34 @@ def _facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]
 
 def _expectations(report: Report, devices: Sequence[dict[str, Any]], expected: Expected) -> Iterator[Finding]:
     """What the recipe says, against what was measured on: a GPU image that ran on the CPU must not pass."""
-    measured = {str(m.get("device", "")).partition(":")[0] for m in report["measurements"] if m["status"] != "skip"}
+    measured = {
+        str(m.get("device", "")).partition(":")[0] for m in report["measurements"] if m["status"] != "skip"
+    }
     if expected.vendor != "none" and "cuda" not in measured and report["verdict"] != "error":
         where = "on the CPU" if "cpu" in measured else "nowhere"
-        yield Finding("device.measured", "fail", f"nothing was measured on a GPU ({where})",
-                      f"the recipe is for {expected.vendor} GPUs: give the container one, see the probes")  # fmt: skip
+        yield Finding(
+            "device.measured",
+            "fail",
+            f"nothing was measured on a GPU ({where})",
+            f"the recipe is for {expected.vendor} GPUs: give the container one, see the probes",
+        )
     if expected.devices is not None and devices and len(devices) != expected.devices:
-        yield Finding("device.count", "fail", f"{len(devices)} GPUs, {expected.devices} are expected",
-                      "look at what the job asked for, and at CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES")  # fmt: skip
+        yield Finding(
+            "device.count",
+            "fail",
+            f"{len(devices)} GPUs, {expected.devices} are expected",
+            "look at what the job asked for, and at CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES",
+        )
     names = sorted({str(d.get("architecture")) for d in devices})
     strange = [n for n in names if n not in expected.architectures]
     if expected.vendor != "none" and expected.architectures and strange:
         seen = f"{', '.join(strange)}; the recipe is for {', '.join(expected.architectures)}"
-        yield Finding("device.architecture", "warn", seen,
-                      "these figures say nothing about the recipe's own machine: run it there")  # fmt: skip
+        yield Finding(
+            "device.architecture",
+            "warn",
+            seen,
+            "these figures say nothing about the recipe's own machine: run it there",
+        )
 
 
 def judge(value: Value, reference: float, limits: tuple[float, float]) -> tuple[Status, float]:
@@ -365,17 +429,27 @@ def judge(value: Value, reference: float, limits: tuple[float, float]) -> tuple[
 
 
 def _judged(
-    value: Value, status: Status, seen: str, advice: str, basis: str,
-    reference: float | None = None, fraction: float | None = None, source: str = "",
-) -> Finding:  # fmt: skip
+    value: Value,
+    status: Status,
+    seen: str,
+    advice: str,
+    basis: str,
+    reference: float | None = None,
+    fraction: float | None = None,
+    source: str = "",
+) -> Finding:
     part = None if fraction is None else round(fraction, 4)
-    return Finding(value.id, status, seen, advice, value.where, basis, value.median, value.unit, reference, part, source)
+    return Finding(
+        value.id, status, seen, advice, value.where, basis, value.median, value.unit, reference, part, source
+    )
 
 
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}  # of a reference figure, in the measurement's unit
 
 
-def _by_reference(report: Report, devices: Sequence[dict[str, Any]], figures: References) -> Iterator[Finding]:
+def _by_reference(
+    report: Report, devices: Sequence[dict[str, Any]], figures: References
+) -> Iterator[Finding]:
     """GPUs against published figures; what nobody published against the peak; unknown GPUs against themselves."""
     unknown: dict[str, dict[str, Value]] = defaultdict(dict)
     for measurement in _measurements(report):
@@ -404,12 +478,16 @@ def _clock(facts: Mapping[str, Any]) -> str:
     clock, most, heat = (number(after, k) for k in ("clock_mhz", "clock_max_mhz", "temperature_c"))
     reasons = after.get("throttled")
     said = [f"clock {clock:.0f}{f' of {most:.0f}' if most else ''} MHz"] if clock else []
-    said += [f"held down by {' and '.join(map(str, reasons))}"] if isinstance(reasons, list) and reasons else []
+    said += (
+        [f"held down by {' and '.join(map(str, reasons))}"] if isinstance(reasons, list) and reasons else []
+    )
     said += [f"{heat:.0f} °C"] if heat is not None else []
     return ", ".join(said)
 
 
-def _one(value: Value, key: str, device: Device, figures: References, report: Report, clock: str) -> Iterator[Finding]:
+def _one(
+    value: Value, key: str, device: Device, figures: References, report: Report, clock: str
+) -> Iterator[Finding]:
     scale = _UNITS[value.unit]
     published = device.achieved.get(key)
     if published and published.gpus and not _same_launch(report, published.gpus):
@@ -430,7 +508,10 @@ def _one(value: Value, key: str, device: Device, figures: References, report: Re
         advice = _advice(key)
         seen += f"; {clock}" if clock else ""
     elif peak and (value.median - SIGMAS * value.error) > IMPOSSIBLE * peak * scale:
-        status, advice = "warn", "no such device is that fast: is the measurement, or the device's name, right?"
+        status, advice = (
+            "warn",
+            "no such device is that fast: is the measurement, or the device's name, right?",
+        )
     elif _spread(value) > UNSTEADY:
         status = "warn"
         seen += f"; varies by {_spread(value):.0%}"
@@ -447,7 +528,9 @@ def _advice(key: str) -> str:
     if key == "allreduce":
         return "NCCL or RCCL does not use the links between the GPUs: NCCL_DEBUG=INFO says what it uses"
     held = "clock, power and heat (nvidia-smi -q -d PERFORMANCE, rocm-smi), other processes on the device"
-    return f"look at {held}" + (", and at the library in the lock: cuBLAS or rocBLAS" if key != "memory" else "")
+    return f"look at {held}" + (
+        ", and at the library in the lock: cuBLAS or rocBLAS" if key != "memory" else ""
+    )
 
 
 def _same_launch(report: Report, gpus: int) -> bool:
@@ -468,7 +551,9 @@ def _consistent(where: str, own: Mapping[str, Value]) -> Iterator[Finding]:
             continue
         status, fraction = judge(value, single.median, (0.9, 0.0))
         seen = f"{shown(value.median, value.unit)}: {fraction:.2g} times fp32"
-        advice = "its matrix units are not used, perhaps: is this torch built for it?" if status != "pass" else ""
+        advice = (
+            "its matrix units are not used, perhaps: is this torch built for it?" if status != "pass" else ""
+        )
         yield _judged(value, status, seen, advice, "consistency", single.median, fraction)
     for key in ("fp32", "memory"):
         if (value := own.get(key)) is not None:
@@ -504,7 +589,9 @@ def _slow_ones(name: str, values: Sequence[Value], devices: Sequence[dict[str, A
         warn, fail = LIMITS["equals"]
         if generous >= warn:
             continue
-        status: Status = "fail" if generous < fail and not cpu and not value.id.startswith(_HOST_SIDE) else "warn"
+        status: Status = (
+            "fail" if generous < fail and not cpu and not value.id.startswith(_HOST_SIDE) else "warn"
+        )
         usual_value = usual if value.higher else 1 / usual
         others = f"the {len(values)} of {name} usually do {shown(usual_value, value.unit)}"
         advice = "look at its clock, heat and errors (nvidia-smi -q, rocm-smi -a), and leave it out of jobs until then"
@@ -562,7 +649,9 @@ def _scaling(measurement: Mapping[str, Any], peak: Value) -> Iterator[Finding]:
     pairs = [
         (int(n), v)
         for item in (items if isinstance(items, list) else [])
-        if isinstance(item, dict) and (n := number(item, "cores")) and (v := number(item, "median_gflop_per_s"))
+        if isinstance(item, dict)
+        and (n := number(item, "cores"))
+        and (v := number(item, "median_gflop_per_s"))
     ]
     threads = number(measurement, "threads")
     single = next((v for n, v in pairs if n == 1), None)
@@ -572,7 +661,9 @@ def _scaling(measurement: Mapping[str, Any], peak: Value) -> Iterator[Finding]:
     status = "warn" if status == "fail" else status
     seen = f"{threads:.0f} threads do {peak.median / single:.1f} times what one does"
     advice = "they share cores: look at cpu.affinity, at the control group's quota, and at what else runs"
-    found = _judged(peak, status, seen, advice if status != "pass" else "", "scaling", single * threads, fraction)
+    found = _judged(
+        peak, status, seen, advice if status != "pass" else "", "scaling", single * threads, fraction
+    )
     yield replace(found, id="cpu.scaling")
 
 

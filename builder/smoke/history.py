@@ -15,9 +15,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.errors import BuilderError
-from builder.model import Lock
-from builder.smoke import fault
-from builder.smoke.grade import LOST, MAD_TO_SIGMA, SIGMAS, Report, Value, devices_of, number, shown, values_of
+from builder.smoke.grade import (
+    LOST,
+    MAD_TO_SIGMA,
+    SIGMAS,
+    Report,
+    Value,
+    devices_of,
+    number,
+    shown,
+    values_of,
+)
+from builder.smoke.schema import fault
 
 #: ``other``: another machine; ``busy``: a machine too busy to tell. Both are shown and not judged.
 Outcome = Literal["same", "slower", "faster", "other", "busy"]
@@ -85,7 +94,9 @@ def parse_report(text: str | bytes, source: str) -> Kept:
         value = json.loads(text)
     except (ValueError, RecursionError) as e:
         said = e.args[0] if isinstance(e, json.JSONDecodeError) else "not text, or nested too deep"
-        raise ReportError(f"{source}: not JSON: {said}", "take another report, or run builder smoke again") from None
+        raise ReportError(
+            f"{source}: not JSON: {said}", "take another report, or run builder smoke again"
+        ) from None
     if said := fault(value):
         raise ReportError(f"{source}: {said}", "take another report, or run builder smoke again")
     return Kept(value, source)
@@ -96,9 +107,13 @@ def read_report(path: Path) -> Kept:
     try:
         return parse_report(path.read_bytes(), str(path))
     except FileNotFoundError:
-        raise ReportError(f"{path}: no such report", "builder smoke TARGET makes one; they lie in reports/TARGET") from None
+        raise ReportError(
+            f"{path}: no such report", "builder smoke TARGET makes one; they lie in reports/TARGET"
+        ) from None
     except OSError as e:
-        raise ReportError(f"{path}: cannot be read: {e.strerror}", "check the path and its permissions") from None
+        raise ReportError(
+            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
+        ) from None
 
 
 def read_folder(folder: Path) -> tuple[list[Kept], list[str]]:
@@ -113,7 +128,11 @@ def read_folder(folder: Path) -> tuple[list[Kept], list[str]]:
 
 
 def resolve(
-    text: str, folder: Path, *, without: str = "", attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None
+    text: str,
+    folder: Path,
+    *,
+    without: str = "",
+    attached: Callable[[str], Sequence[tuple[str, bytes]]] | None = None,
 ) -> list[Kept]:
     """The runs that ``--compare`` names: all of one image, the newest last, :data:`RUNS` at most.
 
@@ -160,7 +179,9 @@ def _named(kept: Kept, text: str, without: str) -> bool:
         return kept.digest != without
     dated = re.fullmatch(r"\d{4}-\d\d(-\d\d)?", text) and kept.started.startswith(text)
     hex_part = text.removeprefix("sha256:")
-    digest = re.fullmatch(r"[0-9a-f]{7,64}", hex_part) and kept.digest.removeprefix("sha256:").startswith(hex_part)
+    digest = re.fullmatch(r"[0-9a-f]{7,64}", hex_part) and kept.digest.removeprefix("sha256:").startswith(
+        hex_part
+    )
     return bool(kept.tag == text or dated or digest)
 
 
@@ -190,15 +211,6 @@ class PackageChange:
         return f"{self.name} {self.old or '(none)'} -> {self.new or '(none)'}"
 
 
-def packages_of(lock: Lock, platform: str) -> dict[str, str]:
-    """Name and version (and build, of conda packages) of what a lock puts into an image, as reports keep it."""
-    out: dict[str, str] = {}
-    for package in sorted(lock.for_platform(platform), key=lambda p: p.manager):
-        name = f"{package.name} (pip)" if package.name in out else package.name
-        out[name] = f"{package.version} {package.build}".strip()
-    return dict(sorted(out.items()))
-
-
 def packages_of_sbom(data: bytes, source: str) -> dict[str, str]:
     """The same from a CycloneDX bill of material, without builds.
 
@@ -207,9 +219,15 @@ def packages_of_sbom(data: bytes, source: str) -> dict[str, str]:
     """
     try:
         components = json.loads(data)["components"]
-        pairs = [(str(c["name"]), str(c["version"]), str(c["purl"])) for c in components if c.get("type") == "library"]
+        pairs = [
+            (str(c["name"]), str(c["version"]), str(c["purl"]))
+            for c in components
+            if c.get("type") == "library"
+        ]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise ReportError(f"{source}: no CycloneDX bill of material in JSON", "publish the image again") from None
+        raise ReportError(
+            f"{source}: no CycloneDX bill of material in JSON", "publish the image again"
+        ) from None
     out: dict[str, str] = {}
     for name, version, _ in sorted(pairs, key=lambda p: p[2]):
         out[f"{name} (pip)" if name in out else name] = version
@@ -247,9 +265,7 @@ class Change:
     machines: tuple[str, str] = ("", "")
 
     def __str__(self) -> str:
-        text = (
-            f"{self.id}{f' ({self.device})' if self.device else ''}: {shown(self.old, self.unit)} -> {shown(self.new, self.unit)}"
-        )
+        text = f"{self.id}{f' ({self.device})' if self.device else ''}: {shown(self.old, self.unit)} -> {shown(self.new, self.unit)}"
         if self.outcome == "other":
             return f"{text}, on another machine: {self.machines[0]}, now {self.machines[1]}"
         if self.outcome == "busy":
@@ -260,10 +276,17 @@ class Change:
     def to_json(self) -> dict[str, Any]:
         more = {"machines": list(self.machines)} if self.outcome == "other" else {}
         return {
-            "id": self.id, "device": self.device, "unit": self.unit, "old": self.old, "new": self.new,
-            "ratio": round(self.ratio, 4), "limit": round(self.limit, 4), "outcome": self.outcome,
-            "runs": list(self.runs), **more,
-        }  # fmt: skip
+            "id": self.id,
+            "device": self.device,
+            "unit": self.unit,
+            "old": self.old,
+            "new": self.new,
+            "ratio": round(self.ratio, 4),
+            "limit": round(self.limit, 4),
+            "outcome": self.outcome,
+            "runs": list(self.runs),
+            **more,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +327,9 @@ class Comparison:
             "changes": [c.to_json() for c in self.changes],
             "regressions": [c.id for c in self.regressions],
             "probes": [{"id": i, "old": a, "new": b} for i, a, b in self.probes],
-            "packages": None if packages is None else [{"name": p.name, "old": p.old, "new": p.new} for p in packages],
+            "packages": None
+            if packages is None
+            else [{"name": p.name, "old": p.old, "new": p.new} for p in packages],
             "notes": list(self.notes),
         }
 
@@ -334,12 +359,16 @@ def compare(
     then, now = old_packages or _packages(old), new_packages or _packages(new)
     packages = None if then is None or now is None else tuple(changed_packages(then, now))
     if packages is None:
-        notes.append(f"the report of {'the older' if then is None else 'the newer'} image does not tell its packages")
+        notes.append(
+            f"the report of {'the older' if then is None else 'the newer'} image does not tell its packages"
+        )
     if busy := sorted({c.id for c in changes if c.outcome == "busy"}):
         notes.append(f"not judged, since other work took much of the machine: {', '.join(busy)}")
     order = {"slower": 0, "faster": 1, "same": 2, "busy": 3, "other": 4}
     changes.sort(key=lambda c: (order[c.outcome], c.ratio, c.id, c.device))
-    return Comparison(tuple(old), tuple(new), tuple(changes), tuple(_worse_probes(old[-1], new[-1])), packages, tuple(notes))
+    return Comparison(
+        tuple(old), tuple(new), tuple(changes), tuple(_worse_probes(old[-1], new[-1])), packages, tuple(notes)
+    )
 
 
 def _packages(kept: Sequence[Kept]) -> dict[str, str] | None:
@@ -353,7 +382,9 @@ def _by_measurement(kept: Sequence[Kept]) -> dict[tuple[str, str], Runs]:
     """Each run's figure, its machine and whether that was busy, by measurement and device; only what was found right."""
     out: dict[tuple[str, str], Runs] = {}
     for run in kept:
-        unsteady = any(p["id"] == "machine.steady" and p["status"] in ("warn", "fail") for p in run.report["probes"])
+        unsteady = any(
+            p["id"] == "machine.steady" and p["status"] in ("warn", "fail") for p in run.report["probes"]
+        )
         for measurement in run.report["measurements"]:
             if measurement["status"] not in ("pass", "warn"):
                 continue
@@ -362,7 +393,9 @@ def _by_measurement(kept: Sequence[Kept]) -> dict[tuple[str, str], Runs]:
                 if value.median > 0:
                     place = f"rank {value.rank}" if value.rank is not None else value.device
                     busy = (unsteady or lost) and not value.device.startswith("cuda")
-                    out.setdefault((value.id, place), []).append((value, machine(run.report, measurement, value), busy))
+                    out.setdefault((value.id, place), []).append(
+                        (value, machine(run.report, measurement, value), busy)
+                    )
     return out
 
 
@@ -374,7 +407,9 @@ def machine(report: Report, measurement: Mapping[str, Any], value: Value) -> str
         index = value.device.partition(":")[2]
         by_rank = [d for d in devices if value.rank is not None and d.get("rank") == value.rank]
         by_place = devices[int(index) : int(index) + 1] if index.isdigit() else devices[:1]
-        return str(next((d.get("name") for d in [*by_rank, *by_place]), measurement.get("device_name", "a GPU")))
+        return str(
+            next((d.get("name") for d in [*by_rank, *by_place]), measurement.get("device_name", "a GPU"))
+        )
     cpu = facts.get("cpu") if isinstance(facts.get("cpu"), dict) else {}
     cores = number(cpu, "usable_cores")
     quota = number(cpu, "quota_cores")
@@ -402,9 +437,17 @@ def _change(key: tuple[str, str], old: Runs, new: Runs) -> Change:
     elif limit < 1 and ratio > 1 / (1 - limit):
         outcome = "faster"
     return Change(
-        name, place if place != "cpu" else "", value.unit, centre_old, centre_new, ratio, limit, outcome, (len(old), len(new)),
+        name,
+        place if place != "cpu" else "",
+        value.unit,
+        centre_old,
+        centre_new,
+        ratio,
+        limit,
+        outcome,
+        (len(old), len(new)),
         (machine_old, machine_new),
-    )  # fmt: skip
+    )
 
 
 def _centre(values: Iterable[Value]) -> tuple[float, float]:

@@ -136,7 +136,9 @@ class TargetView:
         return self.comparison.regressions if self.comparison else ()
 
 
-def render(targets: Mapping[str, tuple[Sequence[Kept], Sequence[str]]], figures: References, *, made: str) -> str:
+def render(
+    targets: Mapping[str, tuple[Sequence[Kept], Sequence[str]]], figures: References, *, made: str
+) -> str:
     """The page.
 
     Args:
@@ -147,11 +149,15 @@ def render(targets: Mapping[str, tuple[Sequence[Kept], Sequence[str]]], figures:
     """
     views = [view(name, kept, complaints, figures) for name, (kept, complaints) in targets.items() if kept]
     unread = [(name, complaints) for name, (kept, complaints) in targets.items() if not kept]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["number"] = lambda v: f"{v:.1f}"
     environment.globals["MARGINS"] = _MARGINS
     template = resources.files("builder.smoke").joinpath("report.html.j2").read_text("utf-8")
-    return environment.from_string(template).render(targets=views, unread=unread, made=made, figures_of=_figures_of)
+    return environment.from_string(template).render(
+        targets=views, unread=unread, made=made, figures_of=_figures_of
+    )
 
 
 def view(name: str, kept: Sequence[Kept], complaints: Sequence[str], figures: References) -> TargetView:
@@ -163,10 +169,18 @@ def view(name: str, kept: Sequence[Kept], complaints: Sequence[str], figures: Re
     comparison = compare(images[-1].counted, before.counted) if before else None
     findings = latest.report.get("grade", {}).get("findings", [])
     return TargetView(
-        name, tuple(images), latest.report, _machines(latest.report), comparison, before.label if before else "",
-        tuple(_trends(images)), roofline(images[-1].counted[-1].report, figures), tuple(_sorted(findings)),
-        tuple(complaints), tuple(_rows(images)),
-    )  # fmt: skip
+        name,
+        tuple(images),
+        latest.report,
+        _machines(latest.report),
+        comparison,
+        before.label if before else "",
+        tuple(_trends(images)),
+        roofline(images[-1].counted[-1].report, figures),
+        tuple(_sorted(findings)),
+        tuple(complaints),
+        tuple(_rows(images)),
+    )
 
 
 def ensure_graded(kept: Kept, figures: References) -> Kept:
@@ -199,7 +213,10 @@ def _images(kept: Sequence[Kept]) -> list[ImageRuns]:
         images.append(ImageRuns(digest, runs[0].tag or runs[0].started[:10], tuple(runs)))
     labels = [i.label for i in images]
     return [
-        replace(i, label=f"{i.label} {i.digest.removeprefix('sha256:')[:4]}") if labels.count(i.label) > 1 else i for i in images
+        replace(i, label=f"{i.label} {i.digest.removeprefix('sha256:')[:4]}")
+        if labels.count(i.label) > 1
+        else i
+        for i in images
     ]
 
 
@@ -303,7 +320,9 @@ def _trend(
         return left + i * step if len(images) > 1 else _W / 2
 
     def down(v: float) -> float:
-        return top + (high - v) / (high - low) * (_H - top - bottom) if high > low else (_H - bottom + top) / 2
+        return (
+            top + (high - v) / (high - low) * (_H - top - bottom) if high > low else (_H - bottom + top) / 2
+        )
 
     factor, people_unit = scale_of(high, unit)
     points: list[Point] = []
@@ -312,7 +331,9 @@ def _trend(
     for n, (i, centre, least, most, where) in enumerate(series):
         outcome = outcomes[i]
         changes = (
-            [c for c in outcome.changes if c.id == name and c.device == ("" if place == "cpu" else place)] if outcome else []
+            [c for c in outcome.changes if c.id == name and c.device == ("" if place == "cpu" else place)]
+            if outcome
+            else []
         )
         state = changes[0].outcome if changes else ""
         if n and where != series[n - 1][4]:
@@ -321,18 +342,33 @@ def _trend(
         line.append(f"{across(i):.1f},{down(centre):.1f}")
         tip = f"{images[i].label}: {shown(centre, unit)}, {len(images[i].counted)} run(s) on {where}"
         text = digits(centre / factor)
-        falls = bool(points) and points[-1].y < down(centre) - 6  # the line comes from above: the figure goes below
-        points.append(Point(across(i), down(centre), images[i].label, text, tip, state, down(least), down(most), falls))
+        falls = (
+            bool(points) and points[-1].y < down(centre) - 6
+        )  # the line comes from above: the figure goes below
+        points.append(
+            Point(across(i), down(centre), images[i].label, text, tip, state, down(least), down(most), falls)
+        )
     lines.append(line)
     last = outcomes[series[-1][0]]
-    changed = [c for c in last.changes if c.id == name and c.device == ("" if place == "cpu" else place)] if last else []
+    changed = (
+        [c for c in last.changes if c.id == name and c.device == ("" if place == "cpu" else place)]
+        if last
+        else []
+    )
     state = changed[0].outcome if changed and series[-1][0] == len(images) - 1 else ""
     ratio = changed[0].ratio if state else 1.0
     change = "" if state in ("", "other") else f"{abs(ratio - 1):.0%}"
     return Trend(
-        name, place if place != "cpu" else "", "higher" if higher else "lower", tuple(points),
-        tuple(" ".join(x) for x in lines if len(x) > 1), people_unit, change, state, ratio,
-    )  # fmt: skip
+        name,
+        place if place != "cpu" else "",
+        "higher" if higher else "lower",
+        tuple(points),
+        tuple(" ".join(x) for x in lines if len(x) > 1),
+        people_unit,
+        change,
+        state,
+        ratio,
+    )
 
 
 # roofline -------------------------------------------------------------------------------------------------------------
@@ -364,7 +400,9 @@ def roofline(report: Report, figures: References) -> Roofline | None:
     if not roofs:
         best = max(spots, key=lambda s: s[2])
         roofs = [(f"best: {best[0]}", best[2], "measured")]
-    bandwidths: list[tuple[str, float, Literal["paper", "measured"]]] = [(f"{stream.id}", stream.median, "measured")]
+    bandwidths: list[tuple[str, float, Literal["paper", "measured"]]] = [
+        (f"{stream.id}", stream.median, "measured")
+    ]
     if device and "memory" in device.peak:
         bandwidths.append(("memory peak", device.peak["memory"], "paper"))
     return _draw(roofs, bandwidths, spots, device.name if device else "")
@@ -419,11 +457,15 @@ def _draw(
         end = highest / bandwidth
         path = f"{across(start):.1f},{down(start * bandwidth):.1f} {across(end):.1f},{down(highest):.1f}"
         at = math.sqrt(start * end)
-        ceilings.append(Ceiling(path, f"{label} {shown(bandwidth, 'gb_per_s')}", across(at), down(at * bandwidth), kind))
+        ceilings.append(
+            Ceiling(path, f"{label} {shown(bandwidth, 'gb_per_s')}", across(at), down(at * bandwidth), kind)
+        )
     fastest = max(b for _, b, _ in bandwidths)
     for label, roof, kind in roofs:
         path = f"{across(roof / fastest):.1f},{down(roof):.1f} {across(10**x1):.1f},{down(roof):.1f}"
-        ceilings.append(Ceiling(path, f"{label} {shown(roof, 'gflop_per_s')}", _ROOF_W - right, down(roof), kind))
+        ceilings.append(
+            Ceiling(path, f"{label} {shown(roof, 'gflop_per_s')}", _ROOF_W - right, down(roof), kind)
+        )
     points = tuple(
         Point(across(x), down(y), name, text, f"{name}: {text} at {x:.3g} FLOP/byte")
         for name, x, y, text in sorted(spots, key=lambda s: -s[2])

@@ -14,16 +14,28 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
-from builder.jobs import JobRequest, plan_job, render, submit
 from builder.model import Lock
 from builder.progress import QUIET, Reporter
-from builder.smoke import SmokeReport, benchmark_command, complete, could_not_run, fault, keep
+from builder.site.plan import JobRequest, plan_job
+from builder.site.render import render
+from builder.site.slurm import submit
+from builder.smoke.run import SmokeReport, benchmark_command, complete, keep
+from builder.smoke.schema import could_not_run, fault
 
 #: States in which a job stays.
 _ENDED = {
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
-    "SPECIAL_EXIT", "TIMEOUT",
-}  # fmt: skip
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "SPECIAL_EXIT",
+    "TIMEOUT",
+}
 _POLL_S = 2.0
 _REPORT = "report.json"
 #: Seconds that a job gets beside the benchmark's own: starting the containers, writing the report on a shared file system.
@@ -78,7 +90,9 @@ def smoke_on_slurm(
     work.mkdir(parents=True)
     started = time.monotonic()
     request = JobRequest(
-        command=tuple(benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=_REPORT)),
+        command=tuple(
+            benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=_REPORT)
+        ),
         nodes=nodes,
         gpus=gpus,
         time=time_limit or _time(timeout_s + _MARGIN_S),
@@ -112,7 +126,9 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
     """
     before, failures = "", 0
     while True:
-        done = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["scontrol", "show", "job", number], capture_output=True, text=True, check=False
+        )
         if done.returncode == 0:
             failures = 0
             found = re.search(r"\bJobState=(\w+)(?: Reason=(\S+))?", done.stdout)
@@ -129,11 +145,16 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
             failures += 1
             if failures == 5:
                 said = done.stderr.strip().splitlines()
-                raise RunnerError(f"Slurm does not answer about job {number}: {said[-1] if said else 'no reason given'}", "sinfo")
+                raise RunnerError(
+                    f"Slurm does not answer about job {number}: {said[-1] if said else 'no reason given'}",
+                    "sinfo",
+                )
         sleep(_POLL_S)
 
 
-def _collect(recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]) -> dict[str, Any]:
+def _collect(
+    recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]
+) -> dict[str, Any]:
     """What the job wrote, as a report; one that says why there is none, otherwise, beside which the job's output is kept."""
     found, waited = work / _REPORT, 0.0
     while not found.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
@@ -150,11 +171,15 @@ def _collect(recipe: Recipe, work: Path, number: str, state: str, sleep: Callabl
             logs[-1].replace(kept)
             advice = f"its output: {kept}"
         probe = "watchdog" if state == "TIMEOUT" else "job"
-        return could_not_run(recipe, probe, f"job {number} ended as {state} and left no report: {said}", advice)
+        return could_not_run(
+            recipe, probe, f"job {number} ended as {state} and left no report: {said}", advice
+        )
     try:
         report = json.loads(text)
     except ValueError:
-        return could_not_run(recipe, "report", f"job {number} left a damaged report", "a full or failing file system, perhaps")
+        return could_not_run(
+            recipe, "report", f"job {number} left a damaged report", "a full or failing file system, perhaps"
+        )
     if why := fault(report):
         return could_not_run(recipe, "report", f"job {number}: {why}", "build and publish the image again")
     return dict(report)
@@ -162,7 +187,11 @@ def _collect(recipe: Recipe, work: Path, number: str, state: str, sleep: Callabl
 
 def _tail(logs: Sequence[Path]) -> list[str]:
     try:
-        return [line for line in logs[-1].read_text("utf-8", "replace").splitlines() if line.strip()][-3:] if logs else []
+        return (
+            [line for line in logs[-1].read_text("utf-8", "replace").splitlines() if line.strip()][-3:]
+            if logs
+            else []
+        )
     except OSError:
         return []
 

@@ -7,9 +7,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from builder.smoke import SmokeReport
 from builder.smoke.grade import number
 from builder.smoke.history import Comparison
+from builder.smoke.run import SmokeReport
 
 #: What a figure may be a part of, in a word.
 _BASES = ("achieved", "acceptance", "peak", "roofline")
@@ -57,7 +57,13 @@ def figures(item: dict[str, Any]) -> str:
             more = [f"± {spread:.2g}"] if isinstance(spread, int | float) else []
             notes = [f"{item['repeats']} times"] if "repeats" in item else []
             notes += [f"size {item['size']}"] if "size" in item else []
-            return " ".join([f"{value:.4g} {unit.replace('_per_', '/')}", *more, *([f"({', '.join(notes)})"] if notes else [])])
+            return " ".join(
+                [
+                    f"{value:.4g} {unit.replace('_per_', '/')}",
+                    *more,
+                    *([f"({', '.join(notes)})"] if notes else []),
+                ]
+            )
     return ""
 
 

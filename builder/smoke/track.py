@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from builder.errors import BuilderError, UsageError
-from builder.run.base import without_userinfo
+from builder.redact import redact
 from builder.smoke.grade import Report, values_of
 
 
@@ -27,7 +27,9 @@ def check(mlflow: str | None, tensorboard: Path | None) -> None:
     """
     if mlflow is not None:
         if importlib.util.find_spec("mlflow") is None:
-            raise UsageError("--mlflow: the package mlflow is not installed beside builder", "pip install mlflow-skinny")
+            raise UsageError(
+                "--mlflow: the package mlflow is not installed beside builder", "pip install mlflow-skinny"
+            )
         if "@" in urlsplit(mlflow).netloc:
             raise UsageError(
                 "--mlflow: the address holds a user or password",
@@ -50,7 +52,12 @@ def figures(report: Report) -> dict[str, float]:
                 out[f"{value.id}.{value.unit}{rank}"] = value.median
     for finding in (report.get("grade") or {}).get("findings", []):
         fraction, device = finding.get("fraction"), str(finding.get("device", ""))
-        if isinstance(fraction, int | float) and finding.get("basis") in ("achieved", "acceptance", "peak", "roofline"):
+        if isinstance(fraction, int | float) and finding.get("basis") in (
+            "achieved",
+            "acceptance",
+            "peak",
+            "roofline",
+        ):
             of_rank = re.match(r"rank (\d+)", device)
             out[f"{finding['id']}.fraction{f'.rank{of_rank[1]}' if of_rank else ''}"] = float(fraction)
     return out
@@ -69,7 +76,11 @@ def to_mlflow(uri: str, report: Report, path: Path | None) -> str:
     mlflow = importlib.import_module("mlflow")
     about = report.get("image", {})
     name = f"builder smoke {about.get('target', 'image')}"
-    tags = {"verdict": report["verdict"], "digest": about.get("digest", ""), "runner": about.get("runner", "")}
+    tags = {
+        "verdict": report["verdict"],
+        "digest": about.get("digest", ""),
+        "runner": about.get("runner", ""),
+    }
     try:
         client: Any = mlflow.MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(name)
@@ -79,11 +90,13 @@ def to_mlflow(uri: str, report: Report, path: Path | None) -> str:
             client.log_metric(run.info.run_id, key, value)
         if path is not None:
             client.log_artifact(run.info.run_id, str(path))
-        client.set_terminated(run.info.run_id, "FINISHED" if report["verdict"] in ("pass", "warn") else "FAILED")
+        client.set_terminated(
+            run.info.run_id, "FINISHED" if report["verdict"] in ("pass", "warn") else "FAILED"
+        )
     except Exception as e:  # of the tracker's many libraries
         said = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
         raise TrackError(
-            f"MLflow at {without_userinfo(uri)}: {said[:300]}", "check the address; the report itself is kept"
+            f"MLflow at {redact(uri)}: {said[:300]}", "check the address; the report itself is kept"
         ) from None
     return str(run.info.run_id)
 
@@ -118,5 +131,7 @@ def to_tensorboard(folder: Path, report: Report) -> Path:
             writer.add_scalar(f"smoke/{key}", value, day)
         writer.close()
     except OSError as e:
-        raise TrackError(f"--tensorboard {folder}: cannot be written: {e.strerror}", "name a folder of your own") from None
+        raise TrackError(
+            f"--tensorboard {folder}: cannot be written: {e.strerror}", "name a folder of your own"
+        ) from None
     return place

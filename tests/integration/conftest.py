@@ -25,7 +25,16 @@ class Builder:
     cache: Path
 
     def command(self, *args: str | Path) -> list[str]:
-        return [sys.executable, "-m", "builder", "--project", str(self.root), "--cache", str(self.cache), *(str(a) for a in args)]
+        return [
+            sys.executable,
+            "-m",
+            "builder",
+            "--project",
+            str(self.root),
+            "--cache",
+            str(self.cache),
+            *(str(a) for a in args),
+        ]
 
     def run(
         self, *args: str | Path, env: Mapping[str, str] | None = None, check: bool = True
@@ -34,7 +43,9 @@ class Builder:
         full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
         done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)
         if check and done.returncode:
-            pytest.fail(f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            pytest.fail(
+                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
@@ -72,9 +83,9 @@ def keep_base(source: Path, target: Path) -> Path:
 @pytest.fixture(scope="session")
 def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that holds the base ``debian:bookworm`` and nothing else."""
-    from builder.image.base import resolve_base
+    from builder.bases.base import resolve_base
     from builder.settings import Settings
-    from builder.store import Store
+    from builder.store.blobs import Store
 
     cache = tmp_path_factory.mktemp("base")
     settings = Settings.from_environment(cache=cache)
@@ -97,6 +108,8 @@ def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sif")
     project = new_project(folder, "cpu")
     (project / "recipes" / "cpu-sif.yaml").write_text("extends: cpu\nformat: sif\n")
-    shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", project / "environments" / "cpu.cpu-sif.lock.yml")
+    shutil.copy(
+        cpu.root / "environments" / "cpu.cpu.lock.yml", project / "environments" / "cpu.cpu-sif.lock.yml"
+    )
     Builder(project, cpu.cache).run("build", "cpu-sif")
     return project / "dist" / "cpu-sif.sif"

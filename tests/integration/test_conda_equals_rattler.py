@@ -48,7 +48,11 @@ class Both:
 
 
 def both(
-    tmp_path: Path, channels: Iterable[Path], specs: list[str], prefix: str = PREFIX, requested: frozenset[str] = frozenset()
+    tmp_path: Path,
+    channels: Iterable[Path],
+    specs: list[str],
+    prefix: str = PREFIX,
+    requested: frozenset[str] = frozenset(),
 ) -> Both:
     """Solves the specs and installs what comes out both ways."""
     theirs = tmp_path / "theirs"
@@ -57,9 +61,15 @@ def both(
     for r in records:
         path = Path(str(r.url).removeprefix("file://"))
         package = LockedPackage(
-            r.name.normalized, str(r.version), "conda", "linux-64", str(r.url), r.sha256.hex(), r.md5.hex() if r.md5 else None,
+            r.name.normalized,
+            str(r.version),
+            "conda",
+            "linux-64",
+            str(r.url),
+            r.sha256.hex(),
+            r.md5.hex() if r.md5 else None,
             dependencies={d.split()[0]: " ".join(d.split()[1:]) for d in r.depends},
-        )  # fmt: skip
+        )
         fetched.append(Fetched(package, path, path.stat().st_size))
     order = link_order([f.package for f in fetched])
     context = python_context(order, fetched, prefix, "linux-64", requested)
@@ -69,15 +79,23 @@ def both(
     resolution = resolve_conflicts(order, indexes, lambda package, path: "")
     root = tmp_path / "ours"
     for package in order:
-        entries = reader.entries(by_key[package.key], context, resolution.leave_out.get(package.key, frozenset()))
+        entries = reader.entries(
+            by_key[package.key], context, resolution.leave_out.get(package.key, frozenset())
+        )
         write_tree(entries, root)
     assert list((tmp_path / "spool").iterdir()) == []
-    return Both(theirs, root / prefix.strip("/"), order, context, {c.path: c.winner for c in resolution.conflicts})
+    return Both(
+        theirs, root / prefix.strip("/"), order, context, {c.path: c.winner for c in resolution.conflicts}
+    )
 
 
-async def _install(channels: list[Path], specs: list[str], target: Path, prefix: str, cache: Path) -> list[Any]:
+async def _install(
+    channels: list[Path], specs: list[str], target: Path, prefix: str, cache: Path
+) -> list[Any]:
     virtual = [GenericVirtualPackage(PackageName("__glibc"), Version("2.36"), BuildString("0"))]
-    records = await solve([f"file://{c}" for c in channels], specs, platforms=["linux-64", "noarch"], virtual_packages=virtual)
+    records = await solve(
+        [f"file://{c}" for c in channels], specs, platforms=["linux-64", "noarch"], virtual_packages=virtual
+    )
     await install(records, target, cache_dir=cache, alternative_target_prefix=prefix, show_progress=False)
     return records
 
@@ -115,7 +133,9 @@ def check_records(b: Both) -> None:
     for name, mine in ours.items():
         other = theirs[name]
         assert mine["link"] == {"source": "", "type": 3}
-        assert str(b.theirs.parent) not in json.dumps({k: v for k, v in mine.items() if k not in ("url", "channel")})
+        assert str(b.theirs.parent) not in json.dumps(
+            {k: v for k, v in mine.items() if k not in ("url", "channel")}
+        )
         skip = VOLATILE | {"paths_data", "files", "requested_specs", "requested_spec", "channel"}
         assert {k: v for k, v in mine.items() if k not in skip} == {
             k: v for k, v in other.items() if k not in skip and v not in (None, [])
@@ -124,7 +144,9 @@ def check_records(b: Both) -> None:
         paths = {p["_path"]: p for p in mine["paths_data"]["paths"]}
         assert list(paths) == mine["files"]
         losers = {p["original_path"]: p for p in other["paths_data"]["paths"] if "original_path" in p}
-        assert {p.get("original_path", p["_path"]) for p in other["paths_data"]["paths"]} == paths.keys(), name
+        assert {p.get("original_path", p["_path"]) for p in other["paths_data"]["paths"]} == paths.keys(), (
+            name
+        )
         for p in other["paths_data"]["paths"]:
             path = p.get("original_path", p["_path"])
             mine_path = paths[path]
@@ -145,15 +167,24 @@ def check_records(b: Both) -> None:
 
 TEXT = f"#!{PLACEHOLDER}/bin/python\nprefix = '{PLACEHOLDER}'; path = '{PLACEHOLDER}/a:{PLACEHOLDER}/b'\n".encode()
 BINARY = (
-    b"\x7fELF\0\1\2" + f"{PLACEHOLDER}/lib:{PLACEHOLDER}/lib64".encode() + b"\0" + b"\xff" * 100 + PLACEHOLDER.encode()
-    + b"\0tail\0" + b"x" + PLACEHOLDER.encode() + b"/end"
-)  # fmt: skip
+    b"\x7fELF\0\1\2"
+    + f"{PLACEHOLDER}/lib:{PLACEHOLDER}/lib64".encode()
+    + b"\0"
+    + b"\xff" * 100
+    + PLACEHOLDER.encode()
+    + b"\0tail\0"
+    + b"x"
+    + PLACEHOLDER.encode()
+    + b"/end"
+)
 
 
 def members() -> list[Member]:
     return [
         Member("bin/tool", TEXT, 0o755, prefix="text"),
-        Member("bin/perl-tool", f"#!{PLACEHOLDER}/bin/perl -w\n".encode() + b"print 1\n", 0o775, prefix="text"),
+        Member(
+            "bin/perl-tool", f"#!{PLACEHOLDER}/bin/perl -w\n".encode() + b"print 1\n", 0o775, prefix="text"
+        ),
         Member("lib/libx.so.1.0", BINARY, 0o755, prefix="binary"),
         symlink("lib/libx.so.1", "libx.so.1.0"),
         symlink("lib/libx.so", "libx.so.1"),
@@ -161,7 +192,9 @@ def members() -> list[Member]:
         symlink("share/up", "../lib"),
         symlink("share/dangling", "nothing/here"),
         Member("lib/libbig.so", os.urandom(8) * 200_000 + BINARY * 3, 0o755, prefix="binary"),
-        Member("share/big.txt", (b"0123456789" * 9 + PLACEHOLDER.encode() + b"\n") * 10_000, 0o664, prefix="text"),
+        Member(
+            "share/big.txt", (b"0123456789" * 9 + PLACEHOLDER.encode() + b"\n") * 10_000, 0o664, prefix="text"
+        ),
         Member("share/plain", os.urandom(3_000_000), 0o600),
         Member("share/empty", b"", 0o444),
         Member("share/setuid", b"s", 0o4755),
@@ -192,20 +225,37 @@ def test_everything_a_package_may_hold(tmp_path: Path, extension: Extension, old
     assert not (b.ours / "share/unlisted").exists()
 
 
-@pytest.mark.parametrize("prefix", ["/opt/conda", "/opt/" + "a-long-folder/" * 10 + "conda", "/opt/with blank/conda"])
+@pytest.mark.parametrize(
+    "prefix", ["/opt/conda", "/opt/" + "a-long-folder/" * 10 + "conda", "/opt/with blank/conda"]
+)
 def test_shebangs_at_any_prefix(tmp_path: Path, prefix: str) -> None:
     channel = tmp_path / "channel"
     python = Member("bin/python3.11", b"\x7fELF", 0o755)
     pack(channel, "python", [python, symlink("bin/python", "python3.11")], version="3.11.4")
-    lines = ["{P}/bin/python", " {P}/bin/python3.11 -E", "{P}/bin/perl -w", "/usr/bin/env python", "{P}/bin/sh -e -u"]
+    lines = [
+        "{P}/bin/python",
+        " {P}/bin/python3.11 -E",
+        "{P}/bin/perl -w",
+        "/usr/bin/env python",
+        "{P}/bin/sh -e -u",
+    ]
     scripts = [
-        Member(f"python-scripts/s{i}", f"#!{line.format(P=PLACEHOLDER)}\necho {PLACEHOLDER}\n".encode(), 0o755, prefix="text")
+        Member(
+            f"python-scripts/s{i}",
+            f"#!{line.format(P=PLACEHOLDER)}\necho {PLACEHOLDER}\n".encode(),
+            0o755,
+            prefix="text",
+        )
         for i, line in enumerate(lines)
     ]
     pack(
-        channel, "tool", [*scripts, Member("site-packages/tool.py", b"def main(): pass\n")],
-        noarch="python", entry_points=["tool = tool:main", "sub = tool.cli:App.run"], depends=["python"],
-    )  # fmt: skip
+        channel,
+        "tool",
+        [*scripts, Member("site-packages/tool.py", b"def main(): pass\n")],
+        noarch="python",
+        entry_points=["tool = tool:main", "sub = tool.cli:App.run"],
+        depends=["python"],
+    )
     b = both(tmp_path, [index_channel(channel)], ["tool"], prefix)
     assert tree(b.ours) == tree(b.theirs)
     assert (b.ours / "bin/sub").read_text().startswith("#!")
@@ -217,11 +267,23 @@ def test_who_wins_when_two_packages_bring_the_same_file(tmp_path: Path) -> None:
     channel = tmp_path / "channel"
     for name, depends in {"base": (), "above": ("base",), "zeta": (), "mid": ("above", "gone")}.items():
         pack(
-            channel, name, [Member("share/shared", name.encode()), Member(f"share/{name}/own", b""), Member(f"etc/{name}", b"")],
+            channel,
+            name,
+            [
+                Member("share/shared", name.encode()),
+                Member(f"share/{name}/own", b""),
+                Member(f"etc/{name}", b""),
+            ],
             depends=[d for d in depends if d != "gone"],
-        )  # fmt: skip
+        )
     for name, other in (("left", "right"), ("right", "left")):  # a cycle
-        pack(channel, name, [Member("share/cycle", name.encode())], depends=[other], noarch="generic" if name == "left" else "")
+        pack(
+            channel,
+            name,
+            [Member("share/cycle", name.encode())],
+            depends=[other],
+            noarch="generic" if name == "left" else "",
+        )
     b = both(tmp_path, [index_channel(channel)], ["mid", "zeta", "left"])
     assert tree(b.ours) == tree(b.theirs)
     assert b.conflicts == {"opt/conda/share/shared": "mid", "opt/conda/share/cycle": "left"}
@@ -245,11 +307,20 @@ def test_site_packages_that_python_states(tmp_path: Path) -> None:
     """CEP 17: a free-threaded Python says where its site-packages are."""
     channel = tmp_path / "channel"
     pack(
-        channel, "python", [Member("bin/python3.13", b"", 0o755)], version="3.13.1", build="0_cp313t",
+        channel,
+        "python",
+        [Member("bin/python3.13", b"", 0o755)],
+        version="3.13.1",
+        build="0_cp313t",
         index={"python_site_packages_path": "lib/python3.13t/site-packages"},
-    )  # fmt: skip
+    )
     pack(
-        channel, "pure", [Member("site-packages/pure.py", b"")], noarch="python", depends=["python"], entry_points=["p = pure:x"]
+        channel,
+        "pure",
+        [Member("site-packages/pure.py", b"")],
+        noarch="python",
+        depends=["python"],
+        entry_points=["p = pure:x"],
     )
     b = both(tmp_path, [index_channel(channel)], ["pure"])
     assert (b.ours / "lib/python3.13t/site-packages/pure.py").exists()
@@ -269,7 +340,7 @@ def test_requested_packages_are_marked(tmp_path: Path) -> None:
 
 @pytest.mark.network
 def test_a_real_python_environment(tmp_path: Path, part_missing: Any) -> None:
-    """Python itself with pip, setuptools and wheel: the embedded channel's packages, and it runs."""
+    """Python itself with pip, setuptools and wheel: the Debian channel's packages, and it runs."""
     try:
         channel = make_debian_channel(tmp_path / "debian", Settings.from_environment({"HOME": str(tmp_path)}))
     except FetchError as e:
@@ -280,5 +351,7 @@ def test_a_real_python_environment(tmp_path: Path, part_missing: Any) -> None:
     assert len(ours) > 1000
     check_records(b)
     assert (b.ours / "bin/pip").read_text().startswith(f"#!{PREFIX}/bin/python3.11\n")
-    out = subprocess.run([b.ours / "bin/python", "-m", "pip", "--version"], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [b.ours / "bin/python", "-m", "pip", "--version"], capture_output=True, text=True, check=True
+    )
     assert out.stdout.startswith("pip ")

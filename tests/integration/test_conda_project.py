@@ -1,4 +1,4 @@
-"""A conda environment from the embedded channel and packages of our own, with pip on top: locked, built, run, published."""
+"""A conda environment from the Debian channel and packages of our own, with pip on top: locked, built, run, published."""
 
 from __future__ import annotations
 
@@ -46,22 +46,38 @@ def mine(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator
     folder = tmp_path_factory.mktemp("mine")
     channel = folder / "channel"
     cache = keep_base(base_cache, folder / "cache")
-    embedded = make_debian_channel(cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache))
+    userns = make_debian_channel(
+        cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache)
+    )
     for subdir in ("linux-64", "noarch"):
-        shutil.copytree(embedded / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards"))
+        shutil.copytree(
+            userns / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards")
+        )
     make_package(
-        channel, "greeter", "1.0", noarch="python", depends=["python >=3.8"], entry_points=["greet = greeter:main"],
+        channel,
+        "greeter",
+        "1.0",
+        noarch="python",
+        depends=["python >=3.8"],
+        entry_points=["greet = greeter:main"],
         files={"site-packages/greeter.py": "def main():\n    print('hello from', __file__)\n"},
-    )  # fmt: skip
+    )
     make_package(
-        channel, "textual", "1.0", files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n", "share/clash": "textual\n"},
-        prefix_files={"bin/where": "text"}, symlinks={"bin/there": "where"},
-    )  # fmt: skip
+        channel,
+        "textual",
+        "1.0",
+        files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n", "share/clash": "textual\n"},
+        prefix_files={"bin/where": "text"},
+        symlinks={"bin/there": "where"},
+    )
     make_package(
-        channel, "binary", "1.0", depends=["textual"],
+        channel,
+        "binary",
+        "1.0",
+        depends=["textual"],
         files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end", "share/clash": "binary\n"},
         prefix_files={"lib/blob.bin": "binary"},
-    )  # fmt: skip
+    )
     make_package(
         channel,
         "activator",
@@ -84,9 +100,9 @@ def rootfs(mine: tuple[Builder, Path]) -> Path:
     """The built image, unpacked."""
     builder, _ = mine
     builder_rootfs = builder.root / "rootfs"
-    from builder.image.layout import read_layout
-    from builder.image.rootfs import unpack
-    from builder.store import Store
+    from builder.oci.layout import read_layout
+    from builder.store.blobs import Store
+    from builder.trees.rootfs import unpack
 
     unpack(read_layout(builder.root / "dist", "mine"), builder_rootfs, Store(builder.cache))
     return builder_rootfs
@@ -110,10 +126,17 @@ def test_its_files_are_those_of_rattler(mine: tuple[Builder, Path], rootfs: Path
     only_ours = {p for p in ours.keys() - theirs.keys() if "six" not in p}
     only_theirs = theirs.keys() - ours.keys()
     assert not {p for p in only_ours if not p.startswith("conda-meta/")}
-    assert {p for p in only_theirs if not p.startswith("conda-meta/")} == {"CACHEDIR.TAG", "__clobbers__/textual/share/clash"}
-    different = {p for p in ours.keys() & theirs.keys() if ours[p] != theirs[p] and not p.startswith("conda-meta/")}
+    assert {p for p in only_theirs if not p.startswith("conda-meta/")} == {
+        "CACHEDIR.TAG",
+        "__clobbers__/textual/share/clash",
+    }
+    different = {
+        p for p in ours.keys() & theirs.keys() if ours[p] != theirs[p] and not p.startswith("conda-meta/")
+    }
     assert not different
-    assert (rootfs / "opt/conda/share/clash").read_text() == "binary\n", "binary is linked after textual, which it depends on"
+    assert (rootfs / "opt/conda/share/clash").read_text() == "binary\n", (
+        "binary is linked after textual, which it depends on"
+    )
 
 
 def install_with_rattler(builder: Builder, channel: Path, folder: Path) -> Path:
@@ -137,7 +160,9 @@ async def main():
 asyncio.run(main())
 """
     lock = builder.root / "environments" / "mine.mine.lock.yml"
-    subprocess.run([sys.executable, "-c", script, lock, channel, folder / "stage", folder / "pkgs"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", script, lock, channel, folder / "stage", folder / "pkgs"], check=True
+    )
     return folder / "stage" / "opt" / "conda"
 
 
@@ -156,7 +181,9 @@ def tree(folder: Path) -> dict[str, Any]:
 def test_conda_meta_reads_as_rattler_reads_it(rootfs: Path) -> None:
     import rattler
 
-    records = {p.stem: rattler.PrefixRecord.from_path(p) for p in (rootfs / "opt/conda/conda-meta").glob("*.json")}
+    records = {
+        p.stem: rattler.PrefixRecord.from_path(p) for p in (rootfs / "opt/conda/conda-meta").glob("*.json")
+    }
     python = next(r for name, r in records.items() if name.startswith("python-3.11"))
     assert str(python.version).startswith("3.11")
     assert (rootfs / "opt/conda/conda-meta/history").is_file()
@@ -169,15 +196,20 @@ def test_it_runs(mine: tuple[Builder, Path], docker_engine: Any) -> None:
     builder.run("build", "mine", "--load", env={"DOCKER_HOST": docker_engine.host})
 
     def run(*command: str) -> str:
-        return str(docker_engine.docker("run", "--rm", "--network=none", "builder/mine:latest", *command).stdout)
+        return str(
+            docker_engine.docker("run", "--rm", "--network=none", "builder/mine:latest", *command).stdout
+        )
 
     assert run("greet") == "hello from /opt/conda/lib/python3.11/site-packages/greeter.py\n"
     assert run("where") == run("there") == "/opt/conda/share\n"
     assert run("python", "-c", "import six; print(six.__version__)") == "1.16.0\n"
-    assert run("sh", "-c", 'echo $MINE_HOME; test -n "$MINE_PID" && echo dynamic').split() == ["/opt/conda/share", "dynamic"]
-    assert run("python", "-c", "d=open('/opt/conda/lib/blob.bin','rb').read(); print(len(d), d[2:16])").startswith(
-        str(2 + 255 + 4 + 1 + 3)
-    )
+    assert run("sh", "-c", 'echo $MINE_HOME; test -n "$MINE_PID" && echo dynamic').split() == [
+        "/opt/conda/share",
+        "dynamic",
+    ]
+    assert run(
+        "python", "-c", "d=open('/opt/conda/lib/blob.bin','rb').read(); print(len(d), d[2:16])"
+    ).startswith(str(2 + 255 + 4 + 1 + 3))
 
 
 def test_a_clash_is_reported(mine: tuple[Builder, Path]) -> None:
@@ -185,7 +217,9 @@ def test_a_clash_is_reported(mine: tuple[Builder, Path]) -> None:
     assert {"path": "opt/conda/share/clash", "winner": "binary", "losers": ["textual"]} in said["conflicts"]
 
 
-def test_it_is_published_to_a_registry_and_a_layout(mine: tuple[Builder, Path], registry: Any, tmp_path: Path) -> None:
+def test_it_is_published_to_a_registry_and_a_layout(
+    mine: tuple[Builder, Path], registry: Any, tmp_path: Path
+) -> None:
     builder, _ = mine
     first = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
     assert first["tags"] == [] and first["push"]["blobs_sent"] > 0
@@ -198,29 +232,41 @@ def test_it_is_published_to_a_registry_and_a_layout(mine: tuple[Builder, Path], 
 def test_no_tag_moves_when_the_smoke_test_does_not_pass(mine: tuple[Builder, Path], registry: Any) -> None:
     """This image has no torch: the benchmark says so, and the tags stay away."""
     builder, _ = mine
-    done = builder.run("publish", "mine", "--registry", registry.host, "--runner", "embedded", check=False)
+    done = builder.run("publish", "mine", "--registry", registry.host, "--runner", "userns", check=False)
     assert done.returncode == 11
     assert "no tag was moved" in done.stderr
     with RegistryClient(registry.host) as client:
         assert client.list_tags("tests/mine") == []
 
 
-def test_a_bump_of_a_small_package_sends_that_groups_layer_only(mine: tuple[Builder, Path], registry: Any) -> None:
+def test_a_bump_of_a_small_package_sends_that_groups_layer_only(
+    mine: tuple[Builder, Path], registry: Any
+) -> None:
     builder, channel = mine
     builder.run("publish", "mine", "--registry", registry.host, "--no-tags")
     before = builder.json("build", "mine")
     make_package(
-        channel, "greeter", "1.1", noarch="python", depends=["python >=3.8"], entry_points=["greet = greeter:main"],
+        channel,
+        "greeter",
+        "1.1",
+        noarch="python",
+        depends=["python >=3.8"],
+        entry_points=["greet = greeter:main"],
         files={"site-packages/greeter.py": "def main():\n    print('hello again')\n"},
-    )  # fmt: skip
+    )
     index_channel(channel)
     builder.run("lock", "mine", "--update", "greeter")
     after = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
     built = builder.json("build", "mine")
-    changed = [y for x, y in zip(before["layers"], built["layers"], strict=True) if x["digest"] != y["digest"]]
+    changed = [
+        y for x, y in zip(before["layers"], built["layers"], strict=True) if x["digest"] != y["digest"]
+    ]
     # the group that holds greeter; the two layers of our own, which hold conda-meta/history and the lock
     assert len([c for c in changed if c["packages"]]) == 1
     assert all("greeter" in c["packages"] for c in changed if c["packages"])
     assert len(changed) <= 3
     assert after["push"]["blobs_sent"] == len(changed) + 1, "the layers that changed and the config"
-    assert json.loads((builder.root / "dist" / "index.json").read_text())["manifests"][0]["digest"] == built["digest"]
+    assert (
+        json.loads((builder.root / "dist" / "index.json").read_text())["manifests"][0]["digest"]
+        == built["digest"]
+    )

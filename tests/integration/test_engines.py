@@ -17,21 +17,22 @@ import docker
 import pytest
 import yaml
 
+from builder.bases.base import open_base, resolve_base
 from builder.channel.debian import make_debian_channel
 from builder.engines.base import BuildRequest
 from builder.engines.cotainr import PREFIX
 from builder.engines.docker import _base as docker_base
 from builder.image.archive import docker_load
-from builder.image.base import open_base, resolve_base
 from builder.image.convert import image_sources, image_tree
-from builder.image.layout import read_layout
-from builder.image.sif import open_sif, read_sif
-from builder.image.trees import Merge, compare_trees
 from builder.lock import read_lock
 from builder.model import Image, Lock, SifImage
-from builder.registry.destination import open_destination
+from builder.oci.layout import read_layout
+from builder.publishing.destination import open_destination
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.sif.image import open_sif, read_sif
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
+from builder.trees.merge import Merge, compare_trees
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
@@ -125,24 +126,44 @@ def small(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterato
     folder = tmp_path_factory.mktemp("small")
     channel = folder / "channel"
     cache = keep_base(base_cache, folder / "cache")
-    embedded = make_debian_channel(cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache))
+    userns = make_debian_channel(
+        cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache)
+    )
     for subdir in ("linux-64", "noarch"):
-        shutil.copytree(embedded / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards"))
+        shutil.copytree(
+            userns / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards")
+        )
     make_package(
-        channel, "greeter", "1.0", noarch="python", depends=["python >=3.8"], entry_points=["greet = greeter:main"],
+        channel,
+        "greeter",
+        "1.0",
+        noarch="python",
+        depends=["python >=3.8"],
+        entry_points=["greet = greeter:main"],
         files={"site-packages/greeter.py": GREETER},
-    )  # fmt: skip
+    )
     make_package(
-        channel, "textual", "1.0", files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n"},
-        prefix_files={"bin/where": "text"}, symlinks={"bin/there": "where"},
-    )  # fmt: skip
+        channel,
+        "textual",
+        "1.0",
+        files={"bin/where": f"#!/bin/sh\necho {PLACEHOLDER}/share\n"},
+        prefix_files={"bin/where": "text"},
+        symlinks={"bin/there": "where"},
+    )
     make_package(
-        channel, "binary", "1.0", depends=["textual"],
-        files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end"}, prefix_files={"lib/blob.bin": "binary"},
-    )  # fmt: skip
+        channel,
+        "binary",
+        "1.0",
+        depends=["textual"],
+        files={"lib/blob.bin": b"\x7f\0" + PLACEHOLDER.encode() + b"/lib\0end"},
+        prefix_files={"lib/blob.bin": "binary"},
+    )
     make_package(
-        channel, "activator", "1.0", files={"etc/conda/activate.d/a.sh": 'export SMALL_HOME="$CONDA_PREFIX/share"\n'}
-    )  # fmt: skip
+        channel,
+        "activator",
+        "1.0",
+        files={"etc/conda/activate.d/a.sh": 'export SMALL_HOME="$CONDA_PREFIX/share"\n'},
+    )
     index_channel(channel)
     root = folder / "project"
     for name in ("recipes", "environments"):
@@ -168,7 +189,11 @@ def with_ids(command: Sequence[str], folder: Path) -> list[str]:
 
 
 def run(
-    small: Builder, *args: str, env: Mapping[str, str] | None = None, check: bool = True, folder: Path | None = None
+    small: Builder,
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    check: bool = True,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """``builder ARGS`` with subordinate ids, and nothing on standard input."""
     command = small.command(*args)
@@ -186,22 +211,41 @@ def docker_built(small: Small, docker_engine: DockerEngine) -> dict[str, Any]:
     """What ``builder build small --engine docker`` said; the image is in a layout of its own."""
     layout = str(small.root / "by-docker")
     done = small.run(
-        "build", "small", "--engine", "docker", "--layout", layout, "--json", env={"DOCKER_HOST": docker_engine.host}
+        "build",
+        "small",
+        "--engine",
+        "docker",
+        "--layout",
+        layout,
+        "--json",
+        env={"DOCKER_HOST": docker_engine.host},
     )
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
 
 @pytest.fixture(scope="module")
-def apptainer_built(small: Small, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def apptainer_built(
+    small: Small, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("ids")
-    args = ("build", "small-sif", "--engine", "apptainer", "--layout", str(small.root / "by-apptainer"), "--json")
+    args = (
+        "build",
+        "small-sif",
+        "--engine",
+        "apptainer",
+        "--layout",
+        str(small.root / "by-apptainer"),
+        "--json",
+    )
     told: dict[str, Any] = json.loads(run(small, *args, env=apptainer.env, folder=folder).stdout)
     return told
 
 
 @pytest.fixture(scope="module")
-def stub_cotainr(small: Small, docker_built: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stub_cotainr(
+    small: Small, docker_built: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """cotainr with the Miniforge installer replaced by the stub of tests/support/miniforge.py; its folder for PATH."""
     folder = tmp_path_factory.mktemp("cotainr")
     (tool,) = (small.cache / "tools").glob("rattler-*.tar")
@@ -219,8 +263,20 @@ def cotainr_built(small: Small, cotainr_env: dict[str, str], slurm: Slurm) -> di
     """Built by a job, as LUMI asks; --offline has conda and pip take the locked archives from builder."""
     env = {**cotainr_env, "SLURM_CONF": slurm.env["SLURM_CONF"]}
     layout = str(small.root / "by-cotainr")
-    args = ("build", "small-sif", "--engine", "cotainr", "--on", "slurm", "--account", "project_1", "--accept-licenses")
-    told: dict[str, Any] = json.loads(run(small, "--offline", *args, "--layout", layout, "--json", env=env).stdout)
+    args = (
+        "build",
+        "small-sif",
+        "--engine",
+        "cotainr",
+        "--on",
+        "slurm",
+        "--account",
+        "project_1",
+        "--accept-licenses",
+    )
+    told: dict[str, Any] = json.loads(
+        run(small, "--offline", *args, "--layout", layout, "--json", env=env).stdout
+    )
     return told
 
 
@@ -254,7 +310,10 @@ def test_docker_image_runs_as_the_layered_one_does(
             )
         )  # noqa: E501
     assert said[0] == said[1]
-    assert said[0][0] == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    assert (
+        said[0][0]
+        == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    )
     assert f"SMALL_HOME={PREFIX}/share" in said[0][3]
 
 
@@ -262,7 +321,9 @@ def test_docker_result_is_an_image_like_any_other(small: Small, docker_built: di
     image = read_layout(small.root / "by-docker", "small")
     layered = read_layout(small.dist, "small")
     assert docker_built["engine"] == "docker" and docker_built["digest"] == image.digest != layered.digest
-    assert image.layers[0].descriptor == layered.layers[0].descriptor, "the base's layers are the registry's own"
+    assert image.layers[0].descriptor == layered.layers[0].descriptor, (
+        "the base's layers are the registry's own"
+    )
     notes = json.loads(image.manifest)["annotations"]
     assert notes["org.builder.lock"] == docker_built["lock"]
     assert notes["org.opencontainers.image.base.digest"] == docker_built["base"]["digest"]
@@ -283,7 +344,9 @@ def test_docker_leaves_nothing_of_the_build_behind(
     assert not list((small.cache / "tmp").glob("build-*"))
 
 
-def test_docker_pulls_a_base_from_its_registry_by_digest(docker_engine: DockerEngine, registry: Registry, tmp_path: Path) -> None:
+def test_docker_pulls_a_base_from_its_registry_by_digest(
+    docker_engine: DockerEngine, registry: Registry, tmp_path: Path
+) -> None:
     settings = Settings.from_environment({"HOME": str(tmp_path)})
     store = Store(settings.cache)
     base = image_kit.image(store)
@@ -291,7 +354,9 @@ def test_docker_pulls_a_base_from_its_registry_by_digest(docker_engine: DockerEn
     destination.push_blobs(base)
     destination.move_tag("1", base)
     reference = f"docker://{registry.host}/engines/base:1"
-    opened = open_base(resolve_base(reference, "amd64", settings, store), "amd64", settings, store, download=False)
+    opened = open_base(
+        resolve_base(reference, "amd64", settings, store), "amd64", settings, store, download=False
+    )
     recipe = image_kit.recipe(tmp_path, base=reference)
     request = BuildRequest(recipe, Lock((), ("linux-64",)), b"", settings, store)
     name = docker_base(request, opened, docker_engine.client)
@@ -311,9 +376,20 @@ def broken_lock(small: Small, folder: Path) -> Path:
     return broken
 
 
-def test_a_step_that_fails_is_named_with_its_last_lines(small: Small, docker_engine: DockerEngine, tmp_path: Path) -> None:
+def test_a_step_that_fails_is_named_with_its_last_lines(
+    small: Small, docker_engine: DockerEngine, tmp_path: Path
+) -> None:
     env = {"DOCKER_HOST": docker_engine.host}
-    done = small.run("build", "small", "--engine", "docker", "--lock", str(broken_lock(small, tmp_path)), env=env, check=False)
+    done = small.run(
+        "build",
+        "small",
+        "--engine",
+        "docker",
+        "--lock",
+        str(broken_lock(small, tmp_path)),
+        env=env,
+        check=False,
+    )
     assert done.returncode == 8, done.stderr
     assert "docker build of target small failed at step 4 of" in done.stderr
     assert "packaging==99.0" in done.stderr and "--engine layered" in done.stderr
@@ -325,12 +401,14 @@ def test_no_docker_engine(small: Small, tmp_path: Path) -> None:
     done = small.run(*args, env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}, check=False)
     assert done.returncode == 10
     assert (
-        "the engine docker does not work here: no engine answers at unix://" in done.stderr and "--engine layered" in done.stderr
+        "the engine docker does not work here: no engine answers at unix://" in done.stderr
+        and "--engine layered" in done.stderr
     )
 
 
 @pytest.mark.parametrize(
-    ("target", "engine", "built"), [("small", "docker", "docker_built"), ("small-sif", "cotainr", "cotainr_built")]
+    ("target", "engine", "built"),
+    [("small", "docker", "docker_built"), ("small-sif", "cotainr", "cotainr_built")],
 )
 def test_what_was_built_is_built_no_second_time(
     small: Small, target: str, engine: str, built: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -338,7 +416,9 @@ def test_what_was_built_is_built_no_second_time(
     """Here without the engine, as on a login node after a build job: the very image is what is tested and published."""
     told = request.getfixturevalue(built)
     env = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "PATH": "/usr/bin:/bin"}
-    done = small.run("build", target, "--engine", engine, "--layout", str(tmp_path / "dist"), "--json", env=env)
+    done = small.run(
+        "build", target, "--engine", engine, "--layout", str(tmp_path / "dist"), "--json", env=env
+    )
     again = json.loads(done.stdout)
     assert again["digest"] == told["digest"] and "nothing of it has changed" in done.stderr
     if engine == "docker":
@@ -350,12 +430,16 @@ def test_what_was_built_is_built_no_second_time(
 # cotainr --------------------------------------------------------------------------------------------------------------
 
 
-def test_cotainr_built_it_in_a_job_on_a_compute_node(cotainr_built: dict[str, Any], slurm: Slurm, small: Small) -> None:
+def test_cotainr_built_it_in_a_job_on_a_compute_node(
+    cotainr_built: dict[str, Any], slurm: Slurm, small: Small
+) -> None:
     jobs = slurm.run("scontrol", "--oneliner", "show", "job").stdout.splitlines()
     (job,) = [line for line in jobs if "JobName=builder-small-sif" in line and "Partition=debug" in line]
     assert "JobState=COMPLETED" in job and "NodeList=node1" in job and "TimeLimit=00:20:00" in job
     assert Path(cotainr_built["sif"]) == small.root / "by-cotainr" / "small-sif.sif"
-    assert cotainr_built["engine"] == "cotainr" and cotainr_built["digest"] == sha256_file(Path(cotainr_built["sif"]))
+    assert cotainr_built["engine"] == "cotainr" and cotainr_built["digest"] == sha256_file(
+        Path(cotainr_built["sif"])
+    )
 
 
 def test_cotainr_was_given_every_locked_version(small: Small, cotainr_built: dict[str, Any]) -> None:
@@ -369,26 +453,47 @@ def test_cotainr_was_given_every_locked_version(small: Small, cotainr_built: dic
 
 
 def test_sifs_run_as_the_image_does(
-    small: Small, layered_sif: Path, apptainer_built: dict[str, Any], cotainr_built: dict[str, Any], apptainer: Apptainer
+    small: Small,
+    layered_sif: Path,
+    apptainer_built: dict[str, Any],
+    cotainr_built: dict[str, Any],
+    apptainer: Apptainer,
 ) -> None:
     said = {}
-    for name, path in {"layered": layered_sif, "apptainer": apptainer_built["sif"], "cotainr": cotainr_built["sif"]}.items():
-        env = apptainer.run("exec", "--containall", "--cleanenv", path, "sh", "-c", "env | sort").stdout.splitlines()
+    for name, path in {
+        "layered": layered_sif,
+        "apptainer": apptainer_built["sif"],
+        "cotainr": cotainr_built["sif"],
+    }.items():
+        env = apptainer.run(
+            "exec", "--containall", "--cleanenv", path, "sh", "-c", "env | sort"
+        ).stdout.splitlines()
         said[name] = (
             apptainer.run("run", "--containall", "--cleanenv", path).stdout,
             apptainer.run("exec", "--containall", "--cleanenv", path, "where").stdout,
-            [line for line in env if line.startswith(("PATH=", "CONDA_PREFIX=", "GREETING=", "PYTHON", "LANG="))],
+            [
+                line
+                for line in env
+                if line.startswith(("PATH=", "CONDA_PREFIX=", "GREETING=", "PYTHON", "LANG="))
+            ],
         )
-    assert said["layered"][0] == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    assert (
+        said["layered"][0]
+        == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    )
     assert f"CONDA_PREFIX={PREFIX}" in said["layered"][2]
     assert said["apptainer"] == said["layered"]
     assert said["cotainr"][:2] == said["layered"][:2]
 
 
-def test_inspect_shows_the_labels(apptainer_built: dict[str, Any], cotainr_built: dict[str, Any], apptainer: Apptainer) -> None:
+def test_inspect_shows_the_labels(
+    apptainer_built: dict[str, Any], cotainr_built: dict[str, Any], apptainer: Apptainer
+) -> None:
     for built in (apptainer_built, cotainr_built):
         shown = apptainer.run("inspect", built["sif"]).stdout
-        assert "org.opencontainers.image.title: small" in shown and f"org.builder.lock: {built['lock']}" in shown
+        assert (
+            "org.opencontainers.image.title: small" in shown and f"org.builder.lock: {built['lock']}" in shown
+        )
     assert "cotainr.version" in apptainer.run("inspect", cotainr_built["sif"]).stdout
 
 
@@ -398,7 +503,10 @@ def test_cotainr_without_its_installer(small: Small, apptainer: Apptainer) -> No
     args = ("build", "small-sif", "--engine", "cotainr", "--accept-licenses", "--rebuild")
     done = run(small, *args, env=env, check=False)
     assert done.returncode == 8, done.stderr
-    assert "cotainr build of target small-sif ended with code 1" in done.stderr and "urlopen error" in done.stderr
+    assert (
+        "cotainr build of target small-sif ended with code 1" in done.stderr
+        and "urlopen error" in done.stderr
+    )
     assert "cotainr fetches Miniforge from GitHub" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -406,9 +514,20 @@ def test_cotainr_without_its_installer(small: Small, apptainer: Apptainer) -> No
 # apptainer ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_apptainer_build_that_fails_names_the_step(small: Small, apptainer: Apptainer, tmp_path: Path) -> None:
+def test_an_apptainer_build_that_fails_names_the_step(
+    small: Small, apptainer: Apptainer, tmp_path: Path
+) -> None:
     broken = broken_lock(small, tmp_path)
-    args = ("build", "small-sif", "--engine", "apptainer", "--lock", str(broken), "--layout", str(tmp_path / "out"))
+    args = (
+        "build",
+        "small-sif",
+        "--engine",
+        "apptainer",
+        "--lock",
+        str(broken),
+        "--layout",
+        str(tmp_path / "out"),
+    )
     done = run(small, *args, env=apptainer.env, check=False, folder=tmp_path)
     assert done.returncode == 8, done.stderr
     assert "apptainer build of target small-sif ended with code" in done.stderr
@@ -456,18 +575,25 @@ def test_an_ordinary_user_builds_on_a_base_sif(
     of_root(layered_sif, project / "base.sif")
     lock = (small.root / "environments" / "small.small.lock.yml").read_text()
     # as conda-lock writes it: it pins no base, and the recipe's is taken
-    (project / "environments" / "foreign.lock.yml").write_text(re.sub(r"  custom_metadata:\n(    .*\n)+", "", lock))
+    (project / "environments" / "foreign.lock.yml").write_text(
+        re.sub(r"  custom_metadata:\n(    .*\n)+", "", lock)
+    )
     (project / "recipes" / "on-sif.yaml").write_text(
         "extends: small\nformat: sif\nbase: sif:base.sif\nlock: environments/foreign.lock.yml\n"
     )
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid, follow_symlinks=False)
     env = {**apptainer_environment(reachable_apptainer, ordinary_user.home), "PYTHONPATH": str(CLONE)}
-    done = ordinary_user.run(Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env)
+    done = ordinary_user.run(
+        Builder(project, cache).command("build", "on-sif", "--engine", "apptainer", "--json"), env
+    )
     told = json.loads(done.stdout)
     assert told["base"] == {"reference": "sif:base.sif", "digest": sha256_file(project / "base.sif")}
     said = ordinary_user.run(["apptainer", "run", "--containall", "--cleanenv", told["sif"]], env).stdout
-    assert said == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    assert (
+        said
+        == f'hello from {PREFIX}/lib/python3.11/site-packages/greeter.py a "quoted" $value, with spaces\n'
+    )
     assert "Bootstrap: localimage" in (project / "dist" / "on-sif.def").read_text()
 
 
@@ -482,7 +608,16 @@ def test_the_definition_file_is_kept(small: Small, apptainer_built: dict[str, An
 
 def test_a_build_that_fails_in_its_job(small: Small, slurm: Slurm, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    args = ("build", "small-sif", "--on", "slurm", "--account", "project_1", "--layout", str(tmp_path / "file" / "dist"))
+    args = (
+        "build",
+        "small-sif",
+        "--on",
+        "slurm",
+        "--account",
+        "project_1",
+        "--layout",
+        str(tmp_path / "file" / "dist"),
+    )
     done = small.run(*args, env=slurm.env, check=False)
     assert done.returncode == 10
     assert "the build job of target small-sif failed with exit code 13" in done.stderr
@@ -494,17 +629,24 @@ def test_a_job_that_slurm_refuses(small: Small, slurm: Slurm) -> None:
     text = recipe.read_text()
     recipe.write_text(text.replace("partition: debug", "partition: closed"))
     try:
-        done = small.run("build", "small-sif", "--on", "slurm", "--account", "project_1", env=slurm.env, check=False)
+        done = small.run(
+            "build", "small-sif", "--on", "slurm", "--account", "project_1", env=slurm.env, check=False
+        )
     finally:
         recipe.write_text(text)
     assert done.returncode == 10
-    assert "Slurm did not run the build job of target small-sif" in done.stderr and "srun: error" in done.stderr
+    assert (
+        "Slurm did not run the build job of target small-sif" in done.stderr and "srun: error" in done.stderr
+    )
     assert "site.slurm.queues.build" in done.stderr
 
 
 def test_a_target_without_a_scheduler(small: Small) -> None:
     done = small.run("build", "small", "--on", "slurm", check=False)
-    assert done.returncode == 2 and "site.slurm is not set: target small has no compute nodes to build on" in done.stderr
+    assert (
+        done.returncode == 2
+        and "site.slurm is not set: target small has no compute nodes to build on" in done.stderr
+    )
 
 
 # one lock, four engines -----------------------------------------------------------------------------------------------
@@ -563,7 +705,9 @@ def images(
     }
 
 
-def test_one_lock_four_engines_the_file_trees_agree(small: Small, images: dict[str, Image | SifImage]) -> None:
+def test_one_lock_four_engines_the_file_trees_agree(
+    small: Small, images: dict[str, Image | SifImage]
+) -> None:
     store = Store(small.cache)
     trees = {name: image_tree(image, store) for name, image in images.items()}
     expected = trees["layered"]
@@ -591,7 +735,10 @@ def test_their_conda_records_say_the_same(small: Small, images: dict[str, Image 
         if engine != "cotainr":  # conda got the archives from builder's own server
             fields += ["url", "requested_specs"]
         for name, record in records.items():
-            assert {f: record.get(f) for f in fields} == {f: expected[name].get(f) for f in fields}, (engine, name)
+            assert {f: record.get(f) for f in fields} == {f: expected[name].get(f) for f in fields}, (
+                engine,
+                name,
+            )
             assert sorted(record["files"]) == sorted(expected[name]["files"]), (engine, name)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from builder.fetch import pip_configuration
+from builder.fetch.packages import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
@@ -23,7 +23,7 @@ SAID = "3.0 /opt/conda"
 @pytest.fixture(scope="session")
 def published(cpu: Builder, registry: Any) -> str:
     """The image in a registry; its reference by digest."""
-    done = cpu.json("publish", "cpu", "--registry", registry.host, "--runner", "embedded")
+    done = cpu.json("publish", "cpu", "--registry", registry.host, "--runner", "userns")
     assert done["smoke"] in ("pass", "warn")  # warn: other work on this machine
     assert set(done["tags"]) >= {"latest"} and len(done["tags"]) == 2
     return f"{done['reference']}@{done['digest']}"
@@ -38,7 +38,9 @@ def test_docker_loads_and_runs_it(cpu: Builder, docker_engine: Any, tmp_path: Pa
     cpu.run("build", "cpu", "--docker-archive", archive)
     docker_engine.docker("load", "-i", archive)
     for user in ("0:0", "1234:1234"):
-        said = docker_engine.docker("run", "--rm", "--network=none", "--user", user, "builder/cpu:latest", "python", "-c", TORCH)
+        said = docker_engine.docker(
+            "run", "--rm", "--network=none", "--user", user, "builder/cpu:latest", "python", "-c", TORCH
+        )
         assert said.stdout.strip() == SAID
 
 
@@ -47,7 +49,9 @@ def test_docker_pulls_the_same_digest(published: str, cpu: Builder, docker_engin
     image = docker_engine.client.images.get(published)
     assert image.attrs["RepoDigests"] == [published]
     for user in ("0:0", "1234:1234"):
-        said = docker_engine.docker("run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH)
+        said = docker_engine.docker(
+            "run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH
+        )
         assert said.stdout.strip() == SAID
 
 
@@ -58,16 +62,31 @@ def test_podman_runs_it_as_root_and_as_another_user(published: str, podman: Any)
         assert said.stdout.strip() == SAID
 
 
-def test_skopeo_copies_it_without_changing_the_digest(published: str, cpu: Builder, podman: Any, tmp_path: Path) -> None:
+def test_skopeo_copies_it_without_changing_the_digest(
+    published: str, cpu: Builder, podman: Any, tmp_path: Path
+) -> None:
     copy = tmp_path / "copy"
     subprocess.run(
-        ["skopeo", "copy", "--preserve-digests", "--src-tls-verify=false", f"docker://{published}", f"oci:{copy}:x"],
-        check=True, env=podman.env, capture_output=True,
-    )  # fmt: skip
-    assert json.loads((copy / "index.json").read_text())["manifests"][0]["digest"] == published.rpartition("@")[2] == digest(cpu)
+        [
+            "skopeo",
+            "copy",
+            "--preserve-digests",
+            "--src-tls-verify=false",
+            f"docker://{published}",
+            f"oci:{copy}:x",
+        ],
+        check=True,
+        env=podman.env,
+        capture_output=True,
+    )
+    assert (
+        json.loads((copy / "index.json").read_text())["manifests"][0]["digest"]
+        == published.rpartition("@")[2]
+        == digest(cpu)
+    )
 
 
-@pytest.mark.parametrize("runner", ["embedded", "podman", "docker", "apptainer"])
+@pytest.mark.parametrize("runner", ["userns", "podman", "docker", "apptainer"])
 def test_the_smoke_test_passes_under_each_runner(
     runner: str, cpu: Builder, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -81,12 +100,16 @@ def test_the_smoke_test_passes_under_each_runner(
         env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
     said = cpu.json("smoke", "cpu", "--runner", runner, env=env)
     assert said["verdict"] in ("pass", "warn") and said["runner"] == runner
-    jsonschema.validate(said["report"], json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text()))
+    jsonschema.validate(
+        said["report"], json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
+    )
     training = next(m for m in said["report"]["measurements"] if m["id"] == "training")
     assert training["status"] == "pass"
 
 
-def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordinary_user: Any, tmp_path: Path) -> None:
+def test_an_ordinary_user_builds_the_same_digest_and_runs_it(
+    cpu: Builder, ordinary_user: Any, tmp_path: Path
+) -> None:
     """Cold, with nothing but the lock: another user, another cache, another umask; the base comes from the layout by digest."""
     project = ordinary_user.tmp / "everywhere"
     shutil.copytree(cpu.root / "recipes", project / "recipes")
@@ -97,15 +120,21 @@ def test_an_ordinary_user_builds_the_same_digest_and_runs_it(cpu: Builder, ordin
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid)
     mine = Builder(project, cache)
-    configured = pip_configuration()  # of whoever runs the tests: the lock may name files that only it leads to
+    configured = (
+        pip_configuration()
+    )  # of whoever runs the tests: the lock may name files that only it leads to
     env = {
         "PYTHONPATH": str(CLONE),
         "PIP_FIND_LINKS": " ".join(configured.find_links),
         "PIP_EXTRA_INDEX_URL": " ".join(configured.extra_index_urls),
     }
-    done = ordinary_user.run(["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], env)
+    done = ordinary_user.run(
+        ["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], env
+    )
     assert json.loads(done.stdout)["digest"] == digest(cpu)
-    said = ordinary_user.run(mine.command("smoke", "cpu", "--runner", "embedded", "--budget", "5", "--json"), env)
+    said = ordinary_user.run(
+        mine.command("smoke", "cpu", "--runner", "userns", "--budget", "5", "--json"), env
+    )
     assert json.loads(said.stdout)["verdict"] in ("pass", "warn")
 
 
@@ -124,5 +153,7 @@ def test_the_entry_point_starts_programs_and_shells(cpu: Builder, docker_engine:
         "/opt/conda",
     ]
     assert "NOUSER=1" in run(published, "sh", "-c", "echo NOUSER=$PYTHONNOUSERSITE").stdout
-    failed = docker_engine.docker("run", "--rm", "--network=none", published, "sh", "-c", "exit 7", check=False)
+    failed = docker_engine.docker(
+        "run", "--rm", "--network=none", published, "sh", "-c", "exit 7", check=False
+    )
     assert failed.returncode == 7

@@ -115,7 +115,9 @@ class Said:
 def inside(apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     binds = ["--bind", EXAMPLES, "--bind", tmp_path_factory.getbasetemp()]
     words = [apptainer.path, "exec", *binds, cpu_sif, "python", "-c", SERVER]
-    server = subprocess.Popen(words, env=apptainer.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        words, env=apptainer.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         yield Image(server)
     finally:
@@ -165,11 +167,16 @@ def test_killed_it_goes_on_from_the_last_epoch(training: Training, uninterrupted
     training.until(lambda e: e["event"] == "checkpoint" and "digits-0003-" in e["checkpoint"])
     os.kill(pid, signal.SIGKILL)
     training.end(-signal.SIGKILL)
-    shutil.copy(training.checkpoints[0], training.folder / "ck" / "digits-0009-0000.pt.part")  # killed while it wrote
+    shutil.copy(
+        training.checkpoints[0], training.folder / "ck" / "digits-0009-0000.pt.part"
+    )  # killed while it wrote
     resumed = training.run("--epochs", "6")
     assert resumed.the("resume")["epoch"] == 3
     assert resumed.the("done") == uninterrupted.the("done")
-    assert sorted(p.name for p in (training.folder / "ck").iterdir()) == ["digits-0005-0000.pt", "digits-0006-0000.pt"]
+    assert sorted(p.name for p in (training.folder / "ck").iterdir()) == [
+        "digits-0005-0000.pt",
+        "digits-0006-0000.pt",
+    ]
 
 
 def test_bad_checkpoints_are_passed_over(training: Training, uninterrupted: Said) -> None:
@@ -202,7 +209,9 @@ def test_checkpoints_in_an_object_store(training: Training, uninterrupted: Said)
     assert resumed.the("resume")["epoch"] == 2 and len(resumed.all("warning")) == 1
     assert resumed.the("done") == uninterrupted.the("done")
     refused = training.run("--epochs", "1", code=1, BUILDER_CHECKPOINT_DIR="nosuch://bucket")
-    assert "nosuch://bucket cannot be used for checkpoints" in refused.error and "Traceback" not in refused.error
+    assert (
+        "nosuch://bucket cannot be used for checkpoints" in refused.error and "Traceback" not in refused.error
+    )
 
 
 def test_other_settings_than_the_checkpoint_s_are_refused(training: Training) -> None:
@@ -233,7 +242,13 @@ def test_what_is_wrong_with_its_surroundings_is_said(training: Training) -> None
 
 def test_missing_logs_do_not_stop_the_training(training: Training) -> None:
     """The image has neither mlflow nor tensorboard."""
-    said = training.run("--epochs", "1", "--tensorboard", str(training.folder / "tb"), MLFLOW_TRACKING_URI="http://127.0.0.1:9")
+    said = training.run(
+        "--epochs",
+        "1",
+        "--tensorboard",
+        str(training.folder / "tb"),
+        MLFLOW_TRACKING_URI="http://127.0.0.1:9",
+    )
     warnings = [w["message"] for w in said.all("warning")]
     assert "--tensorboard is left out: No module named 'tensorboard'" in warnings[0]
     assert "nothing goes to MLflow: ModuleNotFoundError" in warnings[1]

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from builder.publish import SmokeRecord
+from builder.publishing.publish import SmokeRecord
 from tests.support.channel import Server, serve
 from tests.support.parts import Registry, RegistryFactory
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
@@ -118,7 +118,12 @@ class Interruptions:
         moment = self._random.uniform(min(0.25, self.longest / 2), self.longest)
         start = time.monotonic()
         process = subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         try:
             _, err = process.communicate(timeout=moment)
@@ -180,7 +185,7 @@ def test_publishing_that_ends_at_any_moment(
 ) -> None:
     """A tag names a whole image or nothing; the next run sends what is missing and moves the tags."""
     registry = make_registry()
-    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
     for _ in (again := Interruptions(number, faulty.seconds, 4)):
         again.run(faulty.command(*publish), faulty.environment(warm))
@@ -208,7 +213,9 @@ def pulled_whole(registry: Registry, tag: str) -> None:
     import httpx
 
     where = f"{registry.url}/v2/tests/tiny"
-    manifest = httpx.get(f"{where}/manifests/{tag}", headers={"Accept": "application/vnd.oci.image.manifest.v1+json"}).json()
+    manifest = httpx.get(
+        f"{where}/manifests/{tag}", headers={"Accept": "application/vnd.oci.image.manifest.v1+json"}
+    ).json()
     for part in (manifest["config"], *manifest["layers"]):
         data = httpx.get(f"{where}/blobs/{part['digest']}").content
         assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
@@ -230,10 +237,14 @@ def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess
 def test_the_disk_fills_while_a_layer_is_written(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
     """More room than is asked for in advance (half of what is inside, for most things shrink), and less than it takes."""
     (tmp_path / "disk").mkdir()
-    packages = json.loads(faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout)["layers"]
+    packages = json.loads(
+        faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout
+    )["layers"]
     assert sum(x["archive_bytes"] for x in packages) > BULK
     mirror = f"{faulty.server.url}={faulty.channel}"  # used in place: the disk is for layers alone
-    build = shlex.join(faulty.command("--cache", tmp_path / "disk" / "cache", "build", "tiny", "--layout", tmp_path / "dist"))
+    build = shlex.join(
+        faulty.command("--cache", tmp_path / "disk" / "cache", "build", "tiny", "--layout", tmp_path / "dist")
+    )
     done = subprocess_env(
         f"""
         mount -t tmpfs -o size=18m tmpfs {tmp_path}/disk
@@ -243,20 +254,29 @@ def test_the_disk_fills_while_a_layer_is_written(faulty: Faulty, tmp_path: Path,
         mount -o remount,size=80m {tmp_path}/disk
         {build} --json
         """,
-        faulty, tmp_path, part_missing,
-    )  # fmt: skip
+        faulty,
+        tmp_path,
+        part_missing,
+    )
     assert done.returncode == 0, done.stderr
     code, _, rest = done.stdout.partition("\n")
     assert code == "code 13", done.stderr
-    assert f"no space left while writing in {tmp_path}/disk/cache" in done.stderr and "builder cache prune" in done.stderr
+    assert (
+        f"no space left while writing in {tmp_path}/disk/cache" in done.stderr
+        and "builder cache prune" in done.stderr
+    )
     assert rest.lstrip().startswith("{"), "temporary files are gone"
     assert json.loads(rest)["digest"] == faulty.digest
     whole(tmp_path / "dist", faulty.digest)
 
 
-def subprocess_env(script: str, faulty: Faulty, tmp_path: Path, part_missing: Any) -> subprocess.CompletedProcess[str]:
+def subprocess_env(
+    script: str, faulty: Faulty, tmp_path: Path, part_missing: Any
+) -> subprocess.CompletedProcess[str]:
     exports = "".join(
-        f"export {k}={shlex.quote(v)}\n" for k, v in faulty.environment(tmp_path / "cache").items() if k.isidentifier()
+        f"export {k}={shlex.quote(v)}\n"
+        for k, v in faulty.environment(tmp_path / "cache").items()
+        if k.isidentifier()
     )
     return in_small_disk(exports + script, part_missing)
 
@@ -269,8 +289,10 @@ def test_a_full_tmpdir_is_seen_before(faulty: Faulty, warm: Path, tmp_path: Path
     build = shlex.join(faulty.command("--cache", warm, "--tmpdir", tmp_path / "small", "build", "tiny"))
     done = subprocess_env(
         f"mount -t tmpfs -o size=1m tmpfs {tmp_path}/small\n{build} || echo code $?\nls -A {tmp_path}/small",
-        faulty, tmp_path, part_missing,
-    )  # fmt: skip
+        faulty,
+        tmp_path,
+        part_missing,
+    )
     assert done.stdout == "code 13\n", done.stdout + done.stderr
     assert f"unpacking conda packages needs about 25.2 MB in {tmp_path}/small, 1.0 MB are free" in done.stderr
     assert "--tmpdir" in done.stderr
@@ -324,7 +346,9 @@ def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, wha
 
 
 def manifest(layout: Path, digest: str) -> dict[str, Any]:
-    data: dict[str, Any] = json.loads((layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes())
+    data: dict[str, Any] = json.loads(
+        (layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
+    )
     return data
 
 
@@ -333,11 +357,14 @@ def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
     faulty.server.requests.clear()
     processes = [
         subprocess.Popen(
-            faulty.command("build", "tiny", "--layout", tmp_path / "dist", "--json"), env=faulty.environment(tmp_path / "cache"),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            faulty.command("build", "tiny", "--layout", tmp_path / "dist", "--json"),
+            env=faulty.environment(tmp_path / "cache"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     for process in processes:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
@@ -353,35 +380,41 @@ def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
 
 def test_a_registry_that_takes_nothing(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(readonly=True)
-    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     done = faulty.run(warm, "publish", "tiny", "--registry", registry.host)
     assert done.returncode == 9 and registry.host in done.stderr and "read-only" in done.stderr, done.stderr
-    assert "cure:" in done.stderr and "Traceback" not in done.stderr
+    assert "hint:" in done.stderr and "Traceback" not in done.stderr
     assert resolve(registry, "latest") is None
 
 
 def test_a_registry_that_wants_a_password(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(htpasswd={"robot$ci": "s3cret"})
-    SmokeRecord(warm).keep(faulty.digest, "pass", "embedded")
+    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
     nobody = faulty.run(warm, *publish)
-    assert nobody.returncode == 9 and registry.host in nobody.stderr and "REGISTRY_USER" in nobody.stderr, nobody.stderr
+    assert nobody.returncode == 9 and registry.host in nobody.stderr and "REGISTRY_USER" in nobody.stderr, (
+        nobody.stderr
+    )
     wrong = faulty.run(warm, *publish, REGISTRY_USER="robot$ci", REGISTRY_PASSWORD="hunter2")
     assert wrong.returncode == 9 and "hunter2" not in wrong.stderr + wrong.stdout, wrong.stderr
     right = faulty.run(warm, *publish, REGISTRY_USER="robot$ci", REGISTRY_PASSWORD="s3cret")
     assert right.returncode == 0 and "s3cret" not in right.stderr + right.stdout, right.stderr
 
 
-def test_a_dated_tag_in_a_registry_moves_only_with_force(faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path) -> None:
+def test_a_dated_tag_in_a_registry_moves_only_with_force(
+    faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path
+) -> None:
     changed = TinyProject(tmp_path / "project", warm)
     shutil.copytree(faulty.project.root, changed.root, symlinks=True)
     edit(changed.recipe, registry={"repository": "tests/forced"}, labels={"changed": "yes"})
     other = Faulty(changed, faulty.server, faulty.channel, "", 0)
     digest = json.loads(other.run(warm, "build", "tiny", "--json").stdout)["digest"]
     for each in (faulty.digest, digest):
-        SmokeRecord(warm).keep(each, "pass", "embedded")
+        SmokeRecord(warm).keep(each, "pass", "userns")
     to = ["--to", f"{registry.host}/tests/forced", "--tag", "26.11"]
     assert faulty.run(warm, "publish", "tiny", *to).returncode == 0
     refused = other.run(warm, "publish", "tiny", *to)
-    assert refused.returncode == 12 and "26.11 exists and is" in refused.stderr and "--force" in refused.stderr
+    assert (
+        refused.returncode == 12 and "26.11 exists and is" in refused.stderr and "--force" in refused.stderr
+    )
     assert other.run(warm, "publish", "tiny", *to, "--force").returncode == 0

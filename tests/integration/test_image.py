@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from builder.bases.base import BaseImage, open_base, resolve_base
 from builder.config.recipe import Compression, Recipe
 from builder.errors import ImageError, RegistryError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
-from builder.image.base import BaseImage, open_base, resolve_base
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
-from builder.image.layout import read_layout, write_layout
-from builder.image.rootfs import unpack
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.model import Image, Lock, LockedBase
+from builder.oci.layout import read_layout, write_layout
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.rootfs import unpack
 from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
 
@@ -57,15 +57,22 @@ def whole_image(debian: Debian, target: Recipe, top_compression: Compression = "
     """Base, a conda that the base already had, the layer that hides it, an "environment" and builder's own files."""
     store = debian.store
     below = layer(
-        store, member("opt/conda/bin/conda", b"old", mode=0o755), member("opt/conda/old", b"old"), title="a conda of the base"
+        store,
+        member("opt/conda/bin/conda", b"old", mode=0o755),
+        member("opt/conda/old", b"old"),
+        title="a conda of the base",
     )
-    base = BaseImage(debian.base.reference, debian.base.digest, debian.base.config, (*debian.base.layers, below))
+    base = BaseImage(
+        debian.base.reference, debian.base.digest, debian.base.config, (*debian.base.layers, below)
+    )
     script = "opt/conda/etc/conda/activate.d/a.sh"
 
     def file(path: str, data: bytes, mode: int = 0o644) -> Entry:
         return Entry(path, "file", mode, len(data), content=Inline(data))
 
-    bottom = write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH, title="prefix")
+    bottom = write_layer(
+        store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH, title="prefix"
+    )
     entries = [
         file("opt/conda/marker", b"new"),
         file("opt/conda/bin/tool", b"#!/bin/sh\necho tool\n", 0o755),
@@ -73,10 +80,16 @@ def whole_image(debian: Debian, target: Recipe, top_compression: Compression = "
     ]
     environment = write_layer(store, entries, compression="gzip", mtime=EPOCH, title="environment")
     top = write_layer(
-        store, system_entries(target, b"lock", CONTEXT, [f"/{script}"]), compression=top_compression, mtime=EPOCH, title="builder"
+        store,
+        system_entries(target, b"lock", CONTEXT, [f"/{script}"]),
+        compression=top_compression,
+        mtime=EPOCH,
+        title="builder",
     )
     lock = Lock((), ("linux-64",), digest="sha256:" + "1" * 64)
-    return make_image(base, [bottom, environment, top], recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH)
+    return make_image(
+        base, [bottom, environment, top], recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH
+    )
 
 
 @pytest.fixture(scope="session")
@@ -123,7 +136,11 @@ def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian
     assert members["tmp"].mode == 0o1777 and members["bin"].linkname == "usr/bin"
     assert all(m.isreg() or m.isdir() or m.issym() or m.islnk() for m in members.values())
     assert all(m.mtime <= debian.settings.epoch for m in members.values())
-    assert texts == {"etc/hosts": b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", "etc/hostname": b"", "etc/resolv.conf": b""}
+    assert texts == {
+        "etc/hosts": b"127.0.0.1\tlocalhost\n::1\tlocalhost\n",
+        "etc/hostname": b"",
+        "etc/resolv.conf": b"",
+    }
     files = {n for n, m in members.items() if not m.isdir()}
     for folder in (
         "dev/",
@@ -137,7 +154,9 @@ def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian
         "run/",
     ):
         assert not [n for n in files if n.startswith(folder)], folder
-    assert not [n for n in files if n.endswith(("-old", ".old")) or (n.startswith("etc/") and n.endswith("-"))]
+    assert not [
+        n for n in files if n.endswith(("-old", ".old")) or (n.startswith("etc/") and n.endswith("-"))
+    ]
     assert only.descriptor.size < 60e6
     assert debian.base.config["config"] == {
         "Cmd": ["bash"],
@@ -147,9 +166,11 @@ def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian
 
 @pytest.mark.network
 @pytest.mark.root
-def test_a_debian_base_is_the_same_for_an_ordinary_user(debian: Debian, ordinary_user: parts.OrdinaryUser) -> None:
+def test_a_debian_base_is_the_same_for_an_ordinary_user(
+    debian: Debian, ordinary_user: parts.OrdinaryUser
+) -> None:
     code = (
-        "from builder.image.base import resolve_base\nfrom builder.settings import Settings\nfrom builder.store import Store\n"
+        "from builder.bases.base import resolve_base\nfrom builder.settings import Settings\nfrom builder.store.blobs import Store\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment(); st = Store(s.cache); print(resolve_base('debian:bookworm', 'amd64', s, st).digest)\n"
     )
@@ -162,7 +183,9 @@ def test_a_debian_base_is_the_same_for_an_ordinary_user(debian: Debian, ordinary
 def test_a_debian_base_is_found_again_and_another_is_refused(debian: Debian) -> None:
     offline = settings(debian.settings.cache.parent, offline=True)
     assert resolve_base("debian:bookworm", "amd64", offline, debian.store) == debian.locked
-    assert resolve_base("debian:bookworm", "amd64", debian.settings, debian.store) == debian.locked  # asks the mirror
+    assert (
+        resolve_base("debian:bookworm", "amd64", debian.settings, debian.store) == debian.locked
+    )  # asks the mirror
     assert not list(debian.settings.tmpdir.glob("*"))
     wrong = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
     with pytest.raises(ImageError, match="pins debian:bookworm as sha256:000.* moved on"):
@@ -179,12 +202,19 @@ def skopeo(*args: str | Path, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.mark.registry
-def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(registry: parts.Registry, tmp_path: Path) -> None:
+def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(
+    registry: parts.Registry, tmp_path: Path
+) -> None:
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1" * 10000)))
     write_layout(made, tmp_path / "dist", "tiny", store)
     assert json.loads(skopeo("inspect", f"oci:{tmp_path}/dist:tiny"))["Digest"] == made.digest
-    skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:tiny", f"docker://{registry.host}/image-test/tiny:1")
+    skopeo(
+        "copy",
+        "--dest-tls-verify=false",
+        f"oci:{tmp_path}/dist:tiny",
+        f"docker://{registry.host}/image-test/tiny:1",
+    )
 
     reference = f"docker://{registry.host}/image-test/tiny:1"
     fresh = Store(tmp_path / "fresh")
@@ -194,9 +224,13 @@ def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(registry: parts.Re
     assert [x.path for x in lean.layers] == [None, None] and {x.origin for x in lean.layers} == {
         f"{registry.host}/image-test/tiny"
     }
-    assert [x.descriptor for x in lean.layers] == [x.descriptor for x in made.layers] and lean.config == json.loads(made.config)
+    assert [x.descriptor for x in lean.layers] == [
+        x.descriptor for x in made.layers
+    ] and lean.config == json.loads(made.config)
     full = open_base(locked, "amd64", given, fresh)
-    assert [x.path.read_bytes() for x in full.layers if x.path] == [x.path.read_bytes() for x in made.layers if x.path]
+    assert [x.path.read_bytes() for x in full.layers if x.path] == [
+        x.path.read_bytes() for x in made.layers if x.path
+    ]
 
     skopeo("copy", "--src-tls-verify=false", reference, f"oci:{tmp_path}/back:1")
     assert read_layout(tmp_path / "back").digest == made.digest
@@ -231,7 +265,12 @@ def test_an_image_index_in_a_registry(registry: parts.Registry, tmp_path: Path) 
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     made = image(store)
     write_layout(made, tmp_path / "dist", "x", store)
-    skopeo("copy", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", f"docker://{registry.host}/image-test/index:amd64")
+    skopeo(
+        "copy",
+        "--dest-tls-verify=false",
+        f"oci:{tmp_path}/dist:x",
+        f"docker://{registry.host}/image-test/index:amd64",
+    )
     entry = {**made.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}}
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
     with RegistryClient(registry.host) as client:
@@ -240,7 +279,7 @@ def test_an_image_index_in_a_registry(registry: parts.Registry, tmp_path: Path) 
     assert resolve_base(reference, "amd64", given, store).digest == made.digest
     with pytest.raises(ImageError, match="no image for linux/arm64") as caught:
         resolve_base(reference, "arm64", given, store)
-    assert "it has: amd64" in caught.value.cure
+    assert "it has: amd64" in caught.value.hint
 
 
 @pytest.mark.registry
@@ -251,9 +290,15 @@ def test_docker_media_types_pass_through(registry: parts.Registry, tmp_path: Pat
     reference = f"docker://{registry.host}/image-test/v2s2:x"
     skopeo("copy", "--format", "v2s2", "--dest-tls-verify=false", f"oci:{tmp_path}/dist:x", reference)
     base = open_base(resolve_base(reference, "amd64", given, store), "amd64", given, store)
-    assert {x.descriptor.media_type for x in base.layers} == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
-    built = make_image(base, [], recipe=recipe(), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH)
-    assert [d["digest"] for d in json.loads(built.manifest)["layers"]] == [x.descriptor.digest for x in made.layers]
+    assert {x.descriptor.media_type for x in base.layers} == {
+        "application/vnd.docker.image.rootfs.diff.tar.gzip"
+    }
+    built = make_image(
+        base, [], recipe=recipe(), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH
+    )
+    assert [d["digest"] for d in json.loads(built.manifest)["layers"]] == [
+        x.descriptor.digest for x in made.layers
+    ]
     write_layout(built, tmp_path / "built", "x", store)
     assert json.loads(skopeo("inspect", f"oci:{tmp_path}/built:x"))["Digest"] == built.digest
 
@@ -268,7 +313,9 @@ def test_docker_loads_and_runs_it(docker_engine: parts.DockerEngine, whole: Imag
     identity = docker_load(whole, "image-test/streamed:1", client)
     assert identity == whole.config_descriptor.digest  # the engine stored the config as it is
     for user, uid in (("0", 0), ("1234:1234", 1234)):
-        out = client.containers.run("image-test/streamed:1", network_mode="none", remove=True, user=user).decode()
+        out = client.containers.run(
+            "image-test/streamed:1", network_mode="none", remove=True, user=user
+        ).decode()
         assert right(out, uid), out
     out = client.containers.run(
         "image-test/streamed:1",
@@ -305,13 +352,19 @@ def test_docker_says_no(docker_engine: parts.DockerEngine, tmp_path: Path) -> No
 
 @pytest.mark.podman
 @pytest.mark.network
-def test_podman_runs_it_from_layout_and_archives(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path) -> None:
+def test_podman_runs_it_from_layout_and_archives(
+    podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path
+) -> None:
     # podman reads a layout's path as an image's name, which no folder that begins with a dot may stand in
     plain = podman.folder / "whole"
     write_layout(whole, plain / "dist", "whole", debian.store)
     write_oci_archive(whole, tmp_path / "oci.tar", "whole")
     write_docker_archive(whole, tmp_path / "docker.tar", "localhost/whole:1")
-    for source in (f"oci:{plain}/dist:whole", f"oci-archive:{tmp_path}/oci.tar", f"docker-archive:{tmp_path}/docker.tar"):
+    for source in (
+        f"oci:{plain}/dist:whole",
+        f"oci-archive:{tmp_path}/oci.tar",
+        f"docker-archive:{tmp_path}/docker.tar",
+    ):
         identity = podman.run("pull", source).stdout.split()[-1]
         assert identity == whole.config_descriptor.digest.removeprefix("sha256:")
         assert right(podman.run("run", "--rm", "--network=none", identity).stdout)
@@ -339,7 +392,12 @@ def test_umoci_unpacks_the_same_files(debian: Debian, tmp_path: Path) -> None:
             elif path.is_dir():
                 found[name] = ("dir",)
             else:
-                found[name] = (info.st_size, info.st_mode & 0o111, int(info.st_mtime), hash(path.read_bytes()))
+                found[name] = (
+                    info.st_size,
+                    info.st_mode & 0o111,
+                    int(info.st_mtime),
+                    hash(path.read_bytes()),
+                )
         return found
 
     theirs = tree(tmp_path / "bundle/rootfs")
@@ -358,8 +416,8 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
     root = ordinary_user.home / "rootfs"
     try:
         code = (
-            "from pathlib import Path\nfrom builder.image.layout import read_layout\nfrom builder.image.rootfs import unpack\n"
-            "from builder.store import Store\n"
+            "from pathlib import Path\nfrom builder.oci.layout import read_layout\nfrom builder.trees.rootfs import unpack\n"
+            "from builder.store.blobs import Store\n"
             f"image = read_layout(Path({str(dist)!r}), 'whole')\n"
             f"unpack(image, Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
         )
@@ -380,7 +438,7 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
             [
                 sys.executable,
                 "-c",
-                f"from pathlib import Path; from builder.image.rootfs import remove_tree; remove_tree(Path({str(root)!r}))",
+                f"from pathlib import Path; from builder.trees.rootfs import remove_tree; remove_tree(Path({str(root)!r}))",
             ],
             {"PYTHONPATH": str(parts.CLONE)},
         )
@@ -396,6 +454,11 @@ def test_apptainer_runs_it(apptainer: parts.Apptainer, whole: Image, debian: Deb
     apptainer.run("build", "--sandbox", tmp_path / "sandbox", f"oci:{tmp_path}/dist")
     assert right(apptainer.run("run", "--cleanenv", tmp_path / "sandbox").stdout)
     out = apptainer.run(
-        "exec", "--cleanenv", tmp_path / "sandbox", "sh", "-c", "command -v tool; echo $CONDA_PREFIX $PYTHONNOUSERSITE"
+        "exec",
+        "--cleanenv",
+        tmp_path / "sandbox",
+        "sh",
+        "-c",
+        "command -v tool; echo $CONDA_PREFIX $PYTHONNOUSERSITE",
     ).stdout
     assert out == "/opt/conda/bin/tool\n/opt/conda 1\n"

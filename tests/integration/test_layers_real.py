@@ -26,20 +26,35 @@ from builder.layers.compress import write_layer
 from builder.layers.entry import Deflated, Entry, Inline, LinkContext
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Layer, canonical_json
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.wheels import assert_like_installer, fetched, make_wheel, noise
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-CONTEXT = LinkContext("/opt/conda", VERSION, f"lib/python{VERSION}/site-packages", requested=frozenset({"numpy"}))
+CONTEXT = LinkContext(
+    "/opt/conda", VERSION, f"lib/python{VERSION}/site-packages", requested=frozenset({"numpy"})
+)
 #: A program among the scripts, entry points, compiled modules with libraries beside them, headers, data files, plain python.
 PACKAGES = ("numpy", "ninja", "rich", "pyyaml", "jsonschema", "greenlet", "jupyterlab-widgets")
 
 
 @pytest.fixture(scope="session")
-def real_wheels(tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]) -> list[Path]:
+def real_wheels(
+    tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]
+) -> list[Path]:
     folder = tmp_path_factory.mktemp("real-wheels")
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(folder), *PACKAGES]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "-d",
+        str(folder),
+        *PACKAGES,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         part_missing(f"wheels cannot be downloaded: {done.stderr.strip().splitlines()[-1]}")
@@ -53,7 +68,9 @@ def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
 
 @pytest.mark.network
 @pytest.mark.parametrize("package", [p.replace("-", "_") for p in PACKAGES])
-def test_real_wheels_are_laid_out_like_installer(real_wheels: list[Path], package: str, tmp_path: Path) -> None:
+def test_real_wheels_are_laid_out_like_installer(
+    real_wheels: list[Path], package: str, tmp_path: Path
+) -> None:
     (wheel,) = [w for w in real_wheels if w.name.lower().startswith(f"{package}-")]
     assert_like_installer(wheel, tmp_path, LinkContext("/opt/conda", VERSION, CONTEXT.site_packages))
 
@@ -68,7 +85,12 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
         subprocess.run(["tar", "-xzf", layer.path, "-C", root], check=True)
     site = root / "opt/conda" / CONTEXT.site_packages
     code = "import numpy, rich, yaml._yaml, greenlet; print(numpy.__file__, numpy.linalg.inv(numpy.eye(3)).sum(), yaml.__file__)"
-    env = {"PYTHONPATH": str(site), "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1", "PATH": "/usr/bin:/bin"}
+    env = {
+        "PYTHONPATH": str(site),
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": "/usr/bin:/bin",
+    }
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     numpy_file, total, yaml_file = done.stdout.split()
@@ -83,7 +105,9 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
             path = Path(os.path.normpath(site / file))
             recorded.add(path)
             if file.hash:
-                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
+                digest = (
+                    base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
+                )
                 assert (file.hash.value, file.size) == (digest, path.stat().st_size), file
     assert recorded == {p for p in root.rglob("*") if not p.is_dir()}
     assert (site / next(site.glob("numpy-*.dist-info")).name / "REQUESTED").exists()
@@ -114,7 +138,10 @@ def layout(folder: Path, layers: tuple[Layer, ...]) -> Path:
         "config": blob(canonical_json(config), OCI_CONFIG),
         "layers": [x.descriptor.to_json() for x in layers],
     }
-    entry = {**blob(canonical_json(manifest), OCI_MANIFEST), "annotations": {"org.opencontainers.image.ref.name": "x"}}
+    entry = {
+        **blob(canonical_json(manifest), OCI_MANIFEST),
+        "annotations": {"org.opencontainers.image.ref.name": "x"},
+    }
     (folder / "oci-layout").write_bytes(b'{"imageLayoutVersion":"1.0.0"}')
     (folder / "index.json").write_bytes(canonical_json({"schemaVersion": 2, "manifests": [entry]}))
     return folder
@@ -130,7 +157,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, byt
     }
     wheel = fetched(make_wheel(folder, "w", files=files))
     result = build([wheel], folder)
-    return layout(folder / "oci", result.layers), {f"opt/conda/{CONTEXT.site_packages}/{k}": v for k, v in files.items()}
+    return layout(folder / "oci", result.layers), {
+        f"opt/conda/{CONTEXT.site_packages}/{k}": v for k, v in files.items()
+    }
 
 
 def test_gzip_reads_many_members(image: tuple[Path, dict[str, bytes]]) -> None:
@@ -144,7 +173,9 @@ def test_umoci_reads_many_members(image: tuple[Path, dict[str, bytes]], tmp_path
     parts.need("umoci")
     bundle = tmp_path / "bundle"
     command = ["umoci", "unpack", "--rootless", "--image", f"{image[0]}:x", bundle]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    )
     assert done.returncode == 0, done.stderr
     for path, data in image[1].items():
         assert (bundle / "rootfs" / path).read_bytes() == data
@@ -158,12 +189,22 @@ def test_docker_reads_many_members(
     """A pull gives the engine the gzip blob as it is; it unpacks it and compares the digest of the tar."""
     parts.need("skopeo")
     name = f"{registry.host}/layers-test:x"
-    copy = ["skopeo", "--insecure-policy", "copy", "-q", "--dest-tls-verify=false", f"oci:{image[0]}:x", f"docker://{name}"]
+    copy = [
+        "skopeo",
+        "--insecure-policy",
+        "copy",
+        "-q",
+        "--dest-tls-verify=false",
+        f"oci:{image[0]}:x",
+        f"docker://{name}",
+    ]
     subprocess.run(copy, check=True)
     pulled = docker_engine.client.images.pull(name)
     try:
         manifest = json.loads((image[0] / "index.json").read_bytes())["manifests"][0]["digest"]
-        assert pulled.attrs["RepoDigests"] == [f"{registry.host}/layers-test@{manifest}"], "the blobs went through unchanged"
+        assert pulled.attrs["RepoDigests"] == [f"{registry.host}/layers-test@{manifest}"], (
+            "the blobs went through unchanged"
+        )
         assert len(pulled.attrs["RootFS"]["Layers"]) == 1
     finally:
         docker_engine.client.images.remove(pulled.id, force=True)
@@ -199,7 +240,10 @@ def test_a_member_of_over_4_gib(tmp_path: Path) -> None:
 
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     """kill -9 while layers are written, again and again: the next build gives the right layers, and sweeps up."""
-    packages = [fetched(make_wheel(tmp_path, f"p{i}", files={f"p{i}/lib.so": noise(str(i), 8 << 20)})) for i in range(8)]
+    packages = [
+        fetched(make_wheel(tmp_path, f"p{i}", files={f"p{i}/lib.so": noise(str(i), 8 << 20)}))
+        for i in range(8)
+    ]
     expected = [x.descriptor for x in build(packages, tmp_path / "reference").layers]
     program = tmp_path / "program.py"
     program.write_text(
@@ -210,7 +254,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         from builder.layers.build import build_layers
         from builder.layers.entry import LinkContext
         from builder.settings import Settings
-        from builder.store import Store
+        from builder.store.blobs import Store
         from tests.support.wheels import fetched
         wheels = [fetched(p) for p in sorted(Path({str(tmp_path)!r}).glob("*.whl"))]
         context = LinkContext("/opt/conda", {VERSION!r}, {CONTEXT.site_packages!r}, requested=frozenset({{"numpy"}}))

@@ -17,14 +17,16 @@ import yaml
 
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, FetchError, SolveError, UsageError
-from builder.fetch import fetch_packages, findlinks
+from builder.fetch.packages import fetch_packages
 from builder.lock import lock_target, read_lock, stale_reasons, write_lock
 from builder.lock.conda import solve_conda
 from builder.lock.environment import read_environment
 from builder.model import LockedBase
-from builder.progress import Quiet
+from builder.net import findlinks
+from builder.progress import NullReporter
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
 from tests.support.parts import part_missing
 
@@ -34,7 +36,7 @@ BASE = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
 DAY_MS = 24 * 3600 * 1000  # TIMESTAMP is 2024-05-01
 
 
-class Listener(Quiet):
+class Listener(NullReporter):
     def __init__(self):
         self.warnings: list[str] = []
 
@@ -68,14 +70,18 @@ def channel(tmp_path_factory):
     make_package(folder, "libz", "1.0")
     make_package(folder, "libz", "1.1", timestamp=TIMESTAMP + 10 * DAY_MS)
     make_package(folder, "app", "1.0", depends=["libz >=1,<2"])
-    make_package(folder, "app", "2.0", depends=["libz >=1.1", "helper >=2"], timestamp=TIMESTAMP + 10 * DAY_MS)
+    make_package(
+        folder, "app", "2.0", depends=["libz >=1.1", "helper >=2"], timestamp=TIMESTAMP + 10 * DAY_MS
+    )
     make_package(folder, "helper", "1.0")
     make_package(folder, "helper", "2.0", timestamp=TIMESTAMP + 10 * DAY_MS)
     make_package(folder, "bystander", "1.0")
     make_package(folder, "bystander", "2.0", timestamp=TIMESTAMP + 10 * DAY_MS)
     make_package(folder, "gpu", "1.0", "cuda_0", depends=["__cuda >=12"])
     make_package(folder, "newgpu", "1.0", depends=["__cuda >=13"])
-    make_package(folder, "numpy", "1.26.4", "py311_0", depends=["python >=3.11,<3.12", "python_abi 3.11.* *_cp311"])
+    make_package(
+        folder, "numpy", "1.26.4", "py311_0", depends=["python >=3.11,<3.12", "python_abi 3.11.* *_cp311"]
+    )
     make_package(folder, "python_abi", "3.11", "5_cp311", depends=["python 3.11.*"])
     make_package(folder, "pytorch", "2.5.1", "cpu_0", depends=["python"])
     make_package(folder, "clash", "1.0", depends=["libz <1.1"])
@@ -87,11 +93,15 @@ def channel(tmp_path_factory):
 @pytest.fixture
 def target(tmp_path, channel):
     def make(dependencies: str, *, channels: tuple[str, ...] | None = None, **values) -> Recipe:
-        text = yaml.safe_dump({"channels": list(channels or (channel.url,))}) + "dependencies:\n" + dependencies
+        text = (
+            yaml.safe_dump({"channels": list(channels or (channel.url,))}) + "dependencies:\n" + dependencies
+        )
         (tmp_path / "environment.yml").write_text(text)
         base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml"}
         place = {"root": tmp_path, "source": tmp_path / "t.yaml"}
-        return Recipe.model_validate({**base, **place, "virtual_packages": {"__glibc": "2.31", "__linux": "5.14"}, **values})
+        return Recipe.model_validate(
+            {**base, **place, "virtual_packages": {"__glibc": "2.31", "__linux": "5.14"}, **values}
+        )
 
     return make
 
@@ -122,7 +132,10 @@ def test_locks_for_the_target_not_for_this_machine(target, settings, channel, tm
 
 
 def test_newer_glibc_on_the_target_takes_newer_python(target, settings):
-    assert versions(lock(target("- python\n", virtual_packages={"__glibc": "2.39"}), settings))["python"] == "3.12.4"
+    assert (
+        versions(lock(target("- python\n", virtual_packages={"__glibc": "2.39"}), settings))["python"]
+        == "3.12.4"
+    )
 
 
 def test_same_sources_same_bytes(target, settings, tmp_path):
@@ -138,7 +151,9 @@ def test_conda_lock_reads_and_renders_a_solved_lock(target, settings, tmp_path, 
     path = tmp_path / "environment.t.lock.yml"
     made = write_lock(lock(target("- numpy\n- app\n"), settings), path)
     parsed = parse_conda_lock_file(path)
-    assert {(p.name, p.version, p.url) for p in parsed.package} == {(p.name, p.version, p.url) for p in made.packages}
+    assert {(p.name, p.version, p.url) for p in parsed.package} == {
+        (p.name, p.version, p.url) for p in made.packages
+    }
     names = [p.name for p in parsed.package]
     assert names.index("libz") < names.index("python") < names.index("numpy")
     render = [sys.executable, "-m", "conda_lock", "render", "-k", "explicit", "-p", "linux-64", str(path)]
@@ -149,12 +164,19 @@ def test_conda_lock_reads_and_renders_a_solved_lock(target, settings, tmp_path, 
 
 def test_exclude_newer(target, settings, tmp_path):
     recipe = target("- app\n- bystander\n")
-    assert versions(lock(recipe, settings)) == {"app": "2.0", "libz": "1.1", "helper": "2.0", "bystander": "2.0"}
+    assert versions(lock(recipe, settings)) == {
+        "app": "2.0",
+        "libz": "1.1",
+        "helper": "2.0",
+        "bystander": "2.0",
+    }
     old = {"app": "1.0", "libz": "1.0", "bystander": "1.0"}
     assert versions(lock(recipe, settings, exclude_newer="2024-05-02")) == old
     dated = target("- app\n- bystander\n", conda={"exclude_newer": "2024-05-02"})
     assert versions(lock(dated, settings)) == old
-    assert versions(lock(dated, settings, exclude_newer="2024-06-01"))["app"] == "2.0"  # the command line wins
+    assert (
+        versions(lock(dated, settings, exclude_newer="2024-06-01"))["app"] == "2.0"
+    )  # the command line wins
     with pytest.raises(ConfigError, match="--exclude-newer: exclude-newer 'soon' is not a date"):
         lock(recipe, settings, exclude_newer="soon")
 
@@ -207,31 +229,39 @@ def test_variables_in_a_channels_url_are_used_and_stay_variables(target, setting
         made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
         text = (tmp_path / "environment.t.lock.yml").read_text()
         assert made.packages[0].url == f"{server.url}/t/$MINE_TOKEN/mine/linux-64/python-3.11.9-0.conda"
-        assert "s3cret" not in text and yaml.safe_load(text)["metadata"]["channels"][0]["used_env_vars"] == ["MINE_TOKEN"]
+        assert "s3cret" not in text and yaml.safe_load(text)["metadata"]["channels"][0]["used_env_vars"] == [
+            "MINE_TOKEN"
+        ]
         fetched = fetch_packages(made.packages, settings, Store(settings.cache))
         assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
         with pytest.raises(SolveError) as caught:
             lock(target("- python >=4\n", channels=(f"{server.url}/t/$MINE_TOKEN/mine",)), settings)
         assert "s3cret" not in str(caught.value)
     monkeypatch.delenv("MINE_TOKEN")
-    with pytest.raises(ConfigError, match=r"\$MINE_TOKEN/mine: the environment variable MINE_TOKEN is not set"):
+    with pytest.raises(
+        ConfigError, match=r"\$MINE_TOKEN/mine: the environment variable MINE_TOKEN is not set"
+    ):
         lock(recipe, settings)
     with pytest.raises(FetchError) as gone:
         fetch_packages(made.packages, replace(settings, cache=tmp_path / "other"), Store(tmp_path / "other"))
-    assert "MINE_TOKEN" in gone.value.cure
+    assert "MINE_TOKEN" in gone.value.hint
 
 
 def test_variables_in_an_indexs_url_are_used_and_stay_variables(target, settings, tmp_path, monkeypatch):
     simple_index(tmp_path / "pages" / "s3cret" / "simple", wheel(tmp_path / "w", "alpha", "1.0"))
     monkeypatch.setenv("MINE_TOKEN", "s3cret")
     with serve(tmp_path / "pages") as server:
-        recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha\n")
+        recipe = target(
+            f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha\n"
+        )
         made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
         assert made.packages[-1].url == f"{server.url}/${{MINE_TOKEN}}/simple/alpha-1.0-py3-none-any.whl"
         assert "s3cret" not in (tmp_path / "environment.t.lock.yml").read_text()
         assert fetch_packages(made.packages[-1:], settings, Store(settings.cache))
         with pytest.raises(SolveError) as caught:
-            text = f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"
+            text = (
+                f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"
+            )
             lock(target(text), settings)
         assert "s3cret" not in str(caught.value)
         monkeypatch.delenv("MINE_TOKEN")
@@ -243,7 +273,7 @@ def test_unsatisfiable_gives_the_solvers_reason(target, settings):
     with pytest.raises(SolveError) as caught:
         lock(target("- clash\n- clash2\n"), settings)
     text = str(caught.value)
-    assert "clash" in text and "libz" in text and "environment.yml" in text and caught.value.cure
+    assert "clash" in text and "libz" in text and "environment.yml" in text and caught.value.hint
     with pytest.raises(SolveError, match="no-such-package"):
         lock(target("- no-such-package\n"), settings)
 
@@ -251,8 +281,8 @@ def test_unsatisfiable_gives_the_solvers_reason(target, settings):
 def test_missing_cuda_names_the_recipe_key(target, settings):
     with pytest.raises(SolveError) as caught:
         lock(target("- gpu\n"), settings)
-    assert "__cuda is not declared" in caught.value.cure and "t.yaml" in caught.value.cure
-    assert 'virtual_packages: {__cuda: "12.4"}' in caught.value.cure
+    assert "__cuda is not declared" in caught.value.hint and "t.yaml" in caught.value.hint
+    assert 'virtual_packages: {__cuda: "12.4"}' in caught.value.hint
     declared = {"virtual_packages": {"__cuda": "12.4"}}
     assert versions(lock(target("- gpu\n", **declared), settings)) == {"gpu": "1.0"}
     with pytest.raises(SolveError, match=r"the target has __cuda 12\.4"):
@@ -272,8 +302,10 @@ def test_silent_channel_without_fallback(target, settings, channel, tmp_path):
     dead = "http://user:secret@127.0.0.1:9/gone"
     with pytest.raises(FetchError) as caught:
         lock(target("- libz\n", channels=(dead,)), settings)
-    assert "channel http://127.0.0.1:9/gone does not answer" in str(caught.value) and "secret" not in str(caught.value)
-    assert "fallback: debian" in caught.value.cure
+    assert "channel http://127.0.0.1:9/gone does not answer" in str(caught.value) and "secret" not in str(
+        caught.value
+    )
+    assert "fallback: debian" in caught.value.hint
     with pytest.raises(FetchError, match="HTTP 404"):
         lock(target("- libz\n", channels=(channel.url + "/nothing-here",)), settings)
     with pytest.raises(FetchError, match=r"no repodata\.json"):
@@ -281,12 +313,14 @@ def test_silent_channel_without_fallback(target, settings, channel, tmp_path):
 
 
 def test_one_channel_of_two_silent_is_no_reason_to_fall_back(target, settings, channel):
-    recipe = target("- libz\n", channels=(channel.url, "http://127.0.0.1:9/gone"), conda={"fallback": "debian"})
+    recipe = target(
+        "- libz\n", channels=(channel.url, "http://127.0.0.1:9/gone"), conda={"fallback": "debian"}
+    )
     with pytest.raises(FetchError, match="127.0.0.1:9/gone does not answer"):
         lock(recipe, settings)
 
 
-def test_fallback_to_the_embedded_channel(target, settings, tmp_path, monkeypatch):
+def test_fallback_to_the_debian_channel(target, settings, tmp_path, monkeypatch):
     """The lock names builder://debian/, and nothing of this machine."""
     folder = settings.cache / "channels" / "debian"
     make_package(folder, "python", "3.11.2", "0_cpython")
@@ -299,11 +333,11 @@ def test_fallback_to_the_embedded_channel(target, settings, tmp_path, monkeypatc
     made = write_lock(lock(recipe, settings, reporter=listener), tmp_path / "l.yml")
     assert made.packages[0].url == "builder://debian/linux-64/python-3.11.2-0_cpython.conda"
     assert made.channels == ("builder://debian",) and str(tmp_path) not in (tmp_path / "l.yml").read_text()
-    assert len(listener.warnings) == 1 and "the embedded channel" in listener.warnings[0]
+    assert len(listener.warnings) == 1 and "the Debian channel" in listener.warnings[0]
     assert stale_reasons(recipe, made, settings) == []
     with pytest.raises(FetchError) as caught:
         lock(recipe.model_copy(update={"platform": "linux-aarch64"}), settings)
-    assert "the embedded channel is for linux-64" in caught.value.cure
+    assert "the Debian channel is for linux-64" in caught.value.hint
     # what was made here and now is not hidden by a date
     assert lock(recipe, settings, exclude_newer="2001-01-01").packages == made.packages
 
@@ -322,7 +356,9 @@ def test_offline_takes_what_an_earlier_run_fetched(target, settings, channel):
 # pip ------------------------------------------------------------------------------------------------------------------
 
 
-def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any") -> Path:
+def wheel(
+    folder: Path, name: str, version: str, requires: tuple[str, ...] = (), tag: str = "py3-none-any"
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name.replace('-', '_')}-{version}"
     path = folder / f"{stem}-{tag}.whl"
@@ -330,8 +366,14 @@ def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = (),
         needs = "".join(f"Requires-Dist: {r}\n" for r in requires)
         for member, text in (
             (f"{name.replace('-', '_')}.py", f"version = {version!r}\n"),
-            (f"{stem}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"),
-            (f"{stem}.dist-info/WHEEL", f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"),
+            (
+                f"{stem}.dist-info/METADATA",
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
+            ),
+            (
+                f"{stem}.dist-info/WHEEL",
+                f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
+            ),
             (f"{stem}.dist-info/RECORD", ""),
         ):
             out.writestr(zipfile.ZipInfo(member, (2020, 1, 1, 0, 0, 0)), text)
@@ -353,7 +395,12 @@ def simple_index(folder: Path, *wheels: Path) -> Path:
 def test_pip_on_top_of_conda_never_brings_a_package_twice(target, settings, tmp_path):
     """conda's numpy and pytorch (PyPI's torch) are there already; what they need is conda's business."""
     wheels = tmp_path / "wheels"
-    wheel(wheels, "model", "1.0", ("numpy>=1.20", "torch", "small; python_version >= '3.8'", "winonly; sys_platform == 'win32'"))
+    wheel(
+        wheels,
+        "model",
+        "1.0",
+        ("numpy>=1.20", "torch", "small; python_version >= '3.8'", "winonly; sys_platform == 'win32'"),
+    )
     wheel(wheels, "numpy", "1.26.4", tag="cp311-cp311-manylinux_2_17_x86_64")
     wheel(wheels, "numpy", "2.9", tag="cp311-cp311-manylinux_2_17_x86_64")
     wheel(wheels, "torch", "2.5.1", ("nvidia-everything",), tag="cp311-cp311-manylinux_2_17_x86_64")
@@ -362,7 +409,10 @@ def test_pip_on_top_of_conda_never_brings_a_package_twice(target, settings, tmp_
     pip_part = {p.name: p for p in made.packages if p.manager == "pip"}
     assert {n: p.version for n, p in pip_part.items()} == {"model": "1.0", "small": "0.3"}
     assert pip_part["model"].url == "builder://find-links/model-1.0-py3-none-any.whl"
-    assert pip_part["model"].sha256 == hashlib.sha256((wheels / "model-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    assert (
+        pip_part["model"].sha256
+        == hashlib.sha256((wheels / "model-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    )
     assert {p.name: p.version for p in made.packages if p.manager == "conda"}["numpy"] == "1.26.4"
 
 
@@ -371,18 +421,26 @@ def test_pip_conflict_with_conda_is_explained(target, settings, tmp_path):
     wheel(tmp_path / "wheels", "numpy", "2.9")
     with pytest.raises(SolveError) as caught:
         lock(target("- numpy\n- pip:\n  - --find-links wheels\n  - model\n"), settings)
-    assert "numpy>=2" in caught.value.message and "conda brings numpy 1.26.4" in caught.value.cure
+    assert "numpy>=2" in caught.value.message and "conda brings numpy 1.26.4" in caught.value.hint
     assert str(settings.cache) not in str(caught.value)
 
 
 def test_best_wheel_for_the_targets_glibc_and_python(target, settings, tmp_path):
-    for tag in ("cp311-cp311-manylinux_2_17_x86_64", "cp311-cp311-manylinux_2_28_x86_64", "cp311-cp311-manylinux_2_35_x86_64",
-                "cp312-cp312-manylinux_2_17_x86_64", "cp311-cp311-macosx_11_0_arm64", "py3-none-any"):  # fmt: skip
+    for tag in (
+        "cp311-cp311-manylinux_2_17_x86_64",
+        "cp311-cp311-manylinux_2_28_x86_64",
+        "cp311-cp311-manylinux_2_35_x86_64",
+        "cp312-cp312-manylinux_2_17_x86_64",
+        "cp311-cp311-macosx_11_0_arm64",
+        "py3-none-any",
+    ):
         wheel(tmp_path / "wheels", "native", "1.0", tag=tag)
     wheel(tmp_path / "wheels", "native", "2.0", tag="cp311-cp311-manylinux_2_35_x86_64")
     made = lock(target("- python\n- pip:\n  - --find-links wheels\n  - native\n"), settings)
     assert made.packages[-1].filename == "native-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
-    recipe = target("- python=3.11\n- pip:\n  - --find-links wheels\n  - native\n", virtual_packages={"__glibc": "2.36"})
+    recipe = target(
+        "- python=3.11\n- pip:\n  - --find-links wheels\n  - native\n", virtual_packages={"__glibc": "2.36"}
+    )
     newer = lock(recipe, settings)
     assert newer.packages[-1].version == "2.0"
 
@@ -392,7 +450,7 @@ def test_only_a_source_distribution(target, settings, tmp_path):
     (tmp_path / "wheels/old-1.0.tar.gz").write_bytes(b"no matter")
     with pytest.raises(SolveError) as caught:
         lock(target("- python\n- pip:\n  - --find-links wheels\n  - old\n"), settings)
-    assert "old" in caught.value.message and "only wheels can be locked" in caught.value.cure
+    assert "old" in caught.value.message and "only wheels can be locked" in caught.value.hint
 
 
 def test_pip_without_python(target, settings, tmp_path):
@@ -406,7 +464,9 @@ def test_pip_without_python(target, settings, tmp_path):
 def test_indexes_of_environment_recipe_and_pip_all_count(target, settings, tmp_path, monkeypatch):
     """Hosts and files of the index are locked; of two versions the newer wins wherever it lies, as pip has it."""
     pages = tmp_path / "pages"
-    one = simple_index(pages / "one", wheel(tmp_path / "w", "alpha", "1.0"), wheel(tmp_path / "w", "beta", "1.0"))
+    one = simple_index(
+        pages / "one", wheel(tmp_path / "w", "alpha", "1.0"), wheel(tmp_path / "w", "beta", "1.0")
+    )
     simple_index(pages / "two", wheel(tmp_path / "w", "alpha", "2.0", ("gamma",)))
     simple_index(pages / "three", wheel(tmp_path / "w", "gamma", "1.0"))
     assert one.exists()
@@ -441,12 +501,14 @@ def test_silent_index(target, settings, tmp_path, monkeypatch):
     """Without fallback an error that names it; with fallback a notice, and pip's configuration takes over."""
     wheel(tmp_path / "wheels", "alpha", "1.0")
     pip(monkeypatch, find_links=(str(tmp_path / "wheels"),), no_index=True)
-    dependencies = "- python\n- pip:\n  - --extra-index-url http://user:secret@127.0.0.1:9/simple\n  - alpha\n"
+    dependencies = (
+        "- python\n- pip:\n  - --extra-index-url http://user:secret@127.0.0.1:9/simple\n  - alpha\n"
+    )
     with pytest.raises(FetchError) as caught:
         lock(target(dependencies), settings)
     assert "package index http://127.0.0.1:9/simple does not answer" in str(caught.value)
     assert "secret" not in str(caught.value)
-    assert "fallback: pip" in caught.value.cure
+    assert "fallback: pip" in caught.value.hint
     listener = Listener()
     made = lock(target(dependencies, pip={"fallback": "pip"}), settings, reporter=listener)
     assert versions(made)["alpha"] == "1.0"
@@ -457,7 +519,9 @@ def test_passwords_reach_the_index_but_neither_arguments_nor_lock(target, settin
     simple_index(tmp_path / "pages", wheel(tmp_path / "w", "alpha", "1.0"))
     seen: list[list[str]] = []
     run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda command, **more: (seen.append(command), run(command, **more))[1])
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **more: (seen.append(command), run(command, **more))[1]
+    )
     with serve(tmp_path / "pages") as server:
         url = server.url.replace("://", "://user:hunter2@")
         recipe = target(f"- python\n- pip:\n  - --extra-index-url {url}\n  - alpha\n")
@@ -489,7 +553,7 @@ def test_exclude_newer_and_an_index_without_dates(target, settings, tmp_path):
         recipe = target(f"- python\n- pip:\n  - --extra-index-url {server.url}\n  - alpha\n")
         with pytest.raises(SolveError) as caught:
             lock(recipe, settings, exclude_newer="2024-06-01")
-        assert "take a later date" in caught.value.cure
+        assert "take a later date" in caught.value.hint
         listener = Listener()
         lock(recipe, settings, reporter=listener)
         assert listener.warnings == []
@@ -542,19 +606,30 @@ def test_the_cpu_target_locks_anywhere(settings, tmp_path):
 # the Synapse environment ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine")
+@pytest.mark.skipif(
+    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
+)
 def test_synapse_solves_again_to_the_same_packages(settings, tmp_path):
     """An index written from the Synapse lock's own records, and our environment and recipe against it: the same 302 packages."""
     theirs = read_lock(SYNAPSE / "environment-lock.yml").for_platform("linux-64")
     index: dict[str, dict] = {"linux-64": {}, "noarch": {}}
     for p in theirs:
         index[p.subdir][p.filename] = {
-            "name": p.name, "version": p.version, "build": p.build,
+            "name": p.name,
+            "version": p.version,
+            "build": p.build,
             "build_number": int(m[1]) if (m := re.search(r"_(\d+)$", p.build)) else 0,
             "depends": [f"{name} {spec}".strip() for name, spec in p.dependencies.items()],
-            "md5": p.md5, "sha256": p.sha256, "size": 1, "subdir": p.subdir,
-            **({"noarch": "python" if "python" in p.dependencies else "generic"} if p.subdir == "noarch" else {}),
-        }  # fmt: skip
+            "md5": p.md5,
+            "sha256": p.sha256,
+            "size": 1,
+            "subdir": p.subdir,
+            **(
+                {"noarch": "python" if "python" in p.dependencies else "generic"}
+                if p.subdir == "noarch"
+                else {}
+            ),
+        }
     pages = tmp_path / "conda-forge"
     for subdir, records in index.items():
         (pages / subdir).mkdir(parents=True)

@@ -14,13 +14,14 @@ import pytest
 
 from builder.errors import ImageError, RegistryError
 from builder.model import SifImage
-from builder.progress import Quiet
+from builder.progress import NullReporter
+from builder.publishing.layout_destination import LayoutDestination
 from builder.registry.auth import Credentials
 from builder.registry.client import RegistryClient
-from builder.registry.layout_target import LayoutDestination
 from builder.registry.oras import SIF_CONFIG, SIF_LAYER, TITLE, pull_sif, sif_artifact, sif_layer
 from builder.registry.push import push_image
-from builder.store import Store, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.sif import make_sif
 
@@ -57,9 +58,13 @@ def test_what_apptainer_pushes_builder_pulls(
     with RegistryClient(registry.host) as client:
         data, _, _ = client.get_manifest("oras/theirs", "v1")
         assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is True
-        assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is False, "it is here already"
+        assert pull(client, "oras/theirs", "v1", tmp_path / "sub/got.sif", store) is False, (
+            "it is here already"
+        )
     assert sha256_file(tmp_path / "sub/got.sif") == sif.digest
-    assert os.access(tmp_path / "sub/got.sif", os.X_OK) and [p.name for p in (tmp_path / "sub").iterdir()] == ["got.sif"]
+    assert os.access(tmp_path / "sub/got.sif", os.X_OK) and [
+        p.name for p in (tmp_path / "sub").iterdir()
+    ] == ["got.sif"]
     theirs, ours = json.loads(data), json.loads(sif_artifact(sif, "ours.sif").manifest)
     for manifest in (theirs, ours):
         manifest.pop("annotations", None)  # the time in the SIF, of theirs
@@ -72,11 +77,17 @@ def test_the_artifact_is_what_apptainer_and_singularity_look_for(sif: SifImage) 
     assert manifest["config"]["mediaType"] == SIF_CONFIG == "application/vnd.sylabs.sif.config.v1+json"
     (layer,) = manifest["layers"]
     assert layer["mediaType"] == SIF_LAYER == "application/vnd.sylabs.sif.layer.v1.sif"
-    assert layer["digest"] == sif.digest and layer["size"] == sif.size and layer["annotations"] == {TITLE: "t.sif"}
+    assert (
+        layer["digest"] == sif.digest
+        and layer["size"] == sif.size
+        and layer["annotations"] == {TITLE: "t.sif"}
+    )
     assert manifest["annotations"] == {"org.opencontainers.image.source": "here"}
 
 
-def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(sif: SifImage, registry: parts.Registry) -> None:
+def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(
+    sif: SifImage, registry: parts.Registry
+) -> None:
     with RegistryClient(registry.host) as client:
         push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
         same = push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
@@ -85,15 +96,20 @@ def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(sif: SifImag
         assert same.digest == client.head_manifest("oras/again", "2").digest != other.digest  # type: ignore[union-attr]
 
 
-def test_credentials_serve_oras_too(sif: SifImage, make_registry: parts.RegistryFactory, tmp_path: Path) -> None:
+def test_credentials_serve_oras_too(
+    sif: SifImage, make_registry: parts.RegistryFactory, tmp_path: Path
+) -> None:
     robot = "robot$m558+perlmutter-nersc-gov"
     closed = make_registry(htpasswd={robot: "pa$$ word"})
     with RegistryClient(closed.host, Credentials(robot, "pa$$ word")) as client:
         push_image(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
         assert pull(client, "closed/a", "latest", tmp_path / "a.sif", Store(tmp_path / "cache"))
-    with RegistryClient(closed.host, Credentials(robot, "wrong")) as client, pytest.raises(RegistryError, match="401") as caught:
+    with (
+        RegistryClient(closed.host, Credentials(robot, "wrong")) as client,
+        pytest.raises(RegistryError, match="401") as caught,
+    ):
         client.head_manifest("closed/a", "latest")
-    assert "wrong," in caught.value.cure and "pa$$ word" not in str(caught.value)
+    assert "wrong," in caught.value.hint and "pa$$ word" not in str(caught.value)
 
 
 def slow_pull(
@@ -104,17 +120,19 @@ def slow_pull(
 import time
 from pathlib import Path
 from builder.model import Descriptor
-from builder.progress import Quiet
+from builder.progress import NullReporter
 from builder.registry.client import RegistryClient
 from builder.registry.oras import pull_sif
-from builder.store import Store
-class Slow(Quiet):
+from builder.store.blobs import Store
+class Slow(NullReporter):
     def advance(self, task, amount): time.sleep({pause_s})
 with RegistryClient({registry.host!r}) as client:
     layer = Descriptor({SIF_LAYER!r}, {sif.digest!r}, {sif.size})
     pull_sif(client, {repository!r}, layer, Path({str(target)!r}), Store(Path({str(cache)!r})), Slow())
 """
-    return subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(parts.CLONE)})
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(parts.CLONE)}
+    )
 
 
 def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_path: Path) -> None:
@@ -128,10 +146,15 @@ def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_
     stale = target.parent / ".many.sif.0123456789abcdef.deadnode.part"
     stale.write_bytes(b"last year's")
     os.utime(stale, (1, 1))
-    processes = [slow_pull(registry, "oras/many", big, target, tmp_path / f"cache{n}", 0.01) for n in range(3)]
+    processes = [
+        slow_pull(registry, "oras/many", big, target, tmp_path / f"cache{n}", 0.01) for n in range(3)
+    ]
     assert [p.wait(60) for p in processes] == [0, 0, 0]
     assert sha256_file(target) == big.digest
-    assert sorted(p.name for p in target.parent.iterdir()) == [".many.sif.0123456789abcdef.othernode.part", "many.sif"]
+    assert sorted(p.name for p in target.parent.iterdir()) == [
+        ".many.sif.0123456789abcdef.othernode.part",
+        "many.sif",
+    ]
 
 
 def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_path: Path) -> None:
@@ -159,7 +182,7 @@ def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_pa
     assert target.read_bytes() == b"last month's", "nothing is at its place before it is whole"
     seen: list[int] = []
 
-    class Watching(Quiet):
+    class Watching(NullReporter):
         def advance(self, task: str, amount: int) -> None:
             seen.append(amount)
 
@@ -170,10 +193,14 @@ def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_pa
         assert layer is not None
         assert pull_sif(client, "oras/big", layer, target, Store(tmp_path / "cache"), Watching())
     assert seen[0] == have, "what was there counts as done and is not fetched again"
-    assert sha256_file(target) == big.digest and sorted(p.name for p in target.parent.iterdir()) == ["big.sif"]
+    assert sha256_file(target) == big.digest and sorted(p.name for p in target.parent.iterdir()) == [
+        "big.sif"
+    ]
 
 
-def test_a_layout_holds_a_copy_that_signing_the_original_does_not_change(sif: SifImage, tmp_path: Path) -> None:
+def test_a_layout_holds_a_copy_that_signing_the_original_does_not_change(
+    sif: SifImage, tmp_path: Path
+) -> None:
     original = make_sif(tmp_path / "o.sif", size=1 << 20)
     place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
     image = sif_artifact(original, "o.sif")

@@ -33,7 +33,10 @@ def tiny_archive(tiny_tar: Path, podman: parts.Podman, tmp_path_factory: pytest.
 
 def skopeo(*args: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["skopeo", *map(str, args)], env=parts.clean_environment(HOME="/nonexistent"), capture_output=True, text=True
+        ["skopeo", *map(str, args)],
+        env=parts.clean_environment(HOME="/nonexistent"),
+        capture_output=True,
+        text=True,
     )
 
 
@@ -44,14 +47,18 @@ def test_docker_engine_runs_an_image(docker_engine: parts.DockerEngine, tiny_tar
     docker_engine.docker("import", tiny_tar, "tiny:parts")
     out = docker_engine.client.containers.run("tiny:parts", SHOW, network_mode="none", remove=True)
     assert out.decode().split() == ["tiny", "0"]
-    out = docker_engine.client.containers.run("tiny:parts", SHOW, network_mode="none", remove=True, user="1234")
+    out = docker_engine.client.containers.run(
+        "tiny:parts", SHOW, network_mode="none", remove=True, user="1234"
+    )
     assert out.decode().split() == ["tiny", "1234"]
 
 
 @pytest.mark.docker
 @pytest.mark.root
 @pytest.mark.registry
-def test_docker_engine_and_registry(docker_engine: parts.DockerEngine, registry: parts.Registry, tiny_tar: Path) -> None:
+def test_docker_engine_and_registry(
+    docker_engine: parts.DockerEngine, registry: parts.Registry, tiny_tar: Path
+) -> None:
     name = f"{registry.host}/parts/docker:1"
     docker_engine.docker("import", tiny_tar, name)
     pushed = docker_engine.docker("push", name).stdout
@@ -59,7 +66,9 @@ def test_docker_engine_and_registry(docker_engine: parts.DockerEngine, registry:
     assert digest in registry.blobs()
     docker_engine.docker("rmi", name)
     docker_engine.docker("pull", name)
-    assert docker_engine.client.images.get(name).attrs["RepoDigests"] == [f"{registry.host}/parts/docker@{digest}"]
+    assert docker_engine.client.images.get(name).attrs["RepoDigests"] == [
+        f"{registry.host}/parts/docker@{digest}"
+    ]
 
 
 @pytest.mark.podman
@@ -99,7 +108,10 @@ def test_registry_with_passwords_tls_and_without_writes(
     assert skopeo("copy", f"--dest-cert-dir={certificates}", credentials, source, target).returncode == 0
     kept = registry.blobs()
     frozen = make_registry(readonly=True, root=registry.root)
-    assert skopeo("copy", "--dest-tls-verify=false", source, f"docker://{frozen.host}/parts/new:1").returncode != 0
+    assert (
+        skopeo("copy", "--dest-tls-verify=false", source, f"docker://{frozen.host}/parts/new:1").returncode
+        != 0
+    )
     assert skopeo("inspect", "--tls-verify=false", f"docker://{frozen.host}/parts/tls:1").returncode == 0
     assert frozen.blobs() == kept
 
@@ -115,7 +127,9 @@ def test_registry_comes_back_where_it_was(make_registry: parts.RegistryFactory) 
 
 
 @pytest.mark.apptainer
-def test_apptainer_runs_a_sandbox(apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path) -> None:
+def test_apptainer_runs_a_sandbox(
+    apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
+) -> None:
     assert apptainer.run("--version").stdout.startswith("apptainer version 1.")
     tree = make_rootfs(tmp_path / "rootfs")
     assert apptainer.run("exec", "--no-home", tree, *SHOW).stdout.split() == ["tiny", str(os.getuid())]
@@ -125,19 +139,26 @@ def test_apptainer_runs_a_sandbox(apptainer: parts.Apptainer, ordinary_user: par
 
 
 @pytest.mark.apptainer
-def test_apptainer_runs_a_sif(apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path) -> None:
+def test_apptainer_runs_a_sif(
+    apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
+) -> None:
     tree, sif = make_rootfs(tmp_path / "rootfs"), tmp_path / "tiny.sif"
     apptainer.run("build", sif, tree)
     assert apptainer.run("exec", "--no-home", sif, *SHOW).stdout.split() == ["tiny", str(os.getuid())]
     env = parts.apptainer_environment(apptainer.path, ordinary_user.home)
     command = [apptainer.path, "exec", "--no-home", sif, *SHOW]
-    assert ordinary_user.run(command, env, readable=[tmp_path]).stdout.split() == ["tiny", str(ordinary_user.uid)]
+    assert ordinary_user.run(command, env, readable=[tmp_path]).stdout.split() == [
+        "tiny",
+        str(ordinary_user.uid),
+    ]
 
 
 @pytest.mark.podman
 def test_podman_as_an_ordinary_user(ordinary_user: parts.OrdinaryUser, tiny_archive: Path) -> None:
     run = ["podman", "run", "--rm", f"oci-archive:{tiny_archive}", *SHOW]
-    assert ordinary_user.run(run, ordinary_user.podman_environment(), readable=[tiny_archive]).stdout.split() == ["tiny", "0"]
+    assert ordinary_user.run(
+        run, ordinary_user.podman_environment(), readable=[tiny_archive]
+    ).stdout.split() == ["tiny", "0"]
 
 
 def test_ordinary_user(ordinary_user: parts.OrdinaryUser, tmp_path: Path) -> None:

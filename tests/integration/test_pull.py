@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from builder.attest import PROVENANCE, SBOM, SMOKE_REPORT
-from builder.publish import SmokeRecord
+from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+from builder.publishing.publish import SmokeRecord
 from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
-from builder.store import sha256_file
+from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
@@ -37,10 +37,14 @@ class Machine:
     ) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
         full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
-        done = subprocess.run([str(c) for c in command], env=full, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [str(c) for c in command], env=full, capture_output=True, text=True, check=False
+        )
         assert PASSWORD not in done.stdout + done.stderr
         if check and done.returncode:
-            pytest.fail(f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            pytest.fail(
+                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            )
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
@@ -52,7 +56,7 @@ class Machine:
         path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report))
-        SmokeRecord(self.project.cache).keep(digest, "pass", "embedded", path)
+        SmokeRecord(self.project.cache).keep(digest, "pass", "userns", path)
 
     def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
         built = self.json("build", "tiny")
@@ -105,14 +109,19 @@ def test_an_image_comes_once_and_again_when_it_has_changed(
     place = ("--registry", f"{registry.host}/pull")
     first = user.json("pull", "tiny", *place, "--if-changed")
     assert first == {
-        "target": "tiny", "reference": f"{registry.host}/pull/tests/tiny:latest", "digest": published["digest"],
-        "changed": True, "place": f"oci:{user.project.root / 'dist'}:tiny",
-    }  # fmt: skip
+        "target": "tiny",
+        "reference": f"{registry.host}/pull/tests/tiny:latest",
+        "digest": published["digest"],
+        "changed": True,
+        "place": f"oci:{user.project.root / 'dist'}:tiny",
+    }
     whole(user.project.root / "dist", published["digest"])
     asked.start = registry.log.stat().st_size
     again = user.json("pull", "tiny", *place, "--if-changed")
     assert again == {**first, "changed": False}
-    assert [line for line in asked.lines() if line != "GET /v2/"] == ["HEAD /v2/pull/tests/tiny/manifests/latest"]
+    assert [line for line in asked.lines() if line != "GET /v2/"] == [
+        "HEAD /v2/pull/tests/tiny/manifests/latest"
+    ]
     assert "is already" in user.run("pull", "tiny", *place, "--if-changed").stdout
 
     make_package(channel, "small0", "1.1", files={"share/small0": b"new"})
@@ -143,7 +152,9 @@ def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registr
     assert user.json("pull", "tiny", *place)["changed"] is False
 
 
-def test_what_was_said_about_it_is_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+def test_what_was_said_about_it_is_attached(
+    published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path
+) -> None:
     """Debian's registry does not list referrers: the lists are tags."""
     assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
@@ -159,7 +170,9 @@ def test_what_was_said_about_it_is_attached(published: Any, maker: Machine, regi
     assert report.created == "2026-11-21T08:00:00Z"
 
 
-def test_publishing_the_same_again_attaches_nothing_more(maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+def test_publishing_the_same_again_attaches_nothing_more(
+    maker: Machine, registry: parts.Registry, tmp_path: Path
+) -> None:
     one = maker.publish("--to", f"{registry.host}/pull/twice")
     two = maker.publish("--to", f"{registry.host}/pull/twice")
     assert two["attached"] == one["attached"] and two["push"]["bytes_sent"] == 0
@@ -175,7 +188,9 @@ def test_through_a_folder_without_any_registry(maker: Machine, user: Machine, tm
     assert first["changed"] and first["digest"] == done["digest"]
     whole(user.project.root / "dist", done["digest"])
     assert user.json("pull", "tiny", *place)["changed"] is False
-    (report,) = fetch_attached(f"oci:{tmp_path / 'pub'}:latest", SMOKE_REPORT, Settings.from_environment({"HOME": str(tmp_path)}))
+    (report,) = fetch_attached(
+        f"oci:{tmp_path / 'pub'}:latest", SMOKE_REPORT, Settings.from_environment({"HOME": str(tmp_path)})
+    )
     assert json.loads(report.files[0].data)["verdict"] == "pass"
     missing = user.run("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--tag", "20.01", check=False)
     assert missing.returncode == 9 and f"there is no oci:{tmp_path / 'pub'}:20.01" in missing.stderr
@@ -191,7 +206,9 @@ def closed(make_registry: parts.RegistryFactory) -> parts.Registry:
 
 @pytest.fixture(scope="module")
 def closed_image(maker: Machine, closed: parts.Registry) -> Any:
-    return maker.publish("--to", f"{closed.host}/p/t", env={"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD})
+    return maker.publish(
+        "--to", f"{closed.host}/p/t", env={"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": PASSWORD}
+    )
 
 
 def profile(folder: Path, password: str = PASSWORD) -> Path:
@@ -206,7 +223,9 @@ def test_the_robot_account_of_a_profile(
     closed_image: Any, closed: parts.Registry, maker: Machine, user: Machine, tmp_path: Path
 ) -> None:
     file = profile(tmp_path)
-    again = maker.json("publish", "tiny", "--to", f"{closed.host}/p/t", env={"BUILDER_REGISTRY_PROFILE": str(file)})
+    again = maker.json(
+        "publish", "tiny", "--to", f"{closed.host}/p/t", env={"BUILDER_REGISTRY_PROFILE": str(file)}
+    )
     assert again["digest"] == closed_image["digest"] and again["attached"] == closed_image["attached"]
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--if-changed")
     assert user.json(*place, "--profile", file)["digest"] == closed_image["digest"]
@@ -216,12 +235,19 @@ def test_the_robot_account_of_a_profile(
     assert f"chmod 600 {file}" in user.run(*place, "--profile", file).stderr
 
 
-def test_credentials_that_do_not_do(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+def test_credentials_that_do_not_do(
+    closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path
+) -> None:
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t")
     none = user.run(*place, check=False)
-    assert none.returncode == 9 and "401" in none.stderr and f"no credentials for {closed.host}" in none.stderr
+    assert (
+        none.returncode == 9 and "401" in none.stderr and f"no credentials for {closed.host}" in none.stderr
+    )
     wrong = user.run(*place, "--profile", profile(tmp_path, "hunter2"), check=False)
-    assert wrong.returncode == 9 and f"the credentials of {tmp_path / 'registry.profile'} were used" in wrong.stderr
+    assert (
+        wrong.returncode == 9
+        and f"the credentials of {tmp_path / 'registry.profile'} were used" in wrong.stderr
+    )
     assert "hunter2" not in wrong.stdout + wrong.stderr
     absent = user.run(*place, "--profile", tmp_path / "none", check=False)
     assert absent.returncode == 9 and f"cannot read the registry profile {tmp_path / 'none'}" in absent.stderr
@@ -232,18 +258,39 @@ def test_credentials_that_do_not_do(closed_image: Any, closed: parts.Registry, u
 
 @pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
 def test_podman_pulls_it_itself_with_the_same_credentials(
-    engine: str, closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
+    engine: str,
+    closed_image: Any,
+    closed: parts.Registry,
+    user: Machine,
+    podman: parts.Podman,
+    tmp_path: Path,
 ) -> None:
     """podman-hpc is a stand-in here: a script that hands its arguments to podman, as podman-hpc does with most of them."""
     script = tmp_path / "bin/podman-hpc"
     script.parent.mkdir()
     script.write_text('#!/bin/sh\nexec podman "$@"\n')
     script.chmod(0o755)
-    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", engine, "--if-changed")
-    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"} | {"PATH": f"{script.parent}:{podman.env['PATH']}"}
+    place = (
+        "pull",
+        "tiny",
+        "--from",
+        f"{closed.host}/p/t",
+        "--profile",
+        profile(tmp_path),
+        "--into",
+        engine,
+        "--if-changed",
+    )
+    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"} | {
+        "PATH": f"{script.parent}:{podman.env['PATH']}"
+    }
     first = user.json(*place, env=env)
     name = f"{closed.host}/p/t:latest"
-    assert first["changed"] and first["place"] == f"{engine}:{name}" and first["digest"] == closed_image["digest"]
+    assert (
+        first["changed"]
+        and first["place"] == f"{engine}:{name}"
+        and first["digest"] == closed_image["digest"]
+    )
     (known,) = json.loads(podman.run("image", "inspect", name).stdout)
     assert known["Digest"] == closed_image["digest"]
     assert user.json(*place, env=env)["changed"] is False
@@ -254,9 +301,23 @@ def test_podman_pulls_it_itself_with_the_same_credentials(
 
 
 def test_docker_pulls_it_itself_with_the_same_credentials(
-    closed_image: Any, closed: parts.Registry, user: Machine, docker_engine: parts.DockerEngine, tmp_path: Path
+    closed_image: Any,
+    closed: parts.Registry,
+    user: Machine,
+    docker_engine: parts.DockerEngine,
+    tmp_path: Path,
 ) -> None:
-    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path), "--into", "docker", "--if-changed")
+    place = (
+        "pull",
+        "tiny",
+        "--from",
+        f"{closed.host}/p/t",
+        "--profile",
+        profile(tmp_path),
+        "--into",
+        "docker",
+        "--if-changed",
+    )
     env = {"DOCKER_HOST": docker_engine.host}
     assert user.json(*place, env=env)["changed"] is True
     image = docker_engine.client.images.get(f"{closed.host}/p/t:latest")
@@ -264,7 +325,9 @@ def test_docker_pulls_it_itself_with_the_same_credentials(
     assert user.json(*place, env=env)["changed"] is False
 
 
-def test_into_an_engine_that_is_not_there_or_from_a_folder(published: Any, user: Machine, registry: parts.Registry) -> None:
+def test_into_an_engine_that_is_not_there_or_from_a_folder(
+    published: Any, user: Machine, registry: parts.Registry
+) -> None:
     place = ("pull", "tiny", "--registry", f"{registry.host}/pull")
     done = user.run(*place, "--into", "podman-hpc", check=False)
     assert done.returncode == 10 and "podman-hpc is not installed here" in done.stderr
@@ -302,7 +365,9 @@ def test_a_sif_is_built_published_and_pulled(
     tmp_path: Path,
 ) -> None:
     ours = sha256_file(sif_maker.project.root / "dist/tiny.sif")
-    assert set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
+    assert (
+        set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
+    )
     place = ("pull", "tiny", "--from", f"oras://{registry.host}/pull/sif", "--if-changed")
     first = sif_user.json(*place)
     file = sif_user.project.root / "dist/tiny.sif"
@@ -314,17 +379,26 @@ def test_a_sif_is_built_published_and_pulled(
     assert sha256_file(elsewhere / "tiny.sif") == ours
     edit(
         sif_user.project.recipe,
-        site={"runtime": {"kind": "apptainer"}, "launcher": "torchrun", "images": "$SCRATCH/images/{account}"},
+        site={
+            "runtime": {"kind": "apptainer"},
+            "launcher": "torchrun",
+            "images": "$SCRATCH/images/{account}",
+        },
     )
     (tmp_path / "scratch/images").mkdir(parents=True)
     at_site = sif_user.json(*place, "--account", "def-x", env={"SCRATCH": str(tmp_path / "scratch")})
-    assert at_site["place"] == str(tmp_path / "scratch/images/def-x/tiny.sif") and sha256_file(Path(at_site["place"])) == ours
+    assert (
+        at_site["place"] == str(tmp_path / "scratch/images/def-x/tiny.sif")
+        and sha256_file(Path(at_site["place"])) == ours
+    )
     assert sif_user.json(*place)["place"] == str(file), "elsewhere it goes into dist/"
     apptainer.run("pull", "--no-https", tmp_path / "theirs.sif", f"oras://{registry.host}/pull/sif:latest")
     assert sha256_file(tmp_path / "theirs.sif") == ours
 
 
-def test_a_sif_that_was_changed_here_is_pulled_again(sif_published: Any, sif_user: Machine, registry: parts.Registry) -> None:
+def test_a_sif_that_was_changed_here_is_pulled_again(
+    sif_published: Any, sif_user: Machine, registry: parts.Registry
+) -> None:
     place = ("pull", "tiny", "--from", f"{registry.host}/pull/sif", "--if-changed")
     file = Path(sif_user.json(*place)["place"])
     with file.open("r+b") as f:
@@ -362,7 +436,9 @@ def test_places_that_are_none(user: Machine, registry: parts.Registry, published
     assert done.returncode == 9 and f"there is no {registry.host}/pull/tests/tiny:20.01" in done.stderr
     done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "a b", check=False)
     assert done.returncode == 2 and "'a b' is neither a tag nor a digest" in done.stderr
-    done = user.run("pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False)
+    done = user.run(
+        "pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False
+    )
     assert done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not asked" in done.stderr
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
     assert done.returncode == 2 and "as --tag" in done.stderr

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from builder.image.layout import write_layout
-from builder.image.sif import write_sif
 from builder.lock import read_lock
 from builder.model import Image
+from builder.oci.layout import write_layout
 from builder.registry.client import RegistryClient
 from builder.registry.push import push_image
 from builder.settings import Settings
-from builder.store import Store
+from builder.sif.image import write_sif
+from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.image_kit import image
 from tests.support.project import TinyProject, tiny_channel, whole
@@ -58,7 +58,9 @@ class Place:
         wheels.mkdir(parents=True)
         wheel = make_wheel(wheels, "site_wheel", "1.0+rocm6.3", files={"site_wheel.py": "x = 1\n"})
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        (wheels / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>')
+        (wheels / "index.html").write_text(
+            f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>'
+        )
         self.store = Store(folder / "base-store")
         self.base: Image = image(self.store)
         self.mirrors = [
@@ -109,7 +111,9 @@ def check_lock(project: TinyProject, place: Place, base: str) -> None:
     assert lock.base.reference == base
     urls = {p.name: p.url for p in lock.packages}
     assert urls["site-wheel"] == WHEEL
-    assert all(u.startswith("https://conda.anaconda.org/conda-forge/") for n, u in urls.items() if n != "site-wheel")
+    assert all(
+        u.startswith("https://conda.anaconda.org/conda-forge/") for n, u in urls.items() if n != "site-wheel"
+    )
 
 
 @pytest.mark.parametrize("kind", ["registry", "oci:", "folder"])
@@ -128,10 +132,14 @@ def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Regi
     assert lock_of(project).base.digest == place.base.digest
     whole(project.root / "dist", built["digest"])
     manifest = json.loads((project.root / "dist/blobs" / built["digest"].replace(":", "/")).read_bytes())
-    assert manifest["annotations"]["org.opencontainers.image.base.name"].endswith("library/debian:bookworm-slim")
+    assert manifest["annotations"]["org.opencontainers.image.base.name"].endswith(
+        "library/debian:bookworm-slim"
+    )
     assert {d["digest"] for d in manifest["layers"]} >= {x.descriptor.digest for x in place.base.layers}
     shutil.rmtree(project.cache)
-    assert place.build(project, mirror, offline=True)["digest"] == built["digest"], "again from nothing, and without network"
+    assert place.build(project, mirror, offline=True)["digest"] == built["digest"], (
+        "again from nothing, and without network"
+    )
 
 
 def test_a_sif_like_lumis(place: Place) -> None:

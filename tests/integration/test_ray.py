@@ -14,11 +14,21 @@ import pytest
 
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import DockerEngine, need
-from tests.support.ray import ENVIRONMENT, IMAGE, RECIPE, Mlflow, cluster_recipe, example_in_container, mlflow_server
+from tests.support.ray import (
+    ENVIRONMENT,
+    IMAGE,
+    RECIPE,
+    Mlflow,
+    cluster_recipe,
+    example_in_container,
+    mlflow_server,
+)
 
 
 @pytest.fixture(scope="module")
-def project(cpu: Builder, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
+def project(
+    cpu: Builder, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Builder]:
     """Targets ``tracked``, whose image the engine has, and ``cluster``."""
     root = new_project(tmp_path_factory.mktemp("tracked"), "cpu")
     for name in ("_chameleon", "_site"):
@@ -54,9 +64,17 @@ def values(run: dict[str, Any], kind: str) -> dict[str, Any]:
     return {item["key"]: item["value"] for item in run["data"].get(kind, [])}
 
 
-def test_a_training_that_is_resumed_goes_on_in_its_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, folder: Path) -> None:
-    own = {"MLFLOW_TRACKING_URI": mlflow.url, "MLFLOW_EXPERIMENT_NAME": "resumed", "BUILDER_CHECKPOINT_DIR": f"{folder}/ck"}
-    first = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own)
+def test_a_training_that_is_resumed_goes_on_in_its_mlflow_run(
+    docker_engine: DockerEngine, mlflow: Mlflow, folder: Path
+) -> None:
+    own = {
+        "MLFLOW_TRACKING_URI": mlflow.url,
+        "MLFLOW_EXPERIMENT_NAME": "resumed",
+        "BUILDER_CHECKPOINT_DIR": f"{folder}/ck",
+    }
+    first = example_in_container(
+        docker_engine, folder, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own
+    )
     second = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "4", **own)
     assert not events(first + second, "warning")
     (run,) = mlflow.runs("resumed")
@@ -78,14 +96,27 @@ def test_a_tracking_server_that_is_gone_does_not_stop_a_training(
     assert warning["message"].startswith("nothing goes to MLflow: ") and events(said, "done")
 
 
-def test_ray_s_job_trains_and_is_tracked(docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path) -> None:
+def test_ray_s_job_trains_and_is_tracked(
+    docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path
+) -> None:
     """The script that ``builder job`` writes for Chameleon, as it is: docker compose, ray start, ray job submit."""
     need("docker-compose")
     command = ["python", "train_digits.py", "--epochs", "3"]
-    options = ["--image", IMAGE, "--checkpoint", folder / "ck", "--mlflow", mlflow.url, "--env", "MLFLOW_EXPERIMENT_NAME=ray"]
+    options = [
+        "--image",
+        IMAGE,
+        "--checkpoint",
+        folder / "ck",
+        "--mlflow",
+        mlflow.url,
+        "--env",
+        "MLFLOW_EXPERIMENT_NAME=ray",
+    ]
     project.run("job", "cluster", *options, "--output", folder / "job.sh", "--", *command)
     env = {**docker_engine.env, "USER": "tester"}
-    done = subprocess.run(["bash", "job.sh"], env=env, cwd=folder, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        ["bash", "job.sh"], env=env, cwd=folder, capture_output=True, text=True, timeout=400
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     (start,), (end,) = events(done.stdout, "start"), events(done.stdout, "done")
     assert not events(done.stdout, "warning")

@@ -20,14 +20,14 @@ import pytest
 
 from builder.errors import RegistryError, TagExistsError
 from builder.model import Image
-from builder.progress import Quiet
+from builder.progress import NullReporter
+from builder.publishing.destination import open_destination
 from builder.registry.auth import ANONYMOUS, Credentials
 from builder.registry.client import RegistryClient
-from builder.registry.destination import open_destination
 from builder.registry.pull import pull_image
 from builder.registry.push import push_image
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.images import make_layer, make_test_image
 from tests.support.parts import Registry, RegistryFactory
 
@@ -39,7 +39,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 def image(tmp_path: Path) -> Image:
-    return make_test_image([make_layer(tmp_path / "layers", f"{tmp_path.name}-{i}", 300_000 * (i + 1)) for i in range(4)])
+    return make_test_image(
+        [make_layer(tmp_path / "layers", f"{tmp_path.name}-{i}", 300_000 * (i + 1)) for i in range(4)]
+    )
 
 
 @pytest.fixture
@@ -78,8 +80,16 @@ def test_push_and_pull(registry: Registry, image: Image, repo: str, tmp_path: Pa
         back = pull_image(client, repo, "26.11", "amd64", store)
     assert back.digest == image.digest and back.manifest == image.manifest and back.config == image.config
     for layer, sent in zip(back.layers, image.layers, strict=True):
-        assert layer.path is not None and sent.path is not None and layer.path.read_bytes() == sent.path.read_bytes()
-        assert (layer.diff_id, layer.origin, layer.title) == (sent.diff_id, f"{registry.host}/{repo}", sent.title)
+        assert (
+            layer.path is not None
+            and sent.path is not None
+            and layer.path.read_bytes() == sent.path.read_bytes()
+        )
+        assert (layer.diff_id, layer.origin, layer.title) == (
+            sent.diff_id,
+            f"{registry.host}/{repo}",
+            sent.title,
+        )
 
 
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
@@ -87,15 +97,21 @@ def test_skopeo_reads_what_was_pushed(registry: Registry, image: Image, repo: st
     with RegistryClient(registry.host) as client:
         push_image(image, client, repo, ["latest"])
     reference = f"docker://{registry.host}/{repo}:latest"
-    done = subprocess.run(["skopeo", "inspect", "--tls-verify=false", reference], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["skopeo", "inspect", "--tls-verify=false", reference], capture_output=True, text=True, check=True
+    )
     seen = json.loads(done.stdout)
     assert seen["Digest"] == image.digest
     assert seen["Layers"] == [layer.descriptor.digest for layer in image.layers]
-    subprocess.run(["skopeo", "copy", "-q", "--src-tls-verify=false", reference, f"dir:{tmp_path / 'copy'}"], check=True)
+    subprocess.run(
+        ["skopeo", "copy", "-q", "--src-tls-verify=false", reference, f"dir:{tmp_path / 'copy'}"], check=True
+    )
     assert (tmp_path / "copy" / image.layers[0].descriptor.digest[7:]).exists()
 
 
-def test_an_image_skopeo_pushed_is_pulled(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
+def test_an_image_skopeo_pushed_is_pulled(
+    registry: Registry, image: Image, repo: str, tmp_path: Path
+) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("needs skopeo")
     there = open_destination(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
@@ -120,7 +136,9 @@ def test_an_image_skopeo_pushed_is_pulled(registry: Registry, image: Image, repo
         assert back.manifest_descriptor.media_type == "application/vnd.docker.distribution.manifest.v2+json"
 
 
-def test_a_changed_layer_is_all_that_goes_out(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
+def test_a_changed_layer_is_all_that_goes_out(
+    registry: Registry, image: Image, repo: str, tmp_path: Path
+) -> None:
     bumped = make_test_image([*image.layers[:3], make_layer(tmp_path / "layers", f"{repo}-bumped", 5000)])
     with RegistryClient(registry.host) as client:
         push_image(image, client, repo, ["latest"])
@@ -133,7 +151,9 @@ def test_a_changed_layer_is_all_that_goes_out(registry: Registry, image: Image, 
 def test_mounted_from_another_repository_nothing_is_sent(registry: Registry, image: Image, repo: str) -> None:
     with RegistryClient(registry.host) as client:
         push_image(image, client, f"{repo}/base", ["1"])
-        report = push_image(image, client, f"{repo}/child", ["1"], mount_from=["unknown/repo", f"{repo}/base"])
+        report = push_image(
+            image, client, f"{repo}/child", ["1"], mount_from=["unknown/repo", f"{repo}/base"]
+        )
     assert (report.blobs_sent, report.bytes_sent, report.blobs_mounted) == (0, 0, 5)
 
 
@@ -157,7 +177,9 @@ def test_base_layers_that_were_never_downloaded(
     there.push_blobs(child)
     there.move_tag("1", child)
     assert there.resolve("1") == child.digest
-    assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[0].descriptor.size
+    assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[
+        0
+    ].descriptor.size
 
 
 def test_a_tag_that_must_not_move(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
@@ -185,13 +207,15 @@ def test_basic_authentication(
     assert there.resolve("latest") == image.digest
     with RegistryClient(registry.host) as client, pytest.raises(RegistryError, match="401") as caught:
         client.head_manifest("a/b", "latest")
-    assert f"no credentials for {registry.host} were found" in caught.value.cure, (
+    assert f"no credentials for {registry.host} were found" in caught.value.hint, (
         "the variables are for the registry that was named"
     )
     with RegistryClient(registry.host, Credentials(ROBOT, "wrong-s3cret", source="a test")) as client:
         with pytest.raises(RegistryError, match="401 Unauthorized") as caught:
             push_image(image, client, "c/d", ["latest"])
-        assert "the credentials of a test were used" in str(caught.value) and "s3cret" not in str(caught.value)
+        assert "the credentials of a test were used" in str(caught.value) and "s3cret" not in str(
+            caught.value
+        )
 
 
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
@@ -231,7 +255,7 @@ def test_tls_with_an_authority_of_its_own(
         pytest.raises(RegistryError, match="does not trust its certificate") as caught,
     ):
         client.ping()
-    assert "SSL_CERT_FILE" in caught.value.cure
+    assert "SSL_CERT_FILE" in caught.value.hint
     with RegistryClient(registry.host, ANONYMOUS, insecure=True) as client:
         client.ping()
     folder = tmp_path / "home/.config/containers/certs.d" / registry.host
@@ -248,9 +272,12 @@ def test_tls_with_an_authority_of_its_own(
 
 
 def test_a_read_only_registry(make_registry: RegistryFactory, image: Image) -> None:
-    with RegistryClient(make_registry(readonly=True).host) as client, pytest.raises(RegistryError, match="405") as caught:
+    with (
+        RegistryClient(make_registry(readonly=True).host) as client,
+        pytest.raises(RegistryError, match="405") as caught,
+    ):
         push_image(image, client, "a/b", ["latest"])
-    assert "read-only" in caught.value.cure
+    assert "read-only" in caught.value.hint
 
 
 def test_what_is_not_there(registry: Registry, repo: str, tmp_path: Path) -> None:
@@ -267,7 +294,7 @@ def test_delete(make_registry: RegistryFactory, image: Image) -> None:
         try:
             client.delete_manifest("a/b", image.digest)
         except RegistryError as e:  # a registry is free not to allow it
-            assert "405" in e.message and "does not allow this" in e.cure
+            assert "405" in e.message and "does not allow this" in e.hint
         else:
             assert client.head_manifest("a/b", "latest") is None
 
@@ -295,7 +322,7 @@ def mortal(make_registry: RegistryFactory) -> Iterator[Mortal]:
     registry.stop()
 
 
-class After(Quiet):
+class After(NullReporter):
     """Calls something once, when ``amount`` bytes have gone out."""
 
     def __init__(self, amount: int, call: Any) -> None:
@@ -313,11 +340,13 @@ def large(tmp_path: Path) -> Image:
     return make_test_image([make_layer(tmp_path / "layers", f"large-{i}", 4 * MIB) for i in range(12)])
 
 
-def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(mortal: Mortal, large: Image) -> None:
+def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(
+    mortal: Mortal, large: Image
+) -> None:
     with RegistryClient(mortal.host, sleep=lambda s: time.sleep(0.01)) as client:
         with pytest.raises(RegistryError, match=rf"cannot reach {mortal.host}") as caught:
             push_image(large, client, "a/b", ["latest"], reporter=After(30 * MIB, mortal.kill))
-        assert "registry running" in caught.value.cure or "run the same again" in caught.value.cure
+        assert "registry running" in caught.value.hint or "run the same again" in caught.value.hint
     mortal.start()
     with RegistryClient(mortal.host) as client:
         assert client.head_manifest("a/b", large.digest) is None
@@ -327,7 +356,9 @@ def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(mort
         assert client.head_manifest("a/b", "latest").digest == large.digest  # type: ignore[union-attr]
 
 
-def test_a_registry_that_comes_back_in_time_is_not_noticed(mortal: Mortal, large: Image, tmp_path: Path) -> None:
+def test_a_registry_that_comes_back_in_time_is_not_noticed(
+    mortal: Mortal, large: Image, tmp_path: Path
+) -> None:
     reached, killed = threading.Event(), threading.Event()
 
     def halfway() -> None:
@@ -350,7 +381,7 @@ def test_a_push_that_is_killed_is_finished_by_the_next(mortal: Mortal, tmp_path:
     script = f"""
 import os, signal, sys
 from pathlib import Path
-from builder.progress import Quiet
+from builder.progress import NullReporter
 from builder.registry.client import RegistryClient
 from builder.registry.push import push_image
 from tests.integration.test_registry import After
@@ -361,7 +392,11 @@ push_image(image, RegistryClient({mortal.host!r}), "a/b", ["latest"], reporter=d
 """
     started = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        timeout=60,
     )
     assert done.returncode in (-number, 130, 1) and time.monotonic() - started < 30
     if number == signal.SIGINT:
@@ -382,7 +417,8 @@ from builder.registry.client import RegistryClient
 from builder.registry.push import push_image
 from builder.registry.pull import pull_image
 from builder.model import Descriptor, Layer, OCI_LAYER
-from builder.store import Store, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from tests.support.images import make_test_image
 layers = []
 for n in range(4):
@@ -400,6 +436,10 @@ with RegistryClient({mortal.host!r}) as client:
 print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) // 1024)
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parents[2], check=True
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=True,
     )
     assert int(done.stdout) < 150, "MiB"

@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from builder.bases.base import open_base, resolve_base
 from builder.errors import RunnerError
-from builder.image.base import open_base, resolve_base
 from builder.image.config import make_image
 from builder.image.convert import image_tree
-from builder.image.layout import read_layout
-from builder.image.sif import open_sif, read_sif, write_sif
-from builder.image.trees import compare_trees
 from builder.model import Image, Lock, SifImage
+from builder.oci.layout import read_layout
 from builder.run.apptainer import ApptainerRunner
 from builder.run.docker import DockerRunner
-from builder.run.embedded import EmbeddedRunner
 from builder.run.podman import PodmanRunner
+from builder.run.userns import UsernsRunner
 from builder.settings import Settings
-from builder.store import Store
+from builder.sif.image import open_sif, read_sif, write_sif
+from builder.store.blobs import Store
+from builder.trees.merge import compare_trees
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.image_kit import layer
@@ -81,17 +81,25 @@ def test_torch_as_root_and_as_an_ordinary_user(
 @pytest.mark.parametrize("layout", ["flat", "layered"])
 def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) -> None:
     sif = sifs[layout]
-    labels = json.loads(apptainer.run("inspect", "--json", "--labels", sif).stdout)["data"]["attributes"]["labels"]
+    labels = json.loads(apptainer.run("inspect", "--json", "--labels", sif).stdout)["data"]["attributes"][
+        "labels"
+    ]
     assert labels["org.builder.target"] == ("cpu-sif" if layout == "flat" else "cpu")
     assert labels["org.builder.python"].startswith("3.11")
     assert 'exec /opt/builder/entrypoint "$@"' in apptainer.run("inspect", "--runscript", sif).stdout
     assert "export CONDA_PREFIX=/opt/conda" in apptainer.run("inspect", "--environment", sif).stdout
     assert "Bootstrap:" in apptainer.run("inspect", "--deffile", sif).stdout
     shell = subprocess.run(
-        [apptainer.path, "shell", "--cleanenv", sif], env=apptainer.env, input="command -v python", capture_output=True, text=True
+        [apptainer.path, "shell", "--cleanenv", sif],
+        env=apptainer.env,
+        input="command -v python",
+        capture_output=True,
+        text=True,
     )
     assert "/opt/conda/bin/python" in shell.stdout
-    paths = apptainer.run("exec", "--cleanenv", sif, "sh", "-c", "echo $PATH; echo $LD_LIBRARY_PATH").stdout.splitlines()
+    paths = apptainer.run(
+        "exec", "--cleanenv", sif, "sh", "-c", "echo $PATH; echo $LD_LIBRARY_PATH"
+    ).stdout.splitlines()
     assert paths[0].startswith("/opt/conda/bin:/usr/")
     assert paths[1] == "/.singularity.d/libs"
 
@@ -99,7 +107,8 @@ def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) 
 def test_siftool_lists_both(sifs: Sifs) -> None:
     (siftool,) = parts.need("siftool")
     flat, layered = (
-        subprocess.run([siftool, "list", p], check=True, capture_output=True, text=True).stdout for p in (sifs.flat, sifs.layered)
+        subprocess.run([siftool, "list", p], check=True, capture_output=True, text=True).stdout
+        for p in (sifs.flat, sifs.layered)
     )
     assert flat.count("Squashfs/*System/amd64") == layered.count("Squashfs/*System/amd64") == 1
     assert flat.count("Squashfs/Overlay") == 0
@@ -174,7 +183,15 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
         layer(store, *parents, member("opt/conda/bin/both", b"new"), title="conda both 1.0"),  # type: ignore[arg-type]
     ]
     recipe = image_kit.recipe(env={"MINE": "it's"}, entrypoint=(), cmd=("hello",))
-    image = make_image(base, layers, recipe=recipe, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=image_kit.EPOCH)
+    image = make_image(
+        base,
+        layers,
+        recipe=recipe,
+        lock=Lock((), ("linux-64",)),
+        env={},
+        annotations={},
+        epoch=image_kit.EPOCH,
+    )
     yield Tiny(base.sif, image, settings, store)
 
 
@@ -205,15 +222,21 @@ def test_a_base_that_apptainer_built(
             assert own.size == theirs.size
             assert a.read(own.size) == b.read(theirs.size)
     else:
-        other = write_sif(tiny.image, tmp_path / "b.sif", tiny.settings, tiny.store, layout="layered", base=tiny.base)
+        other = write_sif(
+            tiny.image, tmp_path / "b.sif", tiny.settings, tiny.store, layout="layered", base=tiny.base
+        )
         assert compare_trees(image_tree(sif, tiny.store), image_tree(other, tiny.store)) == []
 
 
-def test_what_apptainer_makes_is_read_as_apptainer_reads_it(tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path) -> None:
+def test_what_apptainer_makes_is_read_as_apptainer_reads_it(
+    tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path
+) -> None:
     """Its own unpacking (a sandbox) and builder's reading of the SIF agree."""
     apptainer.run("build", "--sandbox", tmp_path / "sandbox", tiny.base.path)
     tree = image_tree(tiny.base, tiny.store)
-    tree = {p: node for p, node in tree.items() if p and not p.startswith(".singularity.d")}  # which a build adds to
+    tree = {
+        p: node for p, node in tree.items() if p and not p.startswith(".singularity.d")
+    }  # which a build adds to
     found = {str(p.relative_to(tmp_path / "sandbox")) for p in (tmp_path / "sandbox").rglob("*")}
     assert {p for p in found if not p.startswith(".singularity.d")} == tree.keys()
     for path, node in tree.items():
@@ -231,12 +254,20 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
     tree = make_rootfs(tmp_path / "rootfs")
     tar = tmp_path / "rootfs.tar"
     subprocess.run(["tar", "--owner=0", "--group=0", "-C", tree, "-cf", tar, "."], check=True)
-    from builder.image.pack import pack_tar
+    from builder.bases.pack import pack_tar
 
     base = image_kit.base(pack_tar([tar.read_bytes()], store, 2, "base"))
     recipe = image_kit.recipe(env={"MINE": "x"}, cmd=("hello",), entrypoint=())
     layers = list(tiny.image.layers)
-    image = make_image(base, layers, recipe=recipe, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=image_kit.EPOCH)
+    image = make_image(
+        base,
+        layers,
+        recipe=recipe,
+        lock=Lock((), ("linux-64",)),
+        env={},
+        annotations={},
+        epoch=image_kit.EPOCH,
+    )
     return write_sif(image, tmp_path / "layered.sif", tiny.settings, store, layout="layered")
 
 
@@ -247,7 +278,9 @@ def test_the_host_s_variables(layered: SifImage, apptainer: parts.Apptainer) -> 
     show = 'echo "$CONDA_PREFIX|$PYTHONNOUSERSITE|$MINE|$OMP_NUM_THREADS"'
     shown = subprocess.run([*command, show], env=env, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "/opt/conda|1|a b|3"
-    shown = subprocess.run([*command[:2], "--cleanenv", *command[4:], show], env=env, capture_output=True, text=True, check=True)
+    shown = subprocess.run(
+        [*command[:2], "--cleanenv", *command[4:], show], env=env, capture_output=True, text=True, check=True
+    )
     assert shown.stdout.strip() == "/opt/conda|1|x|"
 
 
@@ -277,17 +310,23 @@ def test_an_ordinary_user_without_any_tool_makes_the_same_bytes(
         place = ordinary_user.home / f"{layout}.sif"
         made = Builder(tmp_path, ordinary_user.home / "cache").command("convert")
         command = ["env", "PATH=/nowhere", *made, f"oci:{tmp_path}/dist:tiny", place]
-        ordinary_user.run([*command, "--layout", layout], {"PYTHONPATH": str(parts.CLONE)}, readable=[tmp_path])
+        ordinary_user.run(
+            [*command, "--layout", layout], {"PYTHONPATH": str(parts.CLONE)}, readable=[tmp_path]
+        )
         assert sha256(place) == sha256(tmp_path / f"{layout}.sif")
 
 
 def test_a_runtime_without_overlays(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    installed = next(p for p in apptainer.path.resolve().parents if (p / "etc/apptainer/apptainer.conf").exists())
+    installed = next(
+        p for p in apptainer.path.resolve().parents if (p / "etc/apptainer/apptainer.conf").exists()
+    )
     conf = tmp_path / "apptainer.conf"
     conf.write_text(
-        (installed / "etc/apptainer/apptainer.conf").read_text().replace("enable overlay = yes", "enable overlay = no")
+        (installed / "etc/apptainer/apptainer.conf")
+        .read_text()
+        .replace("enable overlay = yes", "enable overlay = no")
     )
     done = apptainer.run("--config", conf, "exec", layered.path, "sh", "-c", "echo here", check=False)
     assert done.returncode == 1
@@ -300,7 +339,7 @@ def test_a_runtime_without_overlays(
     monkeypatch.setenv("APPTAINER_CONFIG_FILE", str(conf))
     with pytest.raises(RunnerError, match=r"did not mount the overlay partitions of .*layered\.sif") as e:
         runner.run(layered, [])
-    assert "sif: {layout: flat}" in e.value.cure
+    assert "sif: {layout: flat}" in e.value.hint
 
 
 def test_a_sif_in_every_runner(
@@ -308,23 +347,27 @@ def test_a_sif_in_every_runner(
 ) -> None:
     for name, value in apptainer.env.items():
         monkeypatch.setenv(name, value)
-    for runner in (ApptainerRunner(tiny.settings, tiny.store), EmbeddedRunner(tiny.settings, tiny.store)):
-        if isinstance(runner, EmbeddedRunner) and (reason := runner.available()):
+    for runner in (ApptainerRunner(tiny.settings, tiny.store), UsernsRunner(tiny.settings, tiny.store)):
+        if isinstance(runner, UsernsRunner) and (reason := runner.available()):
             parts.part_missing(reason)
         assert runner.run(layered, []).stdout == "hello /opt/conda/bin/hello x\n"
         done = runner.run(
-            layered, ["sh", "-c", 'echo "$1" $EXTRA; cat /opt/conda/bin/both; exit 7', "-", "a  b"], env={"EXTRA": "$e"}
+            layered,
+            ["sh", "-c", 'echo "$1" $EXTRA; cat /opt/conda/bin/both; exit 7', "-", "a  b"],
+            env={"EXTRA": "$e"},
         )
         assert (done.returncode, done.stdout) == (7, "a  b $e\nnew")
         assert runner.run(layered, ["-c", "pwd"], entrypoint=["sh"], workdir="/etc").stdout == "/etc\n"
     for refusing in (DockerRunner(tiny.settings, tiny.store), PodmanRunner(tiny.settings, tiny.store)):
-        with pytest.raises(RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one") as e:
+        with pytest.raises(
+            RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one"
+        ) as e:
             refusing.run(layered, ["true"])
-        assert "builder convert" in e.value.cure
+        assert "builder convert" in e.value.hint
 
 
-def test_an_embedded_sif_of_apptainer_s(tiny: Tiny) -> None:
-    runner = EmbeddedRunner(tiny.settings, tiny.store)
+def test_sif_of_apptainer(tiny: Tiny) -> None:
+    runner = UsernsRunner(tiny.settings, tiny.store)
     if reason := runner.available():
         parts.part_missing(reason)
     assert runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], entrypoint=[]).stdout == "/opt/rocm\n"
@@ -337,7 +380,9 @@ def test_bad_bases_on_the_command_line(tiny: Tiny, tmp_path: Path) -> None:
         (project / name).mkdir(parents=True)
     recipe = "base: sif:bases/rocm.sif\nenvironment: environments/a.yml\nformat: sif\n"
     (project / "recipes/a.yaml").write_text(recipe)
-    (project / "environments/a.yml").write_text("name: a\nchannels: [nodefaults]\ndependencies: [python=3.11]\n")
+    (project / "environments/a.yml").write_text(
+        "name: a\nchannels: [nodefaults]\ndependencies: [python=3.11]\n"
+    )
     builder = Builder(project, tmp_path / "cache")
 
     def said(code: int) -> str:

@@ -30,7 +30,15 @@ site:
     folders: [$IMAGES/made]
 """
 #: Values that a shell, a CSV reader or a container runtime might get wrong.
-VALUES = {"A": "a b", "B": "x=1,y=2", "C": "$HOME `id` \\ !", "D": 'it\'s "so" ü', "E": "", "F": '"a=b"c', "G": 'q" , r'}
+VALUES = {
+    "A": "a b",
+    "B": "x=1,y=2",
+    "C": "$HOME `id` \\ !",
+    "D": 'it\'s "so" ü',
+    "E": "",
+    "F": '"a=b"c',
+    "G": 'q" , r',
+}
 WORDS = ("a b", "it's", "$HOME", "`id`", "\\", "*", "", "-x", "--", 'say "no"')
 SHOW = """
 for i in "$A" "$B" "$C" "$D" "$E" "$F" "$G" "$SITE" "$LEFT" "$HANDED" "$PWD" "$@"; do printf "[%s]\\n" "$i"; done
@@ -47,16 +55,35 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def builder_run(site: Path, env: Mapping[str, str], *args: str, target: str = "t") -> subprocess.CompletedProcess[str]:
+def builder_run(
+    site: Path, env: Mapping[str, str], *args: str, target: str = "t"
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "builder", "--project", str(site), "run", target, *args]
-    full = {**env, "PYTHONPATH": str(CLONE), "HERE": "/h e", "LEFT": "from the host", "HANDED": "h $x", "IMAGES": str(site)}
+    full = {
+        **env,
+        "PYTHONPATH": str(CLONE),
+        "HERE": "/h e",
+        "LEFT": "from the host",
+        "HANDED": "h $x",
+        "IMAGES": str(site),
+    }
     return subprocess.run(command, env=full, capture_output=True, text=True, cwd=site)
 
 
 def check(site: Path, env: Mapping[str, str], image: str, left: str) -> None:
     """Runs the awkward command, by builder and by the shell from what --print says."""
     given = [w for k, v in VALUES.items() for w in ("--env", f"{k}={v}")]
-    args = ["--image", image, *given, "--env", "HANDED", "--bind", "bound:/mnt/mine", "--workdir", "/mnt/mine"]
+    args = [
+        "--image",
+        image,
+        *given,
+        "--env",
+        "HANDED",
+        "--bind",
+        "bound:/mnt/mine",
+        "--workdir",
+        "/mnt/mine",
+    ]
     command = ["--", "/bin/sh", "-c", SHOW, "sh", *WORDS]
     done = builder_run(site, env, *args, *command)
     assert done.returncode == 0, done.stderr
@@ -66,13 +93,17 @@ def check(site: Path, env: Mapping[str, str], image: str, left: str) -> None:
     assert builder_run(site, env, *args, "--", "/bin/sh", "-c", "exit 7").returncode == 7
     line = builder_run(site, env, *args, "--print", *command).stdout
     shell = {**env, "HERE": "/h e", "HANDED": "h $x", "IMAGES": str(site), "LEFT": "from the host"}
-    shell["APPTAINERENV_HANDED"] = "h $x" if "--no-eval" in line else r"h \$x"  # builder run does this itself for --env NAME
+    shell["APPTAINERENV_HANDED"] = (
+        "h $x" if "--no-eval" in line else r"h \$x"
+    )  # builder run does this itself for --env NAME
     printed = subprocess.run(["bash", "-c", line], env=shell, capture_output=True, text=True, cwd=site)
     assert printed.stdout == done.stdout, printed.stderr
 
 
 def write(site: Path, kind: str, program: str | Path, options: str = "[]", clean: bool = False) -> None:
-    text = RECIPE.format(kind=kind, program=program, options=options, clean=str(clean).lower(), folder=site / "bound")
+    text = RECIPE.format(
+        kind=kind, program=program, options=options, clean=str(clean).lower(), folder=site / "bound"
+    )
     (site / "recipes" / "t.yaml").write_text(text)
 
 
@@ -104,11 +135,23 @@ def test_docker(site: Path, docker_engine: DockerEngine) -> None:
     check(site, docker_engine.env, "tiny:site", left="")
 
 
-def test_embedded(cpu: Builder, tmp_path: Path) -> None:
+def test_userns(cpu: Builder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("bound\n")
     show = "import os, sys; print(os.environ['A'], os.getcwd(), sys.argv[1:], open('file').read(), end='')"
     done = cpu.run(
-        "run", "cpu", "--env", "A=a b", "--bind", f"{tmp_path}:/mnt", "--workdir", "/mnt", "--", "python", "-c", show, *WORDS
+        "run",
+        "cpu",
+        "--env",
+        "A=a b",
+        "--bind",
+        f"{tmp_path}:/mnt",
+        "--workdir",
+        "/mnt",
+        "--",
+        "python",
+        "-c",
+        show,
+        *WORDS,
     )
     assert done.stdout == f"a b /mnt {list(WORDS)} bound\n"
     assert cpu.run("run", "cpu", "--", "python", "-c", "raise SystemExit(5)", check=False).returncode == 5
@@ -117,10 +160,18 @@ def test_embedded(cpu: Builder, tmp_path: Path) -> None:
 def test_what_is_not_here_is_said(site: Path) -> None:
     write(site, "podman-hpc", "podman-hpc")
     done = builder_run(site, os.environ, "--image", "x", "--", "true")
-    assert done.returncode == 10 and "podman-hpc is not on this machine" in done.stderr and "--print" in done.stderr
+    assert (
+        done.returncode == 10
+        and "podman-hpc is not on this machine" in done.stderr
+        and "--print" in done.stderr
+    )
     write(site, "apptainer", "sh")
     done = builder_run(site, os.environ, "--", "true")
-    assert done.returncode == 10 and f"{site}/t.sif: no such image" in done.stderr and "builder pull" in done.stderr
+    assert (
+        done.returncode == 10
+        and f"{site}/t.sif: no such image" in done.stderr
+        and "builder pull" in done.stderr
+    )
     text = (site / "recipes" / "t.yaml").read_text()
     (site / "recipes" / "t.yaml").write_text(text.replace("$HERE", "$NOT_SET_ANYWHERE"))
     (site / "t.sif").touch()
@@ -130,6 +181,8 @@ def test_what_is_not_here_is_said(site: Path) -> None:
 
 def test_nothing_given_is_the_images_own_command(site: Path, podman: Podman) -> None:
     write(site, "podman", "podman", "[--network=none]")
-    podman.run("import", "--change", 'CMD ["/bin/sh", "-c", "echo own"]', make_rootfs_tar(site / "image"), "tiny:own")
+    podman.run(
+        "import", "--change", 'CMD ["/bin/sh", "-c", "echo own"]', make_rootfs_tar(site / "image"), "tiny:own"
+    )
     done = builder_run(site, podman.env, "--image", "localhost/tiny:own")
     assert done.stdout == "own\n", done.stderr

@@ -19,10 +19,11 @@ from packaging.requirements import Requirement
 
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe, recipe_files
-from builder.image.layout import write_layout
 from builder.lock import read_environment, read_lock
 from builder.model import LockedPackage
-from builder.store import Store, sha256_file
+from builder.oci.layout import write_layout
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 from tests.integration.conftest import CLONE
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image
@@ -45,7 +46,9 @@ def make_mirrors(folder: Path) -> list[str]:
         recipe = load_recipe(target, CLONE)
         environment = read_environment(recipe.environment_path, recipe.platform)
         for spec in environment.conda:
-            found = re.fullmatch(r"[\w.-]+ *(?:(?:[=>]=?)(?P<version>[\w.*]+))?(?:<[\d.]+)?(?:=(?P<build>\S+))?", spec.text)
+            found = re.fullmatch(
+                r"[\w.-]+ *(?:(?:[=>]=?)(?P<version>[\w.*]+))?(?:<[\d.]+)?(?:=(?P<build>\S+))?", spec.text
+            )
             assert found is not None, spec.text
             version = (found["version"] or "*").replace("*", "") or {"python": "3.11.9"}.get(spec.name, "1.0")
             version = "3.11.9" if version == "3.11" else version
@@ -65,14 +68,20 @@ def make_mirrors(folder: Path) -> list[str]:
         if name == "python":
             files[f"bin/python{version.rpartition('.')[0]}"] = "#!/bin/sh\n"
         make_package(channel, name, version, build, files=files, depends=depends)
-    make_package(channel, "numpy", "99.0", files={"share/stand-in/numpy": "99"}, depends=["python"], timestamp=LATER)
+    make_package(
+        channel, "numpy", "99.0", files={"share/stand-in/numpy": "99"}, depends=["python"], timestamp=LATER
+    )
     index_channel(channel)
     for index, name, version in sorted(wheels):
         project = folder / (f"pytorch{index.removeprefix(PYTORCH)}" if index else "simple") / name
         project.mkdir(parents=True)
-        wheel = make_wheel(project, name.replace("-", "_"), version, files={f"{name.replace('-', '_')}.py": f"# {version}\n"})
+        wheel = make_wheel(
+            project, name.replace("-", "_"), version, files={f"{name.replace('-', '_')}.py": f"# {version}\n"}
+        )
         digest = sha256_file(wheel).removeprefix("sha256:")
-        (project / "index.html").write_text(f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>')
+        (project / "index.html").write_text(
+            f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>'
+        )
     store = Store(folder / "base-store")
     write_layout(image(store), folder / "hub/library/debian", "bookworm-slim", store)
     make_sif(folder / "sif-images/lumi-rocm-rocm-5.6.1.sif")
@@ -141,7 +150,10 @@ def test_a_recipe_locks_plans_and_builds(target: str, far: Far, capsys: pytest.C
     far.built[target] = built
     if recipe.format == "sif":
         sif = far.root / "dist" / f"{target}.sif"
-        assert sif.read_bytes()[:64].startswith(b"#!/usr/bin/env run-singularity") and sha256_file(sif) == built["digest"]
+        assert (
+            sif.read_bytes()[:64].startswith(b"#!/usr/bin/env run-singularity")
+            and sha256_file(sif) == built["digest"]
+        )
     else:
         whole(far.root / "dist", built["digest"])
 
@@ -155,7 +167,10 @@ def test_images_fit_their_sites(far: Far) -> None:
         assert recipe.format == ("sif" if recipe.site.runtime.takes_sif else "oci"), target
         lock = far.lock(target)
         if recipe.gpu.vendor == "nvidia":
-            assert "cuda" in lock["pytorch"].url and lock["cuda-version"].version == recipe.virtual_packages["__cuda"], target
+            assert (
+                "cuda" in lock["pytorch"].url
+                and lock["cuda-version"].version == recipe.virtual_packages["__cuda"]
+            ), target
         elif recipe.gpu.vendor == "amd":
             assert lock["torch"].manager == "pip" and "+rocm" in lock["torch"].version, target
             assert lock["torch"].url.startswith(f"{PYTORCH}/whl/rocm"), target
@@ -169,7 +184,9 @@ def test_the_same_bytes_again(far: Far, tmp_path: Path, capsys: pytest.CaptureFi
     for target in ("perlmutter", "alliance-fir", "lumi-g"):
         if target not in far.built:
             pytest.skip("not built")
-        code = run(cli, ["--project", str(far.root), "--cache", str(tmp_path / "cache"), "build", target, "--json"])
+        code = run(
+            cli, ["--project", str(far.root), "--cache", str(tmp_path / "cache"), "build", target, "--json"]
+        )
         out, err = capsys.readouterr()
         assert code == 0, err
         assert json.loads(out)["digest"] == far.built[target]["digest"], target

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.fetch import pip_configuration
-from builder.jobs import JobRequest, plan_job, render
+from builder.fetch.packages import pip_configuration
+from builder.site.plan import JobRequest, plan_job
+from builder.site.render import render
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
 from tests.support.slurm import ACCOUNT, Slurm, free_ports
@@ -101,7 +102,9 @@ def events(output: str, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def project(slurm: Slurm, cpu: Builder, cpu_sif: Path, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory) -> Here:
+def project(
+    slurm: Slurm, cpu: Builder, cpu_sif: Path, apptainer: Apptainer, tmp_path_factory: pytest.TempPathFactory
+) -> Here:
     folder = tmp_path_factory.mktemp("here")
     root = new_project(folder / "project", "cpu", "lumi-g")
     for name in ("_singularity", "_site"):
@@ -113,7 +116,13 @@ def project(slurm: Slurm, cpu: Builder, cpu_sif: Path, apptainer: Apptainer, tmp
         (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, port=port))
         (images / f"{name}.sif").symlink_to(cpu_sif)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
-    env = {**slurm.env, **apptainer.env, "SLURM_CONF": slurm.env["SLURM_CONF"], "USER": "tester", "OMP_NUM_THREADS": "1"}
+    env = {
+        **slurm.env,
+        **apptainer.env,
+        "SLURM_CONF": slurm.env["SLURM_CONF"],
+        "USER": "tester",
+        "OMP_NUM_THREADS": "1",
+    }
     return Here(slurm, Builder(root, cpu.cache), env, folder)
 
 
@@ -153,18 +162,34 @@ def uninterrupted(project: Here) -> dict[str, Any]:
 
 def test_one_process_with_its_data_on_the_node(here: Here, uninterrupted: dict[str, Any]) -> None:
     pack(here)
-    said = here.finish(here.submit("here", "--tasks", "1", "--data", "digits.tar", "--checkpoint", "ck", *TRAIN))
+    said = here.finish(
+        here.submit("here", "--tasks", "1", "--data", "digits.tar", "--checkpoint", "ck", *TRAIN)
+    )
     (start,), (done,) = events(said, "start"), events(said, "done")
     assert (start["host"], start["world_size"], start["backend"]) == ("node1", 1, "")
     assert done["epochs"] == 6 and done["accuracy"] == pytest.approx(uninterrupted["accuracy"], abs=0.02)
-    assert sorted(p.name for p in (here.work / "ck").iterdir()) == ["digits-0005-0000.pt", "digits-0006-0000.pt"]
+    assert sorted(p.name for p in (here.work / "ck").iterdir()) == [
+        "digits-0005-0000.pt",
+        "digits-0006-0000.pt",
+    ]
     assert not list(here.slurm.disk("node1").rglob("*.gz"))  # what was unpacked is gone
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_two_nodes_come_to_the_same_weights(launcher: str, here: Here, uninterrupted: dict[str, Any]) -> None:
     pack(here)
-    options = ["--nodes", "2", "--tasks", "1", "--launcher", launcher, "--data", "digits.tar", "--checkpoint", "ck"]
+    options = [
+        "--nodes",
+        "2",
+        "--tasks",
+        "1",
+        "--launcher",
+        launcher,
+        "--data",
+        "digits.tar",
+        "--checkpoint",
+        "ck",
+    ]
     said = here.finish(here.submit("here", *options, *TRAIN))
     (start,), (done,) = events(said, "start"), events(said, "done")
     assert (start["world_size"], start["backend"]) == (2, "gloo")
@@ -187,7 +212,9 @@ def training_of(job: str, rank: int) -> int:
     raise AssertionError(f"job {job} has no rank {rank}")
 
 
-def test_a_chain_that_is_killed_and_cancelled_comes_to_the_same_weights(here: Here, uninterrupted: dict[str, Any]) -> None:
+def test_a_chain_that_is_killed_and_cancelled_comes_to_the_same_weights(
+    here: Here, uninterrupted: dict[str, Any]
+) -> None:
     """A rank of the first piece is killed, the second piece is cancelled, the third finishes, the fourth has nothing to do."""
     number = here.submit("here", "--chain", "4", *SLOWLY)
     folder = here.work / "checkpoints" / "here"
@@ -220,7 +247,9 @@ def test_a_chain_that_is_killed_and_cancelled_comes_to_the_same_weights(here: He
 
 def test_a_job_that_fails_fails(here: Here) -> None:
     """The exit code of the program in the container is the job's."""
-    number = here.submit("here", "--tasks", "2", "--", "sh", "-c", "echo \"rank $RANK 'of' $WORLD_SIZE\"; exit $((RANK * 5))")
+    number = here.submit(
+        "here", "--tasks", "2", "--", "sh", "-c", "echo \"rank $RANK 'of' $WORLD_SIZE\"; exit $((RANK * 5))"
+    )
     assert here.slurm.wait(number) == ["FAILED"]
     assert here.slurm.show(number)[0]["ExitCode"] == "5:0"
     assert {"rank 0 'of' 2", "rank 1 'of' 2"} <= set(here.output(number).splitlines())
@@ -229,7 +258,9 @@ def test_a_job_that_fails_fails(here: Here) -> None:
 def test_a_job_without_its_image_or_data_says_so(here: Here) -> None:
     number = here.submit("here", "--image", "gone.sif", "--", "true")
     assert here.slurm.wait(number) == ["FAILED"]
-    assert f"no image {here.work}/gone.sif" in here.output(number) and "builder pull here" in here.output(number)
+    assert f"no image {here.work}/gone.sif" in here.output(number) and "builder pull here" in here.output(
+        number
+    )
     (here.work / "cut.tar").write_bytes(b"")
     number = here.submit("here", "--tasks", "1", "--data", f"{here.work}/nodata.tar", "--", "true")
     assert here.slurm.wait(number) == ["FAILED"]
@@ -250,22 +281,29 @@ def test_slurm_s_refusal_is_passed_on(here: Here) -> None:
     assert "Slurm refused the job: " in refusal(here, "nowhere")
     assert "invalid partition specified: nosuch" in refusal(here, "nowhere")
     said = refusal(here, "closed", "--account", "somebody_else")
-    assert "Invalid account or account/partition combination specified" in said and "correct the account" in said
-    number = here.submit("closed", "--account", ACCOUNT, "--tasks", "1", "--image", str(here.images / "here.sif"), "--", "true")
+    assert (
+        "Invalid account or account/partition combination specified" in said and "correct the account" in said
+    )
+    number = here.submit(
+        "closed", "--account", ACCOUNT, "--tasks", "1", "--image", str(here.images / "here.sif"), "--", "true"
+    )
     here.finish(number)
 
 
 def test_lumi_s_job_on_two_nodes_starts_a_rank_for_each_gcd(here: Here) -> None:
     """LUMI-G's recipe but for its file systems: 16 ranks, whole nodes of partition standard-g."""
-    told = (
-        'echo "rank=$RANK local=$LOCAL_RANK of=$WORLD_SIZE on=$(uname -n) via=$MASTER_ADDR:$MASTER_PORT if=$NCCL_SOCKET_IFNAME"'
-    )
+    told = 'echo "rank=$RANK local=$LOCAL_RANK of=$WORLD_SIZE on=$(uname -n) via=$MASTER_ADDR:$MASTER_PORT if=$NCCL_SOCKET_IFNAME"'
     number = here.submit("lumi-here", "--nodes", "2", "--account", ACCOUNT, "--", "sh", "-c", told)
     lines = sorted(x for x in here.finish(number).splitlines() if x.startswith("rank="))
     expected = [f"rank={r} local={r % 8} of=16 on=node{1 + r // 8} via=node1:29500 if=hsn" for r in range(16)]
     assert lines == sorted(expected)
     (job,) = here.slurm.show(number)
-    assert (job["Partition"], job["NumNodes"], job["NumTasks"], job["CPUs/Task"]) == ("standard-g", "2", "16", "7")
+    assert (job["Partition"], job["NumNodes"], job["NumTasks"], job["CPUs/Task"]) == (
+        "standard-g",
+        "2",
+        "16",
+        "7",
+    )
 
 
 def test_lumi_s_job_on_two_gcds_trains(here: Here, uninterrupted: dict[str, Any]) -> None:
@@ -283,7 +321,9 @@ def test_slurm_takes_the_jobs_of_every_site(slurm: Slurm, tmp_path: Path) -> Non
         if recipe.site.slurm is None:
             continue
         for nodes in (1, 2):
-            script = render(plan_job(recipe, JobRequest(("python", "x.py"), nodes=nodes, account="def-somebody", chain=3)))
+            script = render(
+                plan_job(recipe, JobRequest(("python", "x.py"), nodes=nodes, account="def-somebody", chain=3))
+            )
             (tmp_path / "job.sh").write_text(script)
             said = slurm.run("sbatch", "--test-only", tmp_path / "job.sh").stderr
             assert re.search(r"Job \d+ to start at .* on nodes? node", said), f"{name}: {said}"
@@ -293,11 +333,17 @@ def test_slurm_takes_the_jobs_of_every_site(slurm: Slurm, tmp_path: Path) -> Non
 
 def test_a_build_job(here: Here) -> None:
     """``builder build --on slurm``: builder runs on a node, and its result is here afterwards."""
-    configured = pip_configuration()  # of whoever runs the tests: the lock may name files that only it leads to
+    configured = (
+        pip_configuration()
+    )  # of whoever runs the tests: the lock may name files that only it leads to
     links = {"PIP_FIND_LINKS": configured.find_links, "PIP_EXTRA_INDEX_URL": configured.extra_index_urls}
     env = {**here.env, "PYTHONPATH": str(CLONE), **{k: " ".join(v) for k, v in links.items()}}
     done = subprocess.run(
-        here.builder.command("build", "here", "--on", "slurm", "--json"), env=env, cwd=here.work, capture_output=True, text=True
+        here.builder.command("build", "here", "--on", "slurm", "--json"),
+        env=env,
+        cwd=here.work,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -32,13 +32,21 @@ def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
 
 def planted(folder: Path) -> Path:
     """The report of an image of last month that was a thousand times as fast on this very machine, with an older numpy."""
-    spec = importlib.util.spec_from_file_location("smoke_benchmark", CLONE / "builder" / "smoke" / "benchmark.py")
+    spec = importlib.util.spec_from_file_location(
+        "smoke_benchmark", CLONE / "builder" / "smoke" / "benchmark.py"
+    )
     assert spec and spec.loader
     benchmark = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(benchmark)
-    made = reports.cpu(dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0), cpu=benchmark.cpu_model(),
-                       cores=benchmark.usable_cores(), packages={"numpy": "1.0", "zlib-ng": "9"}, tag="20.01",
-                       digest="sha256:" + "0" * 64, started="2020-01-02T03:04:05Z")  # fmt: skip
+    made = reports.cpu(
+        dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0),
+        cpu=benchmark.cpu_model(),
+        cores=benchmark.usable_cores(),
+        packages={"numpy": "1.0", "zlib-ng": "9"},
+        tag="20.01",
+        digest="sha256:" + "0" * 64,
+        started="2020-01-02T03:04:05Z",
+    )
     made["facts"]["cpu"]["quota_cores"] = benchmark.quota()
     path = folder / "past.json"
     path.write_text(json.dumps(made))
@@ -50,7 +58,18 @@ def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subproc
     """A real test, compared with the planted past."""
     past = planted(tmp_path_factory.mktemp("past"))
     return project.run(
-        "smoke", "cpu", "--runner", "embedded", "--budget", BUDGET, "--repeat", "1", "--compare", past, "--json", check=False
+        "smoke",
+        "cpu",
+        "--runner",
+        "userns",
+        "--budget",
+        BUDGET,
+        "--repeat",
+        "1",
+        "--compare",
+        past,
+        "--json",
+        check=False,
     )
 
 
@@ -62,7 +81,9 @@ def test_a_real_run_is_graded_by_the_roofline_and_kept_with_its_packages(
     assert said["verdict"] in ("pass", "warn"), report["probes"]
     jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
     (path,) = said["runs"]
-    assert json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
+    assert (
+        json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
+    )
     assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
     assert report["image"]["digest"] == said["digest"]
     held = {f["id"]: f for f in report["grade"]["findings"]}
@@ -73,19 +94,26 @@ def test_a_real_run_is_graded_by_the_roofline_and_kept_with_its_packages(
         assert 0.05 < held[name]["fraction"] < 5, held[name]
 
 
-def test_what_got_slower_is_named_with_the_packages_that_changed(first: subprocess.CompletedProcess[str]) -> None:
+def test_what_got_slower_is_named_with_the_packages_that_changed(
+    first: subprocess.CompletedProcess[str],
+) -> None:
     said = json.loads(first.stdout)
     changes = {c["id"]: c for c in said["comparison"]["changes"]}
     busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in said["report"]["probes"])
     assert {"matmul.fp32", "memory.copy"} <= set(changes)
-    for name in ("matmul.fp32", "memory.copy"):  # on a machine where much else runs, nothing is said of a processor's speed
+    for name in (
+        "matmul.fp32",
+        "memory.copy",
+    ):  # on a machine where much else runs, nothing is said of a processor's speed
         outcome = changes[name]["outcome"]
-        assert outcome == "slower" or (outcome == "busy" and busy | (measured(said, name).get("lost_fraction", 0) > 0.3)), (
-            changes[name]
-        )
+        assert outcome == "slower" or (
+            outcome == "busy" and busy | (measured(said, name).get("lost_fraction", 0) > 0.3)
+        ), changes[name]
     assert first.returncode == (11 if said["comparison"]["regressions"] else 0)
     packages = {p["name"]: (p["old"], p["new"]) for p in said["comparison"]["packages"]}
-    assert packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
+    assert (
+        packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
+    )
     assert said["comparison"]["old"]["tag"] == "20.01"
 
 
@@ -93,13 +121,20 @@ def measured(said: dict[str, Any], name: str) -> dict[str, Any]:
     return next(m for m in said["report"]["measurements"] if m["id"] == name)
 
 
-def test_the_page_of_the_real_run(first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path) -> None:
+def test_the_page_of_the_real_run(
+    first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path
+) -> None:
     said = project.json("report", "cpu", "--output", tmp_path / "page.html")
-    assert said["targets"]["cpu"]["images"] == 1 and said["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
+    assert (
+        said["targets"]["cpu"]["images"] == 1
+        and said["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
+    )
     page = (tmp_path / "page.html").read_text()
     assert "Roofline" in page and "matmul.fp32" in page and "measured here" in page and "http://" not in page
     done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
-    assert done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
+    assert (
+        done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
+    )
 
 
 # Slurm ----------------------------------------------------------------------------------------------------------------
@@ -126,8 +161,16 @@ def site(
     root = new_project(tmp_path_factory.mktemp("smoke-slurm"), "cpu")
     (root / "recipes" / "here.yaml").write_text(SITE)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
-    env = {**slurm.env, **apptainer.env, "SLURM_CONF": slurm.env["SLURM_CONF"], "USER": "tester", "OMP_NUM_THREADS": "1"}
-    env["APPTAINER_NO_MOUNT"] = "hostfs"  # the job needs a /tmp: the folder that it starts in may be too deep for sockets
+    env = {
+        **slurm.env,
+        **apptainer.env,
+        "SLURM_CONF": slurm.env["SLURM_CONF"],
+        "USER": "tester",
+        "OMP_NUM_THREADS": "1",
+    }
+    env["APPTAINER_NO_MOUNT"] = (
+        "hostfs"  # the job needs a /tmp: the folder that it starts in may be too deep for sockets
+    )
     return Builder(root, cpu.cache), env
 
 
@@ -139,7 +182,9 @@ def failures(report: dict[str, Any]) -> list[Any]:
 
 def test_a_job_on_two_nodes_measures_the_network_between_them(site: tuple[Builder, dict[str, str]]) -> None:
     builder, env = site
-    done = builder.run("smoke", "here", "--on", "slurm", "--nodes", "2", "--budget", BUDGET, "--json", env=env, check=False)
+    done = builder.run(
+        "smoke", "here", "--on", "slurm", "--nodes", "2", "--budget", BUDGET, "--json", env=env, check=False
+    )
     said = json.loads(done.stdout)
     assert said["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
     report = said["report"]
@@ -155,7 +200,9 @@ def test_a_job_on_two_nodes_measures_the_network_between_them(site: tuple[Builde
 
 def test_a_job_that_dies_says_so_and_keeps_its_output(site: tuple[Builder, dict[str, str]]) -> None:
     builder, env = site
-    done = builder.run("smoke", "here", "--on", "slurm", "--image", "/nowhere.sif", "--json", env=env, check=False)
+    done = builder.run(
+        "smoke", "here", "--on", "slurm", "--image", "/nowhere.sif", "--json", env=env, check=False
+    )
     assert done.returncode == 14, done.stderr
     said = json.loads(done.stdout)
     (found,) = said["report"]["probes"]

@@ -29,9 +29,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     node: list[Kept] = []
     for month, slow in ((9, 248e3), (10, 247e3), (11, 212e3)):
         devices = [{**A100_40, "rank": i, "host": "n017"} for i in range(4)]
-        packages = {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2", "<b>x</b>": "1"} if month == 11 else PACKAGES
-        made = a100(seed=month, digest=f"sha256:{month:064x}", started=f"2026-{month:02}-01T06:00:00Z", tag=f"26.{month:02}",
-                    packages=packages, devices=devices, ranks=4, target="perlmutter")  # fmt: skip
+        packages = (
+            {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2", "<b>x</b>": "1"} if month == 11 else PACKAGES
+        )
+        made = a100(
+            seed=month,
+            digest=f"sha256:{month:064x}",
+            started=f"2026-{month:02}-01T06:00:00Z",
+            tag=f"26.{month:02}",
+            packages=packages,
+            devices=devices,
+            ranks=4,
+            target="perlmutter",
+        )
         others = [m for m in made["measurements"] if m["id"] != "matmul.bf16"]
         for m in others:
             if m["id"].startswith("matmul"):
@@ -41,13 +51,19 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     machine = [
         Kept(
             grade(
-                cpu(seed=n, digest=f"sha256:{n:064x}", tag=f"26.{n}", started=f"2026-{n}-01T00:00:00Z"), references(), Expected()
+                cpu(seed=n, digest=f"sha256:{n:064x}", tag=f"26.{n}", started=f"2026-{n}-01T00:00:00Z"),
+                references(),
+                Expected(),
             ),
             str(n),
         )
         for n in (10, 11)
     ]
-    targets: dict[str, Any] = {"perlmutter": (node, ("old.json: schema version 1",)), "cpu": (machine, ()), "lumi-g": ([], ())}
+    targets: dict[str, Any] = {
+        "perlmutter": (node, ("old.json: schema version 1",)),
+        "cpu": (machine, ()),
+        "lumi-g": ([], ()),
+    }
     path = tmp_path_factory.mktemp("page") / "index.html"
     path.write_text(render(targets, references(), made="2026-11-21 09:00 UTC"))
     return path
@@ -57,7 +73,9 @@ def text(browser: Chromium, selector: str) -> list[str]:
     """The rendered text of elements."""
     return [
         " ".join(t.split())
-        for t in browser.ask(f"[...document.querySelectorAll({selector!r})].map(e => e.innerText || e.textContent)")
+        for t in browser.ask(
+            f"[...document.querySelectorAll({selector!r})].map(e => e.innerText || e.textContent)"
+        )
     ]
 
 
@@ -67,11 +85,17 @@ def test_it_names_the_regression_and_fetches_nothing(browser: Chromium, page: Pa
     assert browser.ask("document.scripts.length + document.images.length") == 0
     assert text(browser, "section h2") == ["perlmutter", "cpu", "lumi-g"]
     (alert,) = text(browser, ".alert[role=alert]")
-    assert alert.startswith("Slower than 26.10") and "matmul.bf16 (rank 2): 247 TFLOP/s -> 212 TFLOP/s, 14% slower" in alert
+    assert (
+        alert.startswith("Slower than 26.10")
+        and "matmul.bf16 (rank 2): 247 TFLOP/s -> 212 TFLOP/s, 14% slower" in alert
+    )
     assert "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2" in alert and "<b>x</b> (none) -> 1" in alert
     assert text(browser, "figure.slower figcaption") == ["matmul.bf16 TFLOP/s, rank 2 14% slower"]
     assert "WARN" in text(browser, "#perlmutter .head")[0] and "PASS" in text(browser, "#cpu .head")[0]
-    assert any("the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in row for row in text(browser, "#perlmutter td.seen"))
+    assert any(
+        "the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in row
+        for row in text(browser, "#perlmutter td.seen")
+    )
     assert len(browser.screenshot(tmp_path / "light.png")) > 50_000
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from builder.model import Image
-from builder.run import Mount, runners
+from builder.project import Project
+from builder.run.base import Mount
+from builder.run.select import runners
 from builder.settings import Settings
-from builder.store import Store
-from builder.workflow import Project
+from builder.store.blobs import Store
 from tests.integration.conftest import Builder
 from tests.support.smoke import SMOKE, Beginning, Result
 from tests.unit.test_smoke_ranks import RANKS
@@ -38,12 +39,14 @@ def torch(request: pytest.FixtureRequest) -> Torch:
     if importlib.util.find_spec("torch") and os.environ.get("CI") != "true":
         return lambda code, *options: run_here(Beginning(PREPARE + code).command(*options))
     image, settings, store = request.getfixturevalue("cpu_image")
-    embedded = next(r for r in runners(settings, store) if r.name == "embedded")
+    userns = next(r for r in runners(settings, store) if r.name == "userns")
 
     def inside(code: str, *options: str) -> Result:
         words = Beginning(PREPARE + code).command(*options, python=PYTHON, folder="/smoke")
-        done = embedded.run(image, words, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
-        return Result(subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False)
+        done = userns.run(image, words, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+        return Result(
+            subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
+        )
 
     return inside
 
@@ -66,15 +69,23 @@ def only(*names):
 def faulty(torch: Torch, names: str, body: str, *options: str, before: str = "") -> Result:
     """Some measurements (by blanks), after ``body`` has put a fault into torch; ``before`` is for the head process."""
     indented = "\n    ".join(body.strip().splitlines())
-    return torch(f"{before}\ndef fault(torch):\n    {indented}\nonly(*{names.split()!r})\n", "--expect", "none", *options)
+    return torch(
+        f"{before}\ndef fault(torch):\n    {indented}\nonly(*{names.split()!r})\n",
+        "--expect",
+        "none",
+        *options,
+    )
 
 
 # all is well ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["embedded", "podman", "docker", "apptainer"])
+@pytest.mark.parametrize("name", ["userns", "podman", "docker", "apptainer"])
 def test_two_ranks_talk_under_each_runner(
-    name: str, cpu_image: tuple[Image, Settings, Store], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    cpu_image: tuple[Image, Settings, Store],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if name == "docker":
         monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine").host)
@@ -89,7 +100,7 @@ def test_two_ranks_talk_under_each_runner(
     image, settings, store = cpu_image
     runner = next(r for r in runners(settings, store) if r.name == name)
     # All of it under one of them; under the others what several ranks need.
-    options = [] if name == "embedded" else ["--budget", "5"]
+    options = [] if name == "userns" else ["--budget", "5"]
     command = [PYTHON, "/opt/builder/smoke.py", "--expect", "none", "--ranks", "2", "--json", "-", *options]
     done = runner.run(image, command, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
     result = Result(subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr))
@@ -98,7 +109,7 @@ def test_two_ranks_talk_under_each_runner(
     summed = result.measurement("allreduce.node")
     assert summed["backend"] == "gloo" and summed["members"] == 2 and summed["median_gb_per_s"] > 0
     assert result.report["duration_s"] < 90
-    if name == "embedded":
+    if name == "userns":
         check_everything(result)
 
 
@@ -135,7 +146,11 @@ def test_srun_starts_ranks_on_two_nodes(slurm: Any) -> None:
         done = slurm.run(*command, env={"MEETING": str(folder)})
         result = Result(done, valid=True)
         count = 2 * int(tasks)
-        assert result.verdict == "pass" and result.report["launch"] == {"ranks": count, "nodes": 2, "by": "slurm"}, done.stderr
+        assert result.verdict == "pass" and result.report["launch"] == {
+            "ranks": count,
+            "nodes": 2,
+            "by": "slurm",
+        }, done.stderr
         hosts = [r["host"] for r in result.measurement("work")["ranks"]]
         assert hosts == sorted(["node1", "node2"] * int(tasks))
         assert {d["host"] for d in result.report["facts"]["devices"]} == {"node1", "node2"}
@@ -167,7 +182,11 @@ def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
     result = faulty(torch, "matmul.fp32", f"{code}\nb.SIZES['cpu'] = ({size},)")
     assert result.verdict == "fail" and result.failed == {"matmul.fp32"}
     found = result.measurement("matmul.fp32")
-    assert f"size {size}" in found["seen"] and found["correctness"]["ok"] is False and "wrong results" in found["advice"]
+    assert (
+        f"size {size}" in found["seen"]
+        and found["correctness"]["ok"] is False
+        and "wrong results" in found["advice"]
+    )
 
 
 WRONG = {
@@ -183,7 +202,7 @@ WRONG = {
     "dataloader": "right = b.Samples.__getitem__\nb.Samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
     "checkpoint.read": "right = torch.load\n"
     "torch.load = lambda *a, **k: {key: value + 1 if key == 'layer7' else value for key, value in right(*a, **k).items()}",
-}  # fmt: skip
+}
 
 
 def test_other_wrong_results(torch: Torch) -> None:
@@ -219,7 +238,10 @@ def test_operations_that_raise(torch: Torch) -> None:
     code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\ntorch.matmul = matmul\n"
     code += "b.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
     result = faulty(torch, "matmul.fp32 memory.copy dataloader", code)
-    assert result.failed == {"matmul.fp32", "dataloader"} and "too little memory" in result.measurement("matmul.fp32")["advice"]
+    assert (
+        result.failed == {"matmul.fp32", "dataloader"}
+        and "too little memory" in result.measurement("matmul.fp32")["advice"]
+    )
     assert result.measurement("memory.copy")["status"] == "pass"
     found = result.measurement("dataloader")
     assert "worker ended" in found["seen"] and "--shm-size" in found["advice"]
@@ -295,19 +317,25 @@ def test_a_throttled_machine(torch: Torch) -> None:
 
 def test_a_spent_budget(torch: Torch) -> None:
     result = faulty(torch, "matmul.fp32 transfer.h2d_pinned", "pass", "--budget", "0.001")
-    assert result.verdict == "warn" and result.probe("time.budget")["seen"].endswith("not enough for matmul.fp32")
+    assert result.verdict == "warn" and result.probe("time.budget")["seen"].endswith(
+        "not enough for matmul.fp32"
+    )
     assert "budget" in result.measurement("matmul.fp32")["seen"]
 
 
 def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store]) -> None:
     """Really: /dev/shm of the image's namespace is made smaller."""
     image, settings, store = cpu_image
-    embedded = next(r for r in runners(settings, store) if r.name == "embedded")
-    code = "def fault(torch): pass\nonly('dataloader')\nb.PROBES[2:2] = [b.Probe('memory.shm', b.probe_shm)]\n"
+    userns = next(r for r in runners(settings, store) if r.name == "userns")
+    code = (
+        "def fault(torch): pass\nonly('dataloader')\nb.PROBES[2:2] = [b.Probe('memory.shm', b.probe_shm)]\n"
+    )
     words = Beginning(PREPARE + code).command("--expect", "none", python=PYTHON, folder="/smoke")
     shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
-    done = embedded.run(image, shell, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
-    result = Result(subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False)
+    done = userns.run(image, shell, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+    result = Result(
+        subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
+    )
     assert result.verdict == "fail" and result.failed == {"dataloader"}, result.table
     assert result.probe("memory.shm")["status"] == "warn" and "1 MiB" in result.probe("memory.shm")["seen"]
     assert "--shm-size" in result.measurement("dataloader")["advice"]
@@ -348,10 +376,13 @@ def test_the_way_of_a_gpu(torch: Torch) -> None:
 
 def test_a_gpu_that_multiplies_wrongly(torch: Torch) -> None:
     body = (
-        STAND_IN + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\ntorch.mm = lambda a, b: right(a, b) * 1.5\n"
+        STAND_IN
+        + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\ntorch.mm = lambda a, b: right(a, b) * 1.5\n"
     )
     code = "\n    ".join(("def fault(torch):\n" + body).splitlines())
-    result = torch(code + "\nonly()\nb.PROBES.append(b.Probe('gpu.compute', b.probe_compute))\n", "--expect", "nvidia")
+    result = torch(
+        code + "\nonly()\nb.PROBES.append(b.Probe('gpu.compute', b.probe_compute))\n", "--expect", "nvidia"
+    )
     assert "GPU 0 is off" in result.probe("gpu.compute")["seen"]
 
 

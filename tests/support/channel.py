@@ -85,7 +85,11 @@ def make_package(
         "build_number": build_number,
         "depends": list(depends),
         "subdir": subdir,
-        "arch": None if noarch else subdir.partition("-")[2].replace("64", "x86_64", 1) if subdir == "linux-64" else None,
+        "arch": None
+        if noarch
+        else subdir.partition("-")[2].replace("64", "x86_64", 1)
+        if subdir == "linux-64"
+        else None,
         "platform": None if noarch else "linux",
     }
     if constrains:
@@ -105,7 +109,9 @@ def make_package(
         link = {"type": "python", **({"entry_points": list(entry_points)} if entry_points else {})}
         info["info/link.json"] = _json({"noarch": link, "package_metadata_version": 1})
     if prefixed:
-        info["info/has_prefix"] = "".join(f"{PLACEHOLDER} {mode} {path}\n" for path, mode in sorted(prefixed.items())).encode()
+        info["info/has_prefix"] = "".join(
+            f"{PLACEHOLDER} {mode} {path}\n" for path, mode in sorted(prefixed.items())
+        ).encode()
 
     target = folder / subdir / f"{name}-{version}-{build}{extension}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +141,9 @@ def _tar(files: Mapping[str, bytes], links: Mapping[str, str], compression: str 
         for path, data in files.items():
             member = tarfile.TarInfo(path)
             member.size = len(data)
-            member.mode = 0o755 if path.startswith(("bin/", "python-scripts/")) or data.startswith(b"#!") else 0o644
+            member.mode = (
+                0o755 if path.startswith(("bin/", "python-scripts/")) or data.startswith(b"#!") else 0o644
+            )
             tar.addfile(member, io.BytesIO(data))
         for path, aim in links.items():
             member = tarfile.TarInfo(path)
@@ -151,7 +159,9 @@ def index_channel(folder: Path) -> Path:
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     asyncio.run(index_fs(folder, force=True, write_shards=False, write_zst=False))
-    for repodata in folder.glob("*/repodata.json"):  # when it was indexed goes before when it was built; tests date the builds
+    for repodata in folder.glob(
+        "*/repodata.json"
+    ):  # when it was indexed goes before when it was built; tests date the builds
         data = json.loads(repodata.read_text())
         for record in (*data["packages"].values(), *data["packages.conda"].values()):
             record.pop("indexed_timestamp", None)

@@ -37,7 +37,12 @@ class Chromium:
     def call(self, method: str, session: str = "", **params: Any) -> Any:
         """A method of the protocol; gives its result."""
         number = next(self._numbers)
-        message = {"id": number, "method": method, "params": params, **({"sessionId": session} if session else {})}
+        message = {
+            "id": number,
+            "method": method,
+            "params": params,
+            **({"sessionId": session} if session else {}),
+        }
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
             got = self._receive()
@@ -65,7 +70,13 @@ class Chromium:
     def show(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Opens a file and waits until it is there."""
         self.events.clear()
-        self.page("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700)
+        self.page(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 700,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.page("Emulation.setEmulatedMedia", features=[scheme])
         self.page("Page.navigate", url=path.as_uri())
@@ -82,14 +93,20 @@ class Chromium:
 
     def screenshot(self, path: Path) -> bytes:
         """A picture of the whole page, as PNG."""
-        data = base64.b64decode(self.page("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"])
+        data = base64.b64decode(
+            self.page("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+        )
         path.write_bytes(data)
         return data
 
     @property
     def fetched(self) -> list[str]:
         """Addresses that the page asked for."""
-        sent = (e["params"]["request"]["url"] for e in self.events if e.get("method") == "Network.requestWillBeSent")
+        sent = (
+            e["params"]["request"]["url"]
+            for e in self.events
+            if e.get("method") == "Network.requestWillBeSent"
+        )
         return list(sent)
 
     @property
@@ -107,9 +124,18 @@ def chromium() -> Iterator[Chromium]:
     with tempfile.TemporaryDirectory(prefix="bt-chromium-", ignore_cleanup_errors=True) as profile:
         theirs_in, ours_out = os.pipe()
         ours_in, theirs_out = os.pipe()
-        options = ["--headless=new", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage", "--no-first-run",
-                   "--disable-background-networking", "--disable-component-update", "--disable-extensions",
-                   f"--user-data-dir={profile}", "--remote-debugging-pipe"]  # fmt: skip
+        options = [
+            "--headless=new",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--disable-dev-shm-usage",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-extensions",
+            f"--user-data-dir={profile}",
+            "--remote-debugging-pipe",
+        ]
         if os.geteuid() == 0:
             options.append("--no-sandbox")
 

@@ -60,9 +60,15 @@ def pack(
     """Writes a package into its subdir of a channel. ``old``: with info/files and info/has_prefix instead of paths.json."""
     subdir = "noarch" if noarch else "linux-64"
     record: dict[str, Any] = {
-        "name": name, "version": version, "build": build, "build_number": 0, "depends": list(depends), "subdir": subdir,
-        "timestamp": 1714521600000, "license": "BSD-3-Clause",
-    }  # fmt: skip
+        "name": name,
+        "version": version,
+        "build": build,
+        "build_number": 0,
+        "depends": list(depends),
+        "subdir": subdir,
+        "timestamp": 1714521600000,
+        "license": "BSD-3-Clause",
+    }
     if noarch:
         record["noarch"] = noarch
     else:
@@ -72,7 +78,9 @@ def pack(
     files: dict[str, bytes] = {"index.json": _json(record | dict(index or {})), "about.json": b"{}"}
     files["files"] = "".join(f"{m.path}\n" for m in listed).encode()
     if old:
-        files["has_prefix"] = "".join(f'"{PLACEHOLDER}" {m.prefix} "{m.path}"\n' for m in listed if m.prefix).encode()
+        files["has_prefix"] = "".join(
+            f'"{PLACEHOLDER}" {m.prefix} "{m.path}"\n' for m in listed if m.prefix
+        ).encode()
     else:
         files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
     if noarch == "python":
@@ -123,7 +131,12 @@ def _path(m: Member, by_path: Mapping[str, Member]) -> dict[str, Any]:
 
 def tar_of(members: Iterable[Member], compression: str = "") -> bytes:
     """The members as a tar, in their order."""
-    types = {"symlink": tarfile.SYMTYPE, "hardlink": tarfile.LNKTYPE, "dir": tarfile.DIRTYPE, "device": tarfile.CHRTYPE}
+    types = {
+        "symlink": tarfile.SYMTYPE,
+        "hardlink": tarfile.LNKTYPE,
+        "dir": tarfile.DIRTYPE,
+        "device": tarfile.CHRTYPE,
+    }
     out = io.BytesIO()
     mode: Any = f"w:{compression}" if compression else "w"
     with tarfile.open(fileobj=out, mode=mode, format=tarfile.GNU_FORMAT) as tar:
@@ -145,9 +158,13 @@ def fetched(path: Path, name: str | None = None, **more: Any) -> Fetched:
     own, version, _ = stem.rsplit("-", 2)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     values: dict[str, Any] = {
-        "name": name or own, "version": version, "manager": "conda", "platform": "linux-64",
-        "url": f"https://conda.example/channel/{path.parent.name}/{path.name}", "sha256": digest,
-    }  # fmt: skip
+        "name": name or own,
+        "version": version,
+        "manager": "conda",
+        "platform": "linux-64",
+        "url": f"https://conda.example/channel/{path.parent.name}/{path.name}",
+        "sha256": digest,
+    }
     return Fetched(LockedPackage(**(values | more)), path, path.stat().st_size)
 
 

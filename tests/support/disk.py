@@ -14,7 +14,9 @@ from tests.support.parts import part_missing
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """``folder`` as a file system of its own of ``size`` (``1m``), for root; gone with all that is in it afterwards."""
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True
+    ).returncode:
         part_missing("a tmpfs cannot be mounted: not root")
     try:
         yield folder

@@ -85,10 +85,14 @@ class FakeRegistry:
         self.host = f"127.0.0.1:{self.server.server_address[1]}"
 
     def __enter__(self) -> FakeRegistry:
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.server.shutdown()
         self.server.server_close()
 
@@ -124,7 +128,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_any(self) -> None:
         url = urlsplit(self.path)
         request = Request(
-            self.command, url.path, parse_qs(url.query, keep_blank_values=True), {k.lower(): v for k, v in self.headers.items()}
+            self.command,
+            url.path,
+            parse_qs(url.query, keep_blank_values=True),
+            {k.lower(): v for k, v in self.headers.items()},
         )
         fake = self.fake
         if url.path == "/token":
@@ -162,7 +169,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def scope(self, request: Request) -> str:
         match = re.match(r"/v2/(.+)/(?:blobs|manifests|tags)/", request.path)
-        return f"repository:{match[1]}:{'pull' if request.method in ('GET', 'HEAD') else 'pull,push'}" if match else ""
+        return (
+            f"repository:{match[1]}:{'pull' if request.method in ('GET', 'HEAD') else 'pull,push'}"
+            if match
+            else ""
+        )
 
     def allowed(self, request: Request) -> bool:
         scopes = self.fake.valid.get(request.headers.get("authorization", "").removeprefix("Bearer "))
@@ -173,7 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         name, _, actions = wanted.rpartition(":")
         return any(
-            s.rpartition(":")[0] == name and set(actions.split(",")) <= set(s.rpartition(":")[2].split(",")) for s in scopes
+            s.rpartition(":")[0] == name and set(actions.split(",")) <= set(s.rpartition(":")[2].split(","))
+            for s in scopes
         )
 
     def token(self, request: Request) -> None:
@@ -183,10 +195,16 @@ class _Handler(BaseHTTPRequestHandler):
             fake.tokens.append(request)
         if request.method == "POST":
             form = parse_qs(request.body.decode())
-            good, scopes = form.get("refresh_token") == [fake.identity_token], form.get("scope", [""])[0].split()
+            good, scopes = (
+                form.get("refresh_token") == [fake.identity_token],
+                form.get("scope", [""])[0].split(),
+            )
         else:
             basic = base64.b64encode(":".join(fake.token_user or ("", "")).encode()).decode()
-            good, scopes = request.headers.get("authorization") == f"Basic {basic}", request.query.get("scope", [])
+            good, scopes = (
+                request.headers.get("authorization") == f"Basic {basic}",
+                request.query.get("scope", []),
+            )
         if not good:
             self.error(401, "UNAUTHORIZED", "who are you?")
             return
@@ -212,7 +230,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.blob(request, data, cut)
         elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
             self.manifest(request, match[1], match[2])
-        elif fake.lists_referrers and (match := re.fullmatch(r"/v2/(.+)/referrers/(sha256:[0-9a-f]{64})", path)):
+        elif fake.lists_referrers and (
+            match := re.fullmatch(r"/v2/(.+)/referrers/(sha256:[0-9a-f]{64})", path)
+        ):
             self.referrers(request, match[1], match[2])
         else:
             self.error(404, "NAME_UNKNOWN", f"{method} {path}")
@@ -280,7 +300,11 @@ class _Handler(BaseHTTPRequestHandler):
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
-            known = {"OCI-Subject": subject} if subject and self.fake.lists_referrers and self.fake.says_so else {}
+            known = (
+                {"OCI-Subject": subject}
+                if subject and self.fake.lists_referrers and self.fake.says_so
+                else {}
+            )
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
         elif ref in there:
             data, media_type = there[ref]
@@ -293,7 +317,12 @@ class _Handler(BaseHTTPRequestHandler):
         for ref, (data, media_type) in sorted(self.fake.manifests.get(repo, {}).items()):
             manifest = json.loads(data)
             if ref == sha256(data) and (manifest.get("subject") or {}).get("digest") == subject:
-                entry = {"mediaType": media_type, "digest": ref, "size": len(data), "artifactType": manifest["artifactType"]}
+                entry = {
+                    "mediaType": media_type,
+                    "digest": ref,
+                    "size": len(data),
+                    "artifactType": manifest["artifactType"],
+                }
                 found.append({**entry, "annotations": manifest.get("annotations", {})})
         start = int(request.query.get("from", ["0"])[0])
         index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": found[start : start + 2]}

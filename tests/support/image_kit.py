@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from builder.bases.base import BaseImage
+from builder.bases.pack import pack_tar
 from builder.config.recipe import Recipe
-from builder.image.base import BaseImage
 from builder.image.config import make_image
-from builder.image.pack import pack_tar
 from builder.model import Image, Layer, Lock
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 
 EPOCH = 315532800
 
@@ -29,7 +29,9 @@ def member(
 ) -> tuple[tarfile.TarInfo, bytes]:
     """A tar member; a directory when the name ends with a slash, a symlink when it has a target."""
     info = tarfile.TarInfo(name.rstrip("/") if name != "/" else name)
-    info.type = kind or (tarfile.DIRTYPE if name.endswith("/") else tarfile.SYMTYPE if target else tarfile.REGTYPE)
+    info.type = kind or (
+        tarfile.DIRTYPE if name.endswith("/") else tarfile.SYMTYPE if target else tarfile.REGTYPE
+    )
     info.mode, info.linkname, info.mtime = mode, target, EPOCH
     info.size = len(data or b"") if info.type == tarfile.REGTYPE else 0
     return info, data or b""
@@ -49,7 +51,9 @@ def layer(store: Store, *members: tuple[tarfile.TarInfo, bytes], title: str = "t
     return pack_tar([tar_bytes(members)], store, 2, title)
 
 
-def base(*layers: Layer, env: Iterable[str] = (), reference: str = "debian:bookworm", **config: Any) -> BaseImage:
+def base(
+    *layers: Layer, env: Iterable[str] = (), reference: str = "debian:bookworm", **config: Any
+) -> BaseImage:
     """A base out of layers."""
     inner = {"Env": list(env), **config}
     data = {
@@ -76,5 +80,11 @@ def image(store: Store, *layers: Layer, **more: Any) -> Image:
     """An image of one base layer and these layers; ``more`` goes into the recipe."""
     bottom = layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom")
     return make_image(
-        base(bottom), layers, recipe=recipe(**more), lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=EPOCH
+        base(bottom),
+        layers,
+        recipe=recipe(**more),
+        lock=Lock((), ("linux-64",)),
+        env={},
+        annotations={},
+        epoch=EPOCH,
     )

@@ -23,7 +23,12 @@ def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
     data = gzip.compress(raw.getvalue(), 1, mtime=0)
     path = folder / hashlib.sha256(data).hexdigest()
     path.write_bytes(data)
-    return Layer(Descriptor(OCI_LAYER_GZIP, f"sha256:{path.name}", len(data)), digest_of(raw.getvalue()), path, title=name)
+    return Layer(
+        Descriptor(OCI_LAYER_GZIP, f"sha256:{path.name}", len(data)),
+        digest_of(raw.getvalue()),
+        path,
+        title=name,
+    )
 
 
 def make_test_image(layers: list[Layer], label: str = "") -> Image:
@@ -46,7 +51,13 @@ def make_test_image(layers: list[Layer], label: str = "") -> Image:
             "layers": [layer.descriptor.to_json() for layer in layers],
         }
     )
-    return Image(tuple(layers), config, config_descriptor, manifest, Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)))
+    return Image(
+        tuple(layers),
+        config,
+        config_descriptor,
+        manifest,
+        Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)),
+    )
 
 
 def digest_of(data: bytes) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import filelock
 
 from builder.errors import BuilderError
-from builder.image.debian import apt_sources
+from builder.net.apt import apt_sources
 
 #: Raise when the folder's content has to be made anew.
 FORMAT = "1"
@@ -38,20 +38,33 @@ def install_apptainer(prefix: Path) -> Path:
     marker = prefix / ".complete"
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(prefix.parent / f".{prefix.name}.lock"):
-        if marker.exists() and marker.read_text() == f"{FORMAT} {prefix}":  # the loader's path is written into the program
+        if (
+            marker.exists() and marker.read_text() == f"{FORMAT} {prefix}"
+        ):  # the loader's path is written into the program
             return program
         shutil.rmtree(prefix, ignore_errors=True)
         prefix.mkdir()
         try:
             with tempfile.TemporaryDirectory(dir=prefix.parent) as work:
                 for deb in _download(Path(work)):
-                    _call(["dpkg", "-x", deb, prefix if deb.name.startswith("apptainer") else Path(work) / "libc"])
+                    _call(
+                        [
+                            "dpkg",
+                            "-x",
+                            deb,
+                            prefix if deb.name.startswith("apptainer") else Path(work) / "libc",
+                        ]
+                    )
                 glibc = prefix / "glibc"
                 loader = next((Path(work) / "libc").rglob(LOADER))
                 shutil.copytree(loader.resolve().parent, glibc, symlinks=True)
             _adapt(prefix, glibc)
         except (OSError, StopIteration, BuilderError, subprocess.CalledProcessError) as e:
-            detail = e.stderr.strip().splitlines()[-1:] if isinstance(e, subprocess.CalledProcessError) and e.stderr else [str(e)]
+            detail = (
+                e.stderr.strip().splitlines()[-1:]
+                if isinstance(e, subprocess.CalledProcessError) and e.stderr
+                else [str(e)]
+            )
             raise NotInstalled(f"Apptainer cannot be installed into {prefix}: {' '.join(detail)}") from e
         marker.write_text(f"{FORMAT} {prefix}")
     return program
@@ -97,14 +110,18 @@ def _adapt(prefix: Path, glibc: Path) -> None:
     for name in ("usr/bin/apptainer", "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"):
         rpath = f"{glibc}:{LIBRARIES}"
         tool = patchelf if patchelf.exists() else "patchelf"
-        _call([tool, "--set-interpreter", glibc / LOADER, "--force-rpath", "--set-rpath", rpath, prefix / name])
+        _call(
+            [tool, "--set-interpreter", glibc / LOADER, "--force-rpath", "--set-rpath", rpath, prefix / name]
+        )
     for folder in ("usr", "usr/lib"):
         for name in ("etc", "var"):
             (prefix / folder / name).symlink_to(os.path.relpath(prefix / name, prefix / folder))
     (prefix / "var/lib/apptainer/mnt/session").mkdir(parents=True, exist_ok=True)
     conf = prefix / "etc/apptainer/apptainer.conf"
     # root in a container may lack capabilities (CAP_SYS_RESOURCE, say) that apptainer would otherwise ask for
-    text, count = re.subn(r"(?m)^root default capabilities = .*$", "root default capabilities = no", conf.read_text())
+    text, count = re.subn(
+        r"(?m)^root default capabilities = .*$", "root default capabilities = no", conf.read_text()
+    )
     conf.write_text(text if count else f"{text}\nroot default capabilities = no\n")
     (prefix / "usr/bin/singularity").unlink(missing_ok=True)
     (prefix / "usr/bin/singularity").symlink_to("apptainer")
@@ -112,7 +129,12 @@ def _adapt(prefix: Path, glibc: Path) -> None:
 
 def _call(command: list[str | Path], folder: Path | None = None) -> None:
     subprocess.run(
-        [str(c) for c in command], cwd=folder, check=True, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+        [str(c) for c in command],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C"},
     )
 
 

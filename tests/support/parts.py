@@ -120,12 +120,17 @@ def unmount_below(folder: Path) -> None:
     """Unmounts everything below a folder, innermost first."""
     if os.geteuid() != 0:
         return
-    points = [line.split()[4].replace("\\040", " ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    points = [
+        line.split()[4].replace("\\040", " ")
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+    ]
     for point in reversed([p for p in points if p.startswith(f"{folder}/")]):
         subprocess.run(["umount", "--lazy", point], check=False, capture_output=True)
 
 
-def start(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Starts a server in a session of its own (a terminal's Ctrl-C is pytest's alone) that ends with this process."""
 
     def child() -> None:
@@ -155,7 +160,11 @@ def stop(process: subprocess.Popen[bytes], patience_s: float = 30) -> None:
 
 
 def wait_for(
-    ready: Callable[[], Any], process: subprocess.Popen[bytes], log: Path, what: str, patience_s: float = READY_S
+    ready: Callable[[], Any],
+    process: subprocess.Popen[bytes],
+    log: Path,
+    what: str,
+    patience_s: float = READY_S,
 ) -> Any:
     """Polls until ``ready`` gives something true; fails with the log's end when the process dies or takes too long."""
     end = time.monotonic() + patience_s
@@ -163,19 +172,27 @@ def wait_for(
         if value := ready():
             return value
         time.sleep(0.05)
-    state = f"ended with {process.returncode}" if process.poll() is not None else f"is not ready after {patience_s:.0f} s"
+    state = (
+        f"ended with {process.returncode}"
+        if process.poll() is not None
+        else f"is not ready after {patience_s:.0f} s"
+    )
     tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
     pytest.fail(f"{what} {state}:\n{tail}", pytrace=False)
 
 
 #: How this machine reaches package indexes, and what is nobody's own.
-_KEPT = re.compile(r"LANG|LC_ALL|TERM|TMPDIR|CI|PYTHONDONTWRITEBYTECODE|(PIP|UV|SSL_CERT)_.*|(https?|no|all)_proxy", re.I)
+_KEPT = re.compile(
+    r"LANG|LC_ALL|TERM|TMPDIR|CI|PYTHONDONTWRITEBYTECODE|(PIP|UV|SSL_CERT)_.*|(https?|no|all)_proxy", re.I
+)
 
 
 def clean_environment(**more: str | Path) -> dict[str, str]:
     """An environment without the credentials, hosts and settings of whoever runs the tests."""
     keep = {k: v for k, v in os.environ.items() if _KEPT.fullmatch(k)}
-    path = os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
+    path = os.pathsep.join(
+        [str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+    )
     return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
 
 
@@ -207,7 +224,9 @@ def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
     with part_folder("dk") as folder:
         log = folder / "log"
         host = f"unix://{folder}/dk.sock"
-        env = clean_environment(HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config", DOCKER_BUILDKIT="0")
+        env = clean_environment(
+            HOME=folder, DOCKER_HOST=host, DOCKER_CONFIG=folder / "config", DOCKER_BUILDKIT="0"
+        )
         (folder / "config").mkdir()
         (folder / "daemon.json").write_text("{}")
         own = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "dk.pid"]
@@ -281,7 +300,9 @@ class Registry:
 
     def start(self) -> None:
         seen = self.log.stat().st_size if self.log.exists() else 0
-        process = start(["docker-registry", "serve", self.config], self.log, clean_environment(HOME=self.root))
+        process = start(
+            ["docker-registry", "serve", self.config], self.log, clean_environment(HOME=self.root)
+        )
         self.process = process
 
         def listening() -> str:
@@ -330,7 +351,12 @@ def start_registry(
     root.mkdir(parents=True, exist_ok=True)
     http_: dict[str, Any] = {"addr": "127.0.0.1:0", "secret": "of these tests"}
     storage = {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}}
-    config: dict[str, Any] = {"version": "0.1", "log": {"accesslog": {"disabled": False}}, "storage": storage, "http": http_}
+    config: dict[str, Any] = {
+        "version": "0.1",
+        "log": {"accesslog": {"disabled": False}},
+        "storage": storage,
+        "http": http_,
+    }
     if readonly:
         storage["maintenance"] = {"readonly": {"enabled": True}}
     ca = None
@@ -352,7 +378,13 @@ def make_htpasswd(file: Path, users: Mapping[str, str]) -> None:
     need("htpasswd")
     file.touch(mode=0o600)
     for user, password in users.items():
-        subprocess.run(["htpasswd", "-iB", str(file), user], input=f"{password}\n", text=True, check=True, capture_output=True)
+        subprocess.run(
+            ["htpasswd", "-iB", str(file), user],
+            input=f"{password}\n",
+            text=True,
+            check=True,
+            capture_output=True,
+        )
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
@@ -367,7 +399,9 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
     new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
     openssl(f"req -x509 {new_key} -keyout ca.key -out ca.crt -days 2 -subj '/CN=builder tests CA'")
     openssl(f"req {new_key} -keyout server.key -out server.csr -subj '/CN=127.0.0.1'")
-    openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext")
+    openssl(
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext"
+    )
     return folder / "ca.crt", folder / "server.crt", folder / "server.key"
 
 
@@ -428,7 +462,9 @@ class Podman:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``podman ARGS``; with ``check``, a failure ends the test with what podman said."""
-        done = subprocess.run(["podman", *(str(a) for a in args)], env=self.env, capture_output=True, text=True)
+        done = subprocess.run(
+            ["podman", *(str(a) for a in args)], env=self.env, capture_output=True, text=True
+        )
         if check and done.returncode:
             pytest.fail(f"podman {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
         return done
@@ -439,7 +475,9 @@ def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dic
     # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's exit code
     assert len(f"{folder}/run/containers") <= 50, f"too long for podman: {folder}"
     (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
-    storage = f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
+    storage = (
+        f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/storage"\nrunroot = "{folder}/run/storage"\n'
+    )
     (folder / "storage.conf").write_text(storage + f'rootless_storage_path = "{folder}/storage"\n')
     (folder / "run").mkdir(mode=0o700, exist_ok=True)
     (folder / "auth.json").write_text("{}")
@@ -487,7 +525,9 @@ class Apptainer:
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
         """``apptainer ARGS`` as the user who runs the tests."""
-        done = subprocess.run([str(self.path), *(str(a) for a in args)], env=self.env, capture_output=True, text=True)
+        done = subprocess.run(
+            [str(self.path), *(str(a) for a in args)], env=self.env, capture_output=True, text=True
+        )
         if check and done.returncode:
             pytest.fail(f"apptainer {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stderr}")
         return done
@@ -507,7 +547,12 @@ def apptainer() -> Iterator[Apptainer]:
 def apptainer_environment(path: Path, folder: Path) -> dict[str, str]:
     """Environment of Apptainer with its caches in ``folder``."""
     env = clean_environment(HOME=folder, APPTAINER_CACHEDIR=folder / "cache", APPTAINER_TMPDIR=folder)
-    return {**env, "PATH": f"{path.parent}:{env['PATH']}", "APPTAINER_BINDPATH": "", "APPTAINER_NO_MOUNT": "hostfs,tmp"}
+    return {
+        **env,
+        "PATH": f"{path.parent}:{env['PATH']}",
+        "APPTAINER_BINDPATH": "",
+        "APPTAINER_NO_MOUNT": "hostfs,tmp",
+    }
 
 
 # an ordinary user -----------------------------------------------------------------------------------------------------
@@ -549,11 +594,22 @@ class OrdinaryUser:
                 path.chmod(path.stat().st_mode | 0o055)
         python = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
         paths = sorted({p.absolute() for p in (CLONE, *python, *readable)})
-        lines = [f"mount --bind {shlex.quote(str(f))} {shlex.quote(f'/etc/{f.name}')}" for f in sorted(self._etc.iterdir())]
+        lines = [
+            f"mount --bind {shlex.quote(str(f))} {shlex.quote(f'/etc/{f.name}')}"
+            for f in sorted(self._etc.iterdir())
+        ]
         private = self.home.parent / "private"
         lines.append(f"mount -t tmpfs -o mode=755 tmpfs {shlex.quote(str(private))}")
         lines += [*_fuse(private), *_open_ways(paths, private)]
-        user = ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", "--inh-caps=-all", "--", *words]
+        user = [
+            "setpriv",
+            f"--reuid={self.uid}",
+            f"--regid={self.uid}",
+            "--clear-groups",
+            "--inh-caps=-all",
+            "--",
+            *words,
+        ]
         script = "\n".join(["set -e", *lines, f"exec {shlex.join(user)}"])
         return ["unshare", "--mount", "--propagation=private", "bash", "-c", script]
 
@@ -571,7 +627,12 @@ class OrdinaryUser:
         full = {**self.env, **(env or {})}
         where = ["env", f"--chdir={cwd or self.home}"]
         done = subprocess.run(
-            self.command([*where, *command], readable), env=full, cwd="/", capture_output=True, text=True, timeout=timeout
+            self.command([*where, *command], readable),
+            env=full,
+            cwd="/",
+            capture_output=True,
+            text=True,
+            timeout=timeout,
         )
         if check and done.returncode:
             pytest.fail(

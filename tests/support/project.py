@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from builder.image.layout import write_layout
-from builder.store import Store
+from builder.oci.layout import write_layout
+from builder.store.blobs import Store
 from tests.support.channel import index_channel, make_package
 from tests.support.image_kit import image
 from tests.support.wheels import make_wheel
@@ -52,15 +52,32 @@ def noise(seed: str, size: int) -> bytes:
 
 def tiny_channel(folder: Path, *, bulk: int = 2 << 20) -> Path:
     """A channel with a python (a name and a file), ``greeter``, five small ones, and ``bulky``: ``bulk`` bytes of noise."""
-    make_package(folder, "python", "3.11.9", "0_cpython", files={"bin/python3.11": "#!/bin/sh\necho no python\n"})
-    make_package(folder, "pip", "24.0", "py_0", noarch="python", depends=["python >=3.8"], files={"site-packages/pip.py": ""})
     make_package(
-        folder, "greeter", "1.0", noarch="python", depends=["python", *(f"small{i}" for i in range(5))],
-        entry_points=["greet = greeter:main"], files={"site-packages/greeter.py": "def main():\n    print('hello')\n"},
-    )  # fmt: skip
+        folder, "python", "3.11.9", "0_cpython", files={"bin/python3.11": "#!/bin/sh\necho no python\n"}
+    )
+    make_package(
+        folder,
+        "pip",
+        "24.0",
+        "py_0",
+        noarch="python",
+        depends=["python >=3.8"],
+        files={"site-packages/pip.py": ""},
+    )
+    make_package(
+        folder,
+        "greeter",
+        "1.0",
+        noarch="python",
+        depends=["python", *(f"small{i}" for i in range(5))],
+        entry_points=["greet = greeter:main"],
+        files={"site-packages/greeter.py": "def main():\n    print('hello')\n"},
+    )
     for i in range(5):
         make_package(folder, f"small{i}", "1.0", files={f"share/small{i}": noise(str(i), 20_000)})
-    make_package(folder, "bulky", "1.0", files={f"lib/bulk{i}.bin": noise(f"b{i}", bulk // 4) for i in range(4)})
+    make_package(
+        folder, "bulky", "1.0", files={f"lib/bulk{i}.bin": noise(f"b{i}", bulk // 4) for i in range(4)}
+    )
     return index_channel(folder)
 
 
@@ -85,8 +102,17 @@ class TinyProject:
 
     def variables(self) -> dict[str, str]:
         """The environment of a command: this project's cache and home, and no configuration of this machine's pip or builder."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "BUILDER_", "REGISTRY_", "UV_", "SOURCE_DATE"))}
-        own = {"BUILDER_CACHE": self.cache, "HOME": self.root, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1"}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("PIP_", "BUILDER_", "REGISTRY_", "UV_", "SOURCE_DATE"))
+        }
+        own = {
+            "BUILDER_CACHE": self.cache,
+            "HOME": self.root,
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+        }
         return {**kept, **{k: str(v) for k, v in own.items()}}
 
 

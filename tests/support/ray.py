@@ -73,16 +73,22 @@ class Mlflow:
 
     def runs(self, experiment: str) -> list[dict[str, Any]]:
         """The runs of an experiment, in the order of their start; none where there is no such experiment."""
-        found = self.ask("experiments/search", max_results=100, filter=f"name = '{experiment}'").get("experiments", [])
+        found = self.ask("experiments/search", max_results=100, filter=f"name = '{experiment}'").get(
+            "experiments", []
+        )
         ids = [e["experiment_id"] for e in found]
         if not ids:
             return []
-        return list(self.ask("runs/search", experiment_ids=ids, order_by=["attributes.start_time"]).get("runs", []))
+        return list(
+            self.ask("runs/search", experiment_ids=ids, order_by=["attributes.start_time"]).get("runs", [])
+        )
 
     def history(self, run: str, metric: str) -> list[tuple[int, float]]:
         """Steps and values of a metric."""
         url = f"{self.url}/api/2.0/mlflow/metrics/get-history"
-        answer = httpx.get(url, params={"run_id": run, "metric_key": metric}, timeout=30).raise_for_status().json()
+        answer = (
+            httpx.get(url, params={"run_id": run, "metric_key": metric}, timeout=30).raise_for_status().json()
+        )
         return [(int(m["step"]), float(m["value"])) for m in answer.get("metrics", [])]
 
 
@@ -96,7 +102,12 @@ def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
         address = network.attrs["IPAM"]["Config"][0]["Gateway"]
         (port,) = free_ports(1)
         command = ["mlflow", "server", "--host", address, "--port", str(port), "--workers", "1"]
-        command += ["--backend-store-uri", "sqlite:////tmp/mlflow.db", "--artifacts-destination", "/tmp/artifacts"]
+        command += [
+            "--backend-store-uri",
+            "sqlite:////tmp/mlflow.db",
+            "--artifacts-destination",
+            "/tmp/artifacts",
+        ]
         # it answers to these names only, against rebinding of names in browsers
         command += ["--allowed-hosts", f"{address}:{port}"]
         container = engine.client.containers.run(IMAGE, command, network_mode="host", detach=True)
@@ -108,7 +119,9 @@ def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
                     break
             container.reload()
             if container.status == "exited" or time.monotonic() > end:
-                pytest.fail(f"mlflow server does not answer:\n{container.logs().decode()[-3000:]}", pytrace=False)
+                pytest.fail(
+                    f"mlflow server does not answer:\n{container.logs().decode()[-3000:]}", pytrace=False
+                )
             time.sleep(0.2)
         yield Mlflow(url, container, engine)
     finally:

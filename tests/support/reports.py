@@ -8,22 +8,47 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from builder.smoke import SCHEMA_VERSION
+from builder.smoke.schema import SCHEMA_VERSION
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64
 
 #: Devices as torch and the benchmark report them.
-A100_40 = {"name": "NVIDIA A100-SXM4-40GB", "architecture": "sm_80", "memory_bytes": 42297786368, "multiprocessors": 108}
-A100_80 = {"name": "NVIDIA A100-SXM4-80GB", "architecture": "sm_80", "memory_bytes": 84974239744, "multiprocessors": 108}
-MI250X = {"name": "AMD Instinct MI250X", "architecture": "gfx90a", "memory_bytes": 64 * GIB - (16 << 20), "multiprocessors": 110}
-STRANGE = {"name": "Frobnicator 9000", "architecture": "sm_130", "memory_bytes": 99 * GIB, "multiprocessors": 300}
+A100_40 = {
+    "name": "NVIDIA A100-SXM4-40GB",
+    "architecture": "sm_80",
+    "memory_bytes": 42297786368,
+    "multiprocessors": 108,
+}
+A100_80 = {
+    "name": "NVIDIA A100-SXM4-80GB",
+    "architecture": "sm_80",
+    "memory_bytes": 84974239744,
+    "multiprocessors": 108,
+}
+MI250X = {
+    "name": "AMD Instinct MI250X",
+    "architecture": "gfx90a",
+    "memory_bytes": 64 * GIB - (16 << 20),
+    "multiprocessors": 110,
+}
+STRANGE = {
+    "name": "Frobnicator 9000",
+    "architecture": "sm_130",
+    "memory_bytes": 99 * GIB,
+    "multiprocessors": 300,
+}
 
 #: What an A100 SXM4 40 GB does on a good day, in the measurements' units.
 GOOD_A100 = {
-    "matmul.fp32": 18_200.0, "matmul.tf32": 121_000.0, "matmul.fp16": 251_000.0, "matmul.bf16": 248_000.0,
-    "memory.copy": 1_370.0, "memory.triad": 1_390.0, "transfer.h2d_pinned": 25.1,
-}  # fmt: skip
+    "matmul.fp32": 18_200.0,
+    "matmul.tf32": 121_000.0,
+    "matmul.fp16": 251_000.0,
+    "matmul.bf16": 248_000.0,
+    "memory.copy": 1_370.0,
+    "memory.triad": 1_390.0,
+    "transfer.h2d_pinned": 25.1,
+}
 
 
 def measured(
@@ -39,16 +64,26 @@ def measured(
     **more: Any,
 ) -> dict[str, Any]:
     """A measurement whose samples scatter by ``noise`` (a standard deviation, as a part) around ``median``."""
-    unit = unit or ("gflop_per_s" if name.startswith(("matmul", "conv", "attention", "cpu.peak")) else "gb_per_s")
+    unit = unit or (
+        "gflop_per_s" if name.startswith(("matmul", "conv", "attention", "cpu.peak")) else "gb_per_s"
+    )
     rng = random.Random(f"{name} {seed} {median}")
     samples = [median * max(0.05, 1 + rng.gauss(0, noise)) for _ in range(repeats)]
     middle = statistics.median(samples)
     return {
-        "id": name, "status": "pass", "seen": "", "advice": "", "device": device,
-        f"median_{unit}": middle, f"mad_{unit}": statistics.median(abs(s - middle) for s in samples),
-        f"samples_{unit}": samples, "repeats": repeats, "better": better or ("lower" if unit in ("s", "ms") else "higher"),
-        "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True}, **more,
-    }  # fmt: skip
+        "id": name,
+        "status": "pass",
+        "seen": "",
+        "advice": "",
+        "device": device,
+        f"median_{unit}": middle,
+        f"mad_{unit}": statistics.median(abs(s - middle) for s in samples),
+        f"samples_{unit}": samples,
+        "repeats": repeats,
+        "better": better or ("lower" if unit in ("s", "ms") else "higher"),
+        "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True},
+        **more,
+    }
 
 
 def report(
@@ -67,23 +102,33 @@ def report(
 ) -> dict[str, Any]:
     """A whole report, which the schema accepts."""
     build = "CUDA" if devices else "CPU"
-    return copy.deepcopy({
-        "schema_version": SCHEMA_VERSION, "verdict": verdict, "started": started, "duration_s": 41.5,
-        "expect": {"gpu": "nvidia" if devices else "none", "architectures": [], "devices": None},
-        "image": {"digest": digest, "target": target, "runner": "docker", **image},
-        "launch": {"ranks": ranks, "nodes": 1, "by": "spawn" if ranks > 1 else "single"},
-        "facts": {
-            "cpu": {"model": cpu, "cores": cores, "usable_cores": cores, "quota_cores": None},
-            "torch": {"version": "2.13.0", "build": build},
-            "host": "n017",
-            **({"devices": [dict(d) for d in devices]} if devices else {}),
-        },
-        "probes": [{"id": i, "status": s, "seen": f"what {i} saw", "advice": "" if s == "pass" else "do it"} for i, s in probes],
-        "measurements": [dict(m) for m in measurements],
-    })  # fmt: skip
+    return copy.deepcopy(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "verdict": verdict,
+            "started": started,
+            "duration_s": 41.5,
+            "expect": {"gpu": "nvidia" if devices else "none", "architectures": [], "devices": None},
+            "image": {"digest": digest, "target": target, "runner": "docker", **image},
+            "launch": {"ranks": ranks, "nodes": 1, "by": "spawn" if ranks > 1 else "single"},
+            "facts": {
+                "cpu": {"model": cpu, "cores": cores, "usable_cores": cores, "quota_cores": None},
+                "torch": {"version": "2.13.0", "build": build},
+                "host": "n017",
+                **({"devices": [dict(d) for d in devices]} if devices else {}),
+            },
+            "probes": [
+                {"id": i, "status": s, "seen": f"what {i} saw", "advice": "" if s == "pass" else "do it"}
+                for i, s in probes
+            ],
+            "measurements": [dict(m) for m in measurements],
+        }
+    )
 
 
-def a100(scale: Mapping[str, float] | None = None, *, noise: float = 0.005, seed: int = 1, **more: Any) -> dict[str, Any]:
+def a100(
+    scale: Mapping[str, float] | None = None, *, noise: float = 0.005, seed: int = 1, **more: Any
+) -> dict[str, Any]:
     """The report of an A100 40 GB; ``scale`` multiplies single figures."""
     figures = {k: v * (scale or {}).get(k, 1.0) for k, v in GOOD_A100.items()}
     more.setdefault("devices", [A100_40])
@@ -108,19 +153,29 @@ def ranked(name: str, medians: Sequence[float], *, noise: float = 0.004, **more:
     return whole
 
 
-def cpu(scale: Mapping[str, float] | None = None, *, noise: float = 0.03, seed: int = 1, **more: Any) -> dict[str, Any]:
+def cpu(
+    scale: Mapping[str, float] | None = None, *, noise: float = 0.03, seed: int = 1, **more: Any
+) -> dict[str, Any]:
     """The report of a CPU with 8 cores: 400 GFLOP/s and 60 GB/s."""
     s = {
-        **dict.fromkeys(("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 1.0),
+        **dict.fromkeys(
+            ("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 1.0
+        ),
         **(scale or {}),
     }
     cores = [{"cores": 1, "median_gflop_per_s": 58.0}, {"cores": 4, "median_gflop_per_s": 215.0}]
     known = {"device": "cpu", "noise": noise, "seed": seed}
-    return report([
-        measured("cpu.peak", 400 * s["cpu.peak"], cores=cores, threads=8, **known),
-        measured("matmul.fp32", 350 * s["matmul.fp32"], flop=2 * 2048.0**3, bytes=3 * 4 * 2048.0**2, **known),
-        measured("memory.triad", 60 * s["memory.triad"], **known),
-        measured("memory.copy", 55 * s["memory.copy"], **known),
-        measured("conv.training", 120 * s["conv.training"], flop=4e9, bytes=2e8, **known),
-        measured("attention", 90 * s["attention"], flop=3e9, bytes=1e8, **known),
-    ], target="cpu", **more)  # fmt: skip
+    return report(
+        [
+            measured("cpu.peak", 400 * s["cpu.peak"], cores=cores, threads=8, **known),
+            measured(
+                "matmul.fp32", 350 * s["matmul.fp32"], flop=2 * 2048.0**3, bytes=3 * 4 * 2048.0**2, **known
+            ),
+            measured("memory.triad", 60 * s["memory.triad"], **known),
+            measured("memory.copy", 55 * s["memory.copy"], **known),
+            measured("conv.training", 120 * s["conv.training"], flop=4e9, bytes=2e8, **known),
+            measured("attention", 90 * s["attention"], flop=3e9, bytes=1e8, **known),
+        ],
+        target="cpu",
+        **more,
+    )

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from builder.model import SifImage
-from builder.store import sha256_file
+from builder.store.files import sha256_file
 from tests.support.parts import need
 
 

@@ -27,7 +27,17 @@ NODES = ("node1", "node2")
 PARTITIONS = ("debug", "small-g", "standard-g", "dev-g", "gpu", "standard", "closed")
 #: The account that jobs in partition ``closed`` need (a site's own check: accounting proper would need a database).
 ACCOUNT = "project_465000001"
-ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"}
+ENDED = {
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+}
 
 CONFIGURATION = """\
 ClusterName=tests
@@ -83,7 +93,11 @@ class Slurm:
     folder: Path
 
     def run(
-        self, *command: str | Path, check: bool = True, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        *command: str | Path,
+        check: bool = True,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """``sbatch``, ``srun``, ``scancel`` ...; with ``check``, a failure ends the test with what was said."""
         words = [str(word) for word in command]
@@ -96,18 +110,26 @@ class Slurm:
         """What is ``/mnt`` on a node, and on no other: its own storage."""
         return self.folder / f"disk-{node}"
 
-    def submit(self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    def submit(
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> str:
         """``sbatch ARGUMENTS``; gives the job's id."""
         return self.run("sbatch", "--parsable", *arguments, env=env, cwd=cwd).stdout.strip().partition(";")[0]
 
     def show(self, job: str) -> list[dict[str, str]]:
         """What ``scontrol show job`` says of a job, or of each task of a job array."""
         lines = self.run("scontrol", "--oneliner", "show", "job", job).stdout.splitlines()
-        return [dict(word.split("=", 1) for word in line.split(" ") if "=" in word) for line in lines if line.strip()]
+        return [
+            dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+            for line in lines
+            if line.strip()
+        ]
 
     def states(self, job: str) -> list[str]:
         """The states of a job's tasks, in their order (one that waits stands for all that wait)."""
-        tasks = sorted(self.show(job), key=lambda t: int(t.get("ArrayTaskId", "0").partition("-")[0].partition("%")[0]))
+        tasks = sorted(
+            self.show(job), key=lambda t: int(t.get("ArrayTaskId", "0").partition("-")[0].partition("%")[0])
+        )
         return [t["JobState"] for t in tasks]
 
     def wait(self, job: str, patience_s: float = 300) -> list[str]:
@@ -124,7 +146,9 @@ class Slurm:
     def log(self) -> str:
         """The ends of all logs."""
         logs = sorted(self.folder.glob("*.log"))
-        return "\n".join(f"{p.name}:\n" + "\n".join(p.read_text(errors="replace").splitlines()[-15:]) for p in logs)
+        return "\n".join(
+            f"{p.name}:\n" + "\n".join(p.read_text(errors="replace").splitlines()[-15:]) for p in logs
+        )
 
 
 def free_ports(count: int) -> list[int]:
@@ -205,7 +229,11 @@ def running_slurm() -> Iterator[Slurm]:
 
 
 def _daemon(
-    stack: contextlib.ExitStack, command: Sequence[str | Path], log: Path, env: Mapping[str, str], ready: Callable[[], bool]
+    stack: contextlib.ExitStack,
+    command: Sequence[str | Path],
+    log: Path,
+    env: Mapping[str, str],
+    ready: Callable[[], bool],
 ) -> None:
     process = start(command, log, env)
     stack.callback(stop, process)

@@ -19,7 +19,18 @@ import jsonschema
 
 from tests.support.fake_torch import fake_torch
 
-__all__ = ["BENCHMARK", "SCHEMA", "SMOKE", "Beginning", "Result", "ask", "fake_torch", "load", "run", "with_torch"]
+__all__ = [
+    "BENCHMARK",
+    "SCHEMA",
+    "SMOKE",
+    "Beginning",
+    "Result",
+    "ask",
+    "fake_torch",
+    "load",
+    "run",
+    "with_torch",
+]
 
 SMOKE = Path(__file__).parents[2] / "builder" / "smoke"
 BENCHMARK = SMOKE / "benchmark.py"
@@ -40,7 +51,9 @@ class Result:
 
     def __init__(self, done: subprocess.CompletedProcess[str], *, valid: bool = True) -> None:
         self.code, self.table = done.returncode, done.stderr
-        own = re.sub(r"(?m)^W\d{4} .*\n", "", done.stderr)  # torch logs what a worker's death interrupts, with a traceback
+        own = re.sub(
+            r"(?m)^W\d{4} .*\n", "", done.stderr
+        )  # torch logs what a worker's death interrupts, with a traceback
         assert "Traceback" not in own + done.stdout, done.stderr
         self.report = json.loads(done.stdout)
         assert not valid or jsonschema.validate(self.report, SCHEMA, jsonschema.Draft202012Validator) is None
@@ -60,12 +73,26 @@ class Result:
 
 
 def run(
-    *options: str, python: Sequence[str] = (), env: dict[str, str] | None = None, start: Callable[[], None] | None = None
+    *options: str,
+    python: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+    start: Callable[[], None] | None = None,
 ) -> Result:
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHONPATH", "PYTHONHOME", "SSL_CERT", "COV_"))}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith(("PYTHONPATH", "PYTHONHOME", "SSL_CERT", "COV_"))
+    }
     command = [sys.executable, *python, str(BENCHMARK), "--json", "-", *options]
     return Result(
-        subprocess.run(command, capture_output=True, text=True, env={**clean, **(env or {})}, preexec_fn=start, timeout=300)
+        subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env={**clean, **(env or {})},
+            preexec_fn=start,
+            timeout=300,
+        )
     )
 
 
@@ -89,7 +116,11 @@ class Beginning:
 
     def run(self, *options: str, env: dict[str, str] | None = None) -> Result:
         done = subprocess.run(
-            self.command(*options), capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})}
+            self.command(*options),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **(env or {})},
         )
         return Result(done, valid=False)
 
@@ -97,7 +128,9 @@ class Beginning:
 def ask(bench: ModuleType, name: str, torch: Any = None, **options: Any) -> Any:
     """What one probe says."""
     place = options.pop("place", bench.Place())
-    probing = bench.Run(argparse.Namespace(**{**vars(bench.parse([])), "architectures": [], **options}), place)
+    probing = bench.Run(
+        argparse.Namespace(**{**vars(bench.parse([])), "architectures": [], **options}), place
+    )
     probing.torch = torch
     function = next(p.look for p in bench.PROBES if p.id == name)
     return SimpleNamespace(**bench.found(name, lambda: {"seen": function(probing)}))

@@ -32,7 +32,8 @@ from builder.layers.entry import LinkContext
 from builder.layers.wheel import WheelReader
 from builder.model import Fetched, Layer, LockedPackage
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
@@ -82,7 +83,9 @@ def make_wheel(
 @functools.cache
 def noise(seed: str, size: int) -> bytes:
     """Bytes that compress by half: the same for the same seed."""
-    return b"".join(hashlib.sha256(f"{seed}{i}".encode()).digest() + bytes(32) for i in range(size // 64 + 1))[:size]
+    return b"".join(
+        hashlib.sha256(f"{seed}{i}".encode()).digest() + bytes(32) for i in range(size // 64 + 1)
+    )[:size]
 
 
 def zip_info(name: str, mode: int = 0o644, kind: int = stat.S_IFREG) -> zipfile.ZipInfo:
@@ -163,7 +166,9 @@ def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CO
     root.mkdir()
     expected = installed(wheel, root, context)
     store = Store(tmp_path / "store")
-    layer = make_layer(WheelReader().entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store)
+    layer = make_layer(
+        WheelReader().entries(fetched(wheel), context), "w", Settings(tmp_path, tmp_path, 1), store
+    )
     got = tree([layer])
     assert sorted(got) == sorted(expected)
     for path, (kind, mode, data) in expected.items():

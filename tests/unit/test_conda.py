@@ -19,12 +19,22 @@ from hypothesis import strategies as st
 from builder.errors import LayerError, SpaceError
 from builder.layers import conda_archive
 from builder.layers.conda import CondaReader, history_entry, link_order, python_context
-from builder.layers.conda_environment import public_url
+from builder.layers.conda_environment import recorded_url
 from builder.layers.conda_prefix import replaced
 from builder.layers.entry import Entry, LinkContext
 from builder.model import Fetched, LockedPackage
 from tests.support.channel import PLACEHOLDER
-from tests.support.condapackage import Extension, Member, data_of, fetched, hardlink, pack, symlink, tar_of, write_conda
+from tests.support.condapackage import (
+    Extension,
+    Member,
+    data_of,
+    fetched,
+    hardlink,
+    pack,
+    symlink,
+    tar_of,
+    write_conda,
+)
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 EXTENSIONS: tuple[Extension, ...] = (".conda", ".tar.bz2")
@@ -47,9 +57,12 @@ def record(found: dict[str, tuple[Entry, bytes]]) -> dict[str, Any]:
 @pytest.mark.parametrize("old", [False, True])
 def test_index_and_entries_say_the_same(tmp_path: Path, extension: Extension, old: bool) -> None:
     members = [
-        Member("lib/z", b"12345"), symlink("lib/a", "z"), Member("share/folder", kind="dir"), hardlink("lib/again", "lib/z"),
+        Member("lib/z", b"12345"),
+        symlink("lib/a", "z"),
+        Member("share/folder", kind="dir"),
+        hardlink("lib/again", "lib/z"),
         Member("etc/p", PLACEHOLDER.encode(), prefix="text"),
-    ]  # fmt: skip
+    ]
     package = fetched(pack(tmp_path, "thing", members, extension=extension, old=old))
     index = CondaReader(tmp_path / "spool").index(package, CONTEXT)
     found = read(package, tmp_path)
@@ -78,8 +91,9 @@ def test_a_hard_link_whose_first_name_is_left_out_is_a_file(tmp_path: Path) -> N
     package = fetched(pack(tmp_path, "thing", members))
     found = read(package, tmp_path, leave_out=["opt/conda/a"])
     assert [(p, e.kind, data) for p, (e, data) in list(found.items())[:2]] == [
-        ("opt/conda/b", "file", b"content"), ("opt/conda/c", "hardlink", b""),
-    ]  # fmt: skip
+        ("opt/conda/b", "file", b"content"),
+        ("opt/conda/c", "hardlink", b""),
+    ]
     assert found["opt/conda/c"][0].target == "opt/conda/b"
     assert record(found) == record(read(package, tmp_path))  # it goes by the package, not by who wins
 
@@ -87,7 +101,12 @@ def test_a_hard_link_whose_first_name_is_left_out_is_a_file(tmp_path: Path) -> N
 def test_a_hard_link_to_a_member_that_is_not_installed_is_a_file(tmp_path: Path) -> None:
     members = [Member("hidden", b"content", listed=False), hardlink("b", "./hidden")]
     package = fetched(
-        pack(tmp_path, "thing", members, info={"paths.json": b'{"paths": [{"_path": "b", "path_type": "hardlink"}]}'})
+        pack(
+            tmp_path,
+            "thing",
+            members,
+            info={"paths.json": b'{"paths": [{"_path": "b", "path_type": "hardlink"}]}'},
+        )
     )
     entry, data = read(package, tmp_path)["opt/conda/b"]
     assert (entry.kind, data) == ("file", b"content")
@@ -105,7 +124,7 @@ def test_unsafe_paths_are_refused(tmp_path: Path, path: str) -> None:
     for call in (lambda: CondaReader(tmp_path).index(package, CONTEXT), lambda: read(package, tmp_path)):
         with pytest.raises(LayerError, match=r"thing-1\.0-0\.conda: unsafe path") as e:
             call()
-        assert "fetch it again" in e.value.cure
+        assert "fetch it again" in e.value.hint
 
 
 @pytest.mark.parametrize(
@@ -113,10 +132,19 @@ def test_unsafe_paths_are_refused(tmp_path: Path, path: str) -> None:
     [
         (Member("/etc/passwd", b"x", listed=False), "unsafe member '/etc/passwd'"),
         (Member("../up", b"x", listed=False), "unsafe member '../up'"),
-        (Member("dev/null", kind="device", listed=False), "member 'dev/null' is neither a file, a link nor a folder"),
+        (
+            Member("dev/null", kind="device", listed=False),
+            "member 'dev/null' is neither a file, a link nor a folder",
+        ),
         (Member("lib/dev", kind="device"), "member 'lib/dev' is neither"),
-        (hardlink("lib/h", "/etc/shadow"), "member 'lib/h' is a hard link to '/etc/shadow', which is no file of the package"),
-        (hardlink("lib/h", "lib/h"), "member 'lib/h' is a hard link to 'lib/h', which is no file of the package"),
+        (
+            hardlink("lib/h", "/etc/shadow"),
+            "member 'lib/h' is a hard link to '/etc/shadow', which is no file of the package",
+        ),
+        (
+            hardlink("lib/h", "lib/h"),
+            "member 'lib/h' is a hard link to 'lib/h', which is no file of the package",
+        ),
         (symlink("lib/abs", "/etc/passwd"), "'lib/abs' is a link that leaves the environment: '/etc/passwd'"),
         (symlink("lib/abs", "/opt/condaX"), "'lib/abs' is a link that leaves the environment"),
         (symlink("lib/up", "../../x"), "'lib/up' is a link that leaves the environment: '../../x'"),
@@ -126,7 +154,9 @@ def test_unsafe_paths_are_refused(tmp_path: Path, path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("extension", EXTENSIONS)
-def test_unsafe_members_are_refused(tmp_path: Path, member: Member, message: str, extension: Extension) -> None:
+def test_unsafe_members_are_refused(
+    tmp_path: Path, member: Member, message: str, extension: Extension
+) -> None:
     package = fetched(pack(tmp_path, "thing", [member], extension=extension))
     with pytest.raises(LayerError, match="thing-1.0-0") as e:
         read(package, tmp_path)
@@ -135,16 +165,23 @@ def test_unsafe_members_are_refused(tmp_path: Path, member: Member, message: str
 
 
 def test_links_that_leave_by_way_of_other_links_are_refused(tmp_path: Path) -> None:
-    members = [symlink("p/q/r/b", "../../../top"), symlink("p/q/r/a", "b/../../etc")]  # read as text, a would stay inside
+    members = [
+        symlink("p/q/r/b", "../../../top"),
+        symlink("p/q/r/a", "b/../../etc"),
+    ]  # read as text, a would stay inside
     package = fetched(pack(tmp_path, "thing", members))
     with pytest.raises(LayerError, match="'p/q/r/a' is a link that leaves the environment"):
         read(package, tmp_path)
 
 
-@pytest.mark.parametrize("target", ["libz.so.1", "../bin/tool", "/opt/conda/bin/tool", "./a/../b", "loop", "../lib/../share/x"])
+@pytest.mark.parametrize(
+    "target", ["libz.so.1", "../bin/tool", "/opt/conda/bin/tool", "./a/../b", "loop", "../lib/../share/x"]
+)
 def test_links_that_stay_inside_are_taken(tmp_path: Path, target: str) -> None:
     package = fetched(pack(tmp_path, "thing", [symlink("lib/link", target), symlink("lib/loop", "loop")]))
-    assert read(package, tmp_path)["opt/conda/lib/link"][0] == Entry("opt/conda/lib/link", "symlink", 0o777, target=target)
+    assert read(package, tmp_path)["opt/conda/lib/link"][0] == Entry(
+        "opt/conda/lib/link", "symlink", 0o777, target=target
+    )
 
 
 def test_files_below_a_link_or_a_file_are_refused(tmp_path: Path) -> None:
@@ -170,7 +207,9 @@ def test_files_below_a_link_or_a_file_are_refused(tmp_path: Path) -> None:
 )
 def test_unsafe_entry_points_are_refused(tmp_path: Path, point: str) -> None:
     package = fetched(pack(tmp_path, "thing", noarch="python", entry_points=[point]))
-    with pytest.raises(LayerError, match=r"thing-1\.0-0\.conda: entry point .* is not COMMAND = MODULE:FUNCTION"):
+    with pytest.raises(
+        LayerError, match=r"thing-1\.0-0\.conda: entry point .* is not COMMAND = MODULE:FUNCTION"
+    ):
         CondaReader(tmp_path).index(package, CONTEXT)
 
 
@@ -196,8 +235,14 @@ def test_truncated_archives_are_named(tmp_path: Path, extension: Extension, keep
     [
         ({"index.json": b"not json"}, "cannot be read"),
         ({"index.json": b"[]"}, "no info/index.json"),
-        ({"index.json": b'{"name": "other", "version": "1.0", "build": "0"}'}, "says it is 'other', the lock says 'thing'"),
-        ({"index.json": b'{"name": "thing", "version": "../../1", "build": "0"}'}, "unsafe name, version or build"),
+        (
+            {"index.json": b'{"name": "other", "version": "1.0", "build": "0"}'},
+            "says it is 'other', the lock says 'thing'",
+        ),
+        (
+            {"index.json": b'{"name": "thing", "version": "../../1", "build": "0"}'},
+            "unsafe name, version or build",
+        ),
         ({"index.json": b'{"name": "thing", "version": "1", "build": "0", "noarch": 7}'}, "noarch is 7"),
         ({"paths.json": b"[1]"}, "cannot be read"),
         ({"paths.json": b'{"paths": [{"path_type": "hardlink"}]}'}, "cannot be read"),
@@ -228,7 +273,13 @@ def test_archives_that_are_something_else(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(LayerError, match="thing-1.0-0.conda: cannot be read: .*No such file"):
         read(
-            Fetched(LockedPackage("thing", "1.0", "conda", "linux-64", f"https://x/linux-64/{path.name}", "0" * 64), path, 1),
+            Fetched(
+                LockedPackage(
+                    "thing", "1.0", "conda", "linux-64", f"https://x/linux-64/{path.name}", "0" * 64
+                ),
+                path,
+                1,
+            ),
             tmp_path,
         )
 
@@ -247,10 +298,14 @@ def test_a_full_disk_is_named_as_such(tmp_path: Path) -> None:
 
 
 def test_a_prefix_longer_than_the_placeholder(tmp_path: Path) -> None:
-    package = fetched(pack(tmp_path, "thing", [Member("lib/x.so", PLACEHOLDER.encode() + b"\0", prefix="binary")]))
-    with pytest.raises(LayerError, match="thing-1.0-0.conda: lib/x.so: the prefix .* is longer than the 255 bytes") as e:
+    package = fetched(
+        pack(tmp_path, "thing", [Member("lib/x.so", PLACEHOLDER.encode() + b"\0", prefix="binary")])
+    )
+    with pytest.raises(
+        LayerError, match="thing-1.0-0.conda: lib/x.so: the prefix .* is longer than the 255 bytes"
+    ) as e:
         read(package, tmp_path, LinkContext("/" + "x" * 300, "3.11", "lib/python3.11/site-packages"))
-    assert "conda.prefix" in e.value.cure
+    assert "conda.prefix" in e.value.hint
 
 
 def test_noarch_python_without_a_python(tmp_path: Path) -> None:
@@ -263,9 +318,11 @@ def test_noarch_python_without_a_python(tmp_path: Path) -> None:
 
 
 def test_link_scripts_and_menus_are_recognised(tmp_path: Path) -> None:
-    members = [
-        Member(f"bin/.thing-{a}.sh", b"") for a in ("post-link", "pre-link", "pre-unlink")
-    ] + [Member("bin/.other-post-link.sh", b""), Member("Menu/thing.json", b"{}"), Member("Menu/thing.ico", b"")]  # fmt: skip
+    members = [Member(f"bin/.thing-{a}.sh", b"") for a in ("post-link", "pre-link", "pre-unlink")] + [
+        Member("bin/.other-post-link.sh", b""),
+        Member("Menu/thing.json", b"{}"),
+        Member("Menu/thing.ico", b""),
+    ]
     index = CondaReader(tmp_path).index(fetched(pack(tmp_path, "thing", members)), CONTEXT)
     assert index.post_link == ("opt/conda/bin/.thing-post-link.sh", "opt/conda/bin/.thing-pre-link.sh")
     assert index.notes == ("the menu entries of Menu/thing.json are not installed: an image has no desktop",)
@@ -290,7 +347,9 @@ def test_what_linking_makes_takes_the_place_of_what_the_package_brings(tmp_path:
 
 
 def test_a_record_holds_no_secret_and_nothing_of_this_machine(tmp_path: Path) -> None:
-    path = pack(tmp_path, "thing", [Member("a", b"x")], index={"files": ["evil"], "extracted_package_dir": "/home/me"})
+    path = pack(
+        tmp_path, "thing", [Member("a", b"x")], index={"files": ["evil"], "extracted_package_dir": "/home/me"}
+    )
     package = fetched(path, url=f"https://me:secret@conda.example/t/to-ken/chan/linux-64/{path.name}")
     text = json.dumps(record(read(package, tmp_path)))
     for word in ("secret", "to-ken", str(tmp_path), "/home/me", "evil"):
@@ -308,7 +367,10 @@ def test_the_same_entries_whatever_the_folder(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_package(tmp_path: Path) -> None:
     block = hashlib.sha256(b"x").digest() * 32768  # 1 MiB
-    big = [Member("lib/big.so", (PLACEHOLDER.encode() + b"\0" + block) * 60, prefix="binary"), Member("lib/plain", block * 60)]
+    big = [
+        Member("lib/big.so", (PLACEHOLDER.encode() + b"\0" + block) * 60, prefix="binary"),
+        Member("lib/plain", block * 60),
+    ]
     package = fetched(pack(tmp_path, "thing", big))
     del big
     tracemalloc.start()
@@ -321,7 +383,9 @@ def test_memory_does_not_grow_with_the_package(tmp_path: Path) -> None:
 
 # prefixes -------------------------------------------------------------------------------------------------------------
 
-_words = st.sampled_from([b"/old/prefix", b"/old/pre", b"fix", b":", b"\0", b"\n", b"x", b"/", b"#!/old/prefix/bin/python"])
+_words = st.sampled_from(
+    [b"/old/prefix", b"/old/pre", b"fix", b":", b"\0", b"\n", b"x", b"/", b"#!/old/prefix/bin/python"]
+)
 
 
 @given(st.lists(_words, max_size=40), st.integers(1, 30), st.booleans())
@@ -333,7 +397,9 @@ def test_replacing_does_not_depend_on_how_content_is_cut(words: list[bytes], siz
     assert b"/old/prefix" not in whole
     if binary:
         assert len(whole) == len(data)
-        assert [s for s in whole.split(b"\0") if s] == [s for s in data.replace(b"/old/prefix", b"/new").split(b"\0") if s]
+        assert [s for s in whole.split(b"\0") if s] == [
+            s for s in data.replace(b"/old/prefix", b"/new").split(b"\0") if s
+        ]
     else:
         assert whole == data.replace(b"/old/prefix", b"/new")
 
@@ -344,7 +410,11 @@ def test_replacing_does_not_depend_on_how_content_is_cut(words: list[bytes], siz
         ("#!/old/bin/perl -w", "/opt/conda", "#!/opt/conda/bin/perl -w"),
         ("#!/old/bin/perl -w", "/" + "p" * 130, "#!/usr/bin/env perl -w"),
         ("#!  /old/bin/perl", "/with blank", "#!/usr/bin/env perl"),
-        ("#!/old/bin/python3 -E", "/with blank", "#!/bin/sh\n'''exec' \"/with blank/bin/python3\" -E \"$0\" \"$@\" #'''"),
+        (
+            "#!/old/bin/python3 -E",
+            "/with blank",
+            "#!/bin/sh\n'''exec' \"/with blank/bin/python3\" -E \"$0\" \"$@\" #'''",
+        ),
         ("#!/usr/bin/env perl", "/with blank", "#!/usr/bin/env perl"),
         ("#!" + "/long" * 30 + "/tool", "/opt/conda", "#!/usr/bin/env tool"),
         ("#!" + "x" * 140, "/opt/conda", "#!" + "x" * 140),
@@ -361,7 +431,9 @@ def test_shebangs(line: str, prefix: str, expected: str, end: str) -> None:
 
 def locked(name: str, *needs: str, subdir: str = "linux-64") -> LockedPackage:
     url = f"https://conda.anaconda.org/conda-forge/{subdir}/{name}-1.0-0.conda"
-    return LockedPackage(name, "1.0", "conda", "linux-64", url, "0" * 64, dependencies=dict.fromkeys(needs, ""))
+    return LockedPackage(
+        name, "1.0", "conda", "linux-64", url, "0" * 64, dependencies=dict.fromkeys(needs, "")
+    )
 
 
 @given(st.permutations(range(6)), st.data())
@@ -399,10 +471,17 @@ def test_a_name_that_stands_twice() -> None:
     [
         ("3.11.4", "h_0_cpython", {}, ("3.11", "lib/python3.11/site-packages")),
         ("3.13.1", "h_0_cp313t", {}, ("3.13", "lib/python3.13t/site-packages")),
-        ("3.13.1", "h_0_cp313", {"python_site_packages_path": "lib/py/site-packages"}, ("3.13", "lib/py/site-packages")),
+        (
+            "3.13.1",
+            "h_0_cp313",
+            {"python_site_packages_path": "lib/py/site-packages"},
+            ("3.13", "lib/py/site-packages"),
+        ),
     ],
 )
-def test_python_context(tmp_path: Path, version: str, build: str, index: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_python_context(
+    tmp_path: Path, version: str, build: str, index: dict[str, Any], expected: tuple[str, str]
+) -> None:
     python = fetched(pack(tmp_path, "python", version=version, build=build, index=index))
     context = python_context([python.package], [python], "/opt/conda", "linux-64", frozenset({"python"}))
     assert (context.python, context.site_packages) == expected
@@ -442,15 +521,20 @@ def test_history(tmp_path: Path) -> None:
         ("file:///mnt/channel/noarch/a.conda", "file:///mnt/channel/noarch/a.conda"),
     ],
 )
-def test_public_url(url: str, expected: str) -> None:
-    assert public_url(url) == expected
+def test_recorded_url(url: str, expected: str) -> None:
+    assert recorded_url(url) == expected
 
 
 def test_old_prefix_lines(tmp_path: Path) -> None:
     old = conda_archive._DEFAULT_PLACEHOLDER
-    members = [Member("etc/plain", f"a {old}".encode()), Member("etc/with blank", b"b " + PLACEHOLDER.encode())]
+    members = [
+        Member("etc/plain", f"a {old}".encode()),
+        Member("etc/with blank", b"b " + PLACEHOLDER.encode()),
+    ]
     has_prefix = f'etc/plain\n{PLACEHOLDER} text "etc/with blank"\n'.encode()
-    package = fetched(pack(tmp_path, "thing", members, old=True, info={"has_prefix": has_prefix, "no_link": b"etc/plain\n"}))
+    package = fetched(
+        pack(tmp_path, "thing", members, old=True, info={"has_prefix": has_prefix, "no_link": b"etc/plain\n"})
+    )
     found = read(package, tmp_path)
     assert found["opt/conda/etc/plain"][1] == b"a /opt/conda"
     assert found["opt/conda/etc/with blank"][1] == b"b /opt/conda"
@@ -473,5 +557,7 @@ def test_tars_with_long_names_and_a_leading_dot(tmp_path: Path) -> None:
     path = pack(tmp_path, "thing", [Member(name, b"x")])
     index = json.dumps({"name": "thing", "version": "1.0", "build": "0"}).encode()
     paths = json.dumps({"paths": [{"_path": name, "path_type": "hardlink"}]}).encode()
-    write_conda(path, tar_of([Member("./info/index.json", index), Member("./info/paths.json", paths)]), out.getvalue())
+    write_conda(
+        path, tar_of([Member("./info/index.json", index), Member("./info/paths.json", paths)]), out.getvalue()
+    )
     assert read(fetched(path), tmp_path)[f"opt/conda/{name}"][1] == b"x"

@@ -40,7 +40,9 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(("text", "value"), PLAIN.items())
-def test_plain_exports_are_taken_and_their_script_is_not_needed(tmp_path: Path, text: str, value: str) -> None:
+def test_plain_exports_are_taken_and_their_script_is_not_needed(
+    tmp_path: Path, text: str, value: str
+) -> None:
     assert activation(tmp_path, {"s.sh": text}) == ({"A": value}, [])
 
 
@@ -88,16 +90,22 @@ def test_what_is_taken_is_what_sh_would_set(tmp_path: Path, text: str) -> None:
     for before in ({}, {"A": "before", "B": "before", "HOME": "/h"}):
         command = "x() { true; }; a() { true; }; b() { true; }; . ./s.sh; env -0"
         done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True,
+            ["bash", "-c", command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
             env={"CONDA_PREFIX": "/opt/conda", "PATH": "/usr/bin:/bin", **before},
-        )  # fmt: skip
+        )
         got = dict(line.partition("=")[::2] for line in done.stdout.split("\0") if line)
         assert {n: got.get(n) for n in env} == env
 
 
 def test_order_is_that_of_file_names_and_scripts_win_over_variables(tmp_path: Path) -> None:
     scripts = {"b.sh": "export A=b", "a.sh": "export A=a\nexport B=a"}
-    variables = {"z.json": json.dumps({"A": "z", "C": 7}), "y.json": json.dumps({"C": "y", "D": "***unset***"})}
+    variables = {
+        "z.json": json.dumps({"A": "z", "C": 7}),
+        "y.json": json.dumps({"C": "y", "D": "***unset***"}),
+    }
     assert activation(tmp_path, scripts, variables) == ({"A": "b", "B": "a", "C": "7"}, [])
 
 
@@ -110,7 +118,12 @@ def test_placeholders_and_the_package_linked_later(tmp_path: Path) -> None:
     path = "etc/conda/activate.d/s.sh"
     one = fetched(pack(tmp_path, "one", [Member(path, b"export A=1")]))
     two = fetched(
-        pack(tmp_path, "two", [Member(path, f"export A={PLACEHOLDER}/x".encode(), prefix="text")], extension=".tar.bz2")
+        pack(
+            tmp_path,
+            "two",
+            [Member(path, f"export A={PLACEHOLDER}/x".encode(), prefix="text")],
+            extension=".tar.bz2",
+        )
     )
     none = fetched(pack(tmp_path, "none", [Member("etc/conda/activate.d/readme.txt", b"export A=9")]))
     assert activation_environment([one, two, none], CONTEXT).env == {"A": "/opt/conda/x"}

@@ -14,26 +14,41 @@ from typing import Any
 import pytest
 import yaml
 
+from builder.bases.base import BaseImage
 from builder.config.recipe import Recipe, Registry
-from builder.engines import ENGINES, find_engine
 from builder.engines.apptainer import Apptainer, definition, spython_build, step_of
-from builder.engines.base import BuildRequest, BuildResult, kept_sif, place_file, run_engine, tail
+from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.engines.cotainr import PREFIX, Cotainr, environment_file, needs_serving, replace_prefix
+from builder.engines.dispatch import ENGINES, find_engine, run_engine
 from builder.engines.docker import dockerfile
 from builder.engines.kit import PLACE, make_kit, micromamba, python_closure
 from builder.engines.prepare import Prepared
-from builder.engines.slurm import build_job, run_build_job
 from builder.errors import FetchError, ImageError, LockError, RunnerError, UsageError
-from builder.image.base import BaseImage
 from builder.layers.entry import LinkContext
-from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Fetched, Image, Layer, Lock, LockedBase, LockedPackage, SifImage
+from builder.model import (
+    OCI_CONFIG,
+    OCI_MANIFEST,
+    Descriptor,
+    Fetched,
+    Image,
+    Layer,
+    Lock,
+    LockedBase,
+    LockedPackage,
+    SifImage,
+)
+from builder.run.process import tail
 from builder.settings import Settings
-from builder.store import Store, sha256_file
+from builder.site.build_job import build_job, run_build_job
+from builder.store.blobs import Store
+from builder.store.files import place_file, sha256_file
 
 HASH = "a" * 64
 
 
-def package(name: str, manager: Any = "conda", version: str = "1.0", url: str = "", **more: Any) -> LockedPackage:
+def package(
+    name: str, manager: Any = "conda", version: str = "1.0", url: str = "", **more: Any
+) -> LockedPackage:
     where = f"https://conda.anaconda.org/conda-forge/noarch/{name}-{version}-py_0.conda"
     if manager == "pip":
         where = f"https://files.example/{name}-{version}-py3-none-any.whl"
@@ -42,9 +57,19 @@ def package(name: str, manager: Any = "conda", version: str = "1.0", url: str = 
 
 def request(tmp_path: Path, packages: Sequence[LockedPackage] = (), **recipe: Any) -> BuildRequest:
     settings = Settings.from_environment({"HOME": str(tmp_path)})
-    data: dict[str, Any] = {"name": "t", "base": "debian:bookworm", "environment": "environments/t.yml", "root": tmp_path}
+    data: dict[str, Any] = {
+        "name": "t",
+        "base": "debian:bookworm",
+        "environment": "environments/t.yml",
+        "root": tmp_path,
+    }
     made = Recipe.model_validate({**data, "source": tmp_path / "recipes/t.yaml", **recipe})
-    lock = Lock(tuple(packages), ("linux-64",), base=LockedBase("debian:bookworm", f"sha256:{HASH}"), digest="sha256:lock")
+    lock = Lock(
+        tuple(packages),
+        ("linux-64",),
+        base=LockedBase("debian:bookworm", f"sha256:{HASH}"),
+        digest="sha256:lock",
+    )
     return BuildRequest(made, lock, b"version: 1\n", settings, Store(settings.cache))
 
 
@@ -54,10 +79,19 @@ def prepared(tmp_path: Path, packages: Sequence[LockedPackage], **env: str) -> P
         path = tmp_path / p.filename
         path.write_text(p.name)
         fetched.append(Fetched(p, path, path.stat().st_size))
-    base = BaseImage("debian:bookworm", f"sha256:{HASH}", {"architecture": "amd64", "config": {"User": "nobody"}}, ())
+    base = BaseImage(
+        "debian:bookworm", f"sha256:{HASH}", {"architecture": "amd64", "config": {"User": "nobody"}}, ()
+    )
     files = Layer(Descriptor("application/x", "sha256:x", 1), "sha256:y", tmp_path / "files")
     (tmp_path / "files").write_bytes(b"tar")
-    return Prepared(base, tuple(fetched), LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages"), files, env, {})
+    return Prepared(
+        base,
+        tuple(fetched),
+        LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages"),
+        files,
+        env,
+        {},
+    )
 
 
 # which engine ---------------------------------------------------------------------------------------------------------
@@ -71,30 +105,52 @@ def test_every_engine_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "format", "message", "cure"),
+    ("engine", "format", "message", "hint"),
     [
-        ("docker", "sif", "the engine docker makes OCI images, and target t is a SIF", "layered, apptainer or cotainr"),
-        ("apptainer", "oci", "the engine apptainer makes SIFs, and target t is an OCI image", "layered or docker"),
-        ("cotainr", "oci", "the engine cotainr makes SIFs, and target t is an OCI image", "layered or docker"),
+        (
+            "docker",
+            "sif",
+            "the engine docker makes OCI images, and target t is a SIF",
+            "layered, apptainer or cotainr",
+        ),
+        (
+            "apptainer",
+            "oci",
+            "the engine apptainer makes SIFs, and target t is an OCI image",
+            "layered or docker",
+        ),
+        (
+            "cotainr",
+            "oci",
+            "the engine cotainr makes SIFs, and target t is an OCI image",
+            "layered or docker",
+        ),
     ],
 )
-def test_an_engine_of_the_wrong_format_is_refused(tmp_path: Path, engine: str, format: str, message: str, cure: str) -> None:
+def test_an_engine_of_the_wrong_format_is_refused(
+    tmp_path: Path, engine: str, format: str, message: str, hint: str
+) -> None:
     with pytest.raises(UsageError) as caught:
         run_engine(find_engine(engine), request(tmp_path, format=format))
     assert message in caught.value.message and "recipes/t.yaml: format:" in caught.value.message
-    assert f"--engine {cure}" in caught.value.cure
+    assert f"--engine {hint}" in caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("engine", "missing"), [("apptainer", "apptainer nor singularity"), ("cotainr", "cotainr is not installed")]
+    ("engine", "missing"),
+    [("apptainer", "apptainer nor singularity"), ("cotainr", "cotainr is not installed")],
 )
-def test_an_engine_without_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, missing: str) -> None:
+def test_an_engine_without_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, missing: str
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(RunnerError) as caught:
         run_engine(find_engine(engine), request(tmp_path, format="sif"))
-    assert f"the engine {engine} does not work here" in caught.value.message and missing in caught.value.message
-    assert "--engine layered" in caught.value.cure
+    assert (
+        f"the engine {engine} does not work here" in caught.value.message and missing in caught.value.message
+    )
+    assert "--engine layered" in caught.value.hint
 
 
 def test_the_result_is_the_sif_where_there_is_one(tmp_path: Path) -> None:
@@ -141,7 +197,11 @@ def test_rattler_needs_a_python_that_it_runs_on(tmp_path: Path) -> None:
 
 def test_micromamba_from_a_file_installs_an_explicit_list(tmp_path: Path) -> None:
     (tmp_path / "micromamba").write_bytes(b"\x7fELF")
-    packages = [package("python", version="3.11.9"), package("pip", dependencies={"python": ""}), package("torch", "pip", "2.0")]
+    packages = [
+        package("python", version="3.11.9"),
+        package("pip", dependencies={"python": ""}),
+        package("torch", "pip", "2.0"),
+    ]
     r = request(tmp_path, packages, installer={"program": "micromamba", "micromamba": "micromamba"})
     kit = make_kit(r, prepared(tmp_path, packages))
     assert kit.program == "micromamba" and kit.members["micromamba"] == tmp_path / "micromamba"
@@ -152,12 +212,14 @@ def test_micromamba_from_a_file_installs_an_explicit_list(tmp_path: Path) -> Non
     )
     assert kit.members["requirements.txt"] == f"torch==2.0 --hash=sha256:{HASH}\n".encode()
     script = kit.members["install.sh"]
-    assert isinstance(script, bytes) and b'"$kit/micromamba" create' in script and b"--require-hashes" in script
+    assert (
+        isinstance(script, bytes) and b'"$kit/micromamba" create' in script and b"--require-hashes" in script
+    )
     assert subprocess.run(["sh", "-n"], input=script).returncode == 0
 
 
 def test_micromamba_from_an_image_is_looked_for_once(tmp_path: Path) -> None:
-    from builder.image.layout import write_layout
+    from builder.oci.layout import write_layout
     from tests.support.image_kit import image, layer, member
 
     other = Store(tmp_path / "other")
@@ -173,8 +235,13 @@ def test_micromamba_from_an_image_is_looked_for_once(tmp_path: Path) -> None:
 def test_micromamba_that_cannot_be_had_gives_way_to_rattler_unless_it_was_asked_for(tmp_path: Path) -> None:
     packages = [package("zlib")]
     missing = {"micromamba": "bin/micromamba"}
-    with pytest.raises(FetchError, match=r"recipes/t.yaml: installer.micromamba: .*bin/micromamba does not exist"):
-        make_kit(request(tmp_path, packages, installer={"program": "micromamba", **missing}), prepared(tmp_path, packages))
+    with pytest.raises(
+        FetchError, match=r"recipes/t.yaml: installer.micromamba: .*bin/micromamba does not exist"
+    ):
+        make_kit(
+            request(tmp_path, packages, installer={"program": "micromamba", **missing}),
+            prepared(tmp_path, packages),
+        )
     with pytest.raises(LockError, match="zlib|rattler"):  # it went on to rattler, which lacks a Python here
         without = replace(prepared(tmp_path, packages), context=LinkContext("/opt/conda", "", ""))
         make_kit(request(tmp_path, packages, installer=missing), without)
@@ -201,12 +268,19 @@ def test_dockerfile(tmp_path: Path) -> None:
         "registry.example/base@sha256:1",
     )
     lines = text.splitlines()
-    assert lines.count("FROM registry.example/base@sha256:1") == 1 and "FROM registry.example/base@sha256:1 AS install" in lines
+    assert (
+        lines.count("FROM registry.example/base@sha256:1") == 1
+        and "FROM registry.example/base@sha256:1 AS install" in lines
+    )
     assert f'RUN ["/bin/sh", "{PLACE}/install.sh"]' in lines
     assert 'COPY --from=install ["/opt/conda", "/opt/conda"]' in lines
     assert 'ENV QUOTED="a\\"b\\\\c\\$d"' in lines
     assert 'LABEL "a.b"="say \\"hi\\""' in lines
-    assert lines[-3:] == ["USER nobody", 'ENTRYPOINT ["/opt/builder/entrypoint"]', 'CMD ["python", "-c", "print(\\"$HOME\\")"]']
+    assert lines[-3:] == [
+        "USER nobody",
+        'ENTRYPOINT ["/opt/builder/entrypoint"]',
+        'CMD ["python", "-c", "print(\\"$HOME\\")"]',
+    ]
 
 
 def test_definition_file(tmp_path: Path) -> None:
@@ -235,12 +309,17 @@ def fake_singularity(folder: Path, script: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("echo 'INFO: Running post scriptlet'; echo 'FATAL: no luck' >&2; exit 255", "ended with code 255, in %post"),
+        (
+            "echo 'INFO: Running post scriptlet'; echo 'FATAL: no luck' >&2; exit 255",
+            "ended with code 255, in %post",
+        ),
         ("exit 0", "said nothing of a failure, but left no file, before the base was unpacked"),
         ('for last; do :; done; echo x > "${last%.def}.sif"; exit 1', "ended with code 1"),
     ],
 )
-def test_what_spython_hides_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
+def test_what_spython_hides_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
     monkeypatch.setenv("PATH", fake_singularity(tmp_path / "bin", script)["PATH"])
     (tmp_path / "image.def").write_text("Bootstrap: docker\n")
     with pytest.raises(ImageError) as caught:
@@ -273,10 +352,17 @@ def test_the_step_of_a_failed_build() -> None:
 def test_cotainr_environment_has_one_solution(tmp_path: Path) -> None:
     packages = [
         package("python", version="3.11.9"),
-        package("local", url="https://user:secret@mirror.example/t/token123/own/noarch/local-2.0-h1_3.tar.bz2", version="2.0"),
+        package(
+            "local",
+            url="https://user:secret@mirror.example/t/token123/own/noarch/local-2.0-h1_3.tar.bz2",
+            version="2.0",
+        ),
         package("torch", "pip", "2.0+rocm"),
     ]
-    pip = {"index_url": "https://user:secret@index.example/simple", "extra_index_urls": ["https://rocm.example/whl"]}
+    pip = {
+        "index_url": "https://user:secret@index.example/simple",
+        "extra_index_urls": ["https://rocm.example/whl"],
+    }
     r = request(tmp_path, packages, format="sif", pip=pip)
     text = environment_file(r, None)
     data = yaml.safe_load(text)
@@ -302,11 +388,15 @@ def test_cotainr_environment_has_one_solution(tmp_path: Path) -> None:
         ("builder://debian/noarch/a-1.0-0.conda", True),
     ],
 )
-def test_cotainr_gets_from_builder_what_it_cannot_get_by_itself(tmp_path: Path, url: str, served: bool) -> None:
+def test_cotainr_gets_from_builder_what_it_cannot_get_by_itself(
+    tmp_path: Path, url: str, served: bool
+) -> None:
     r = request(tmp_path, [package("a", url=url)], format="sif")
     assert needs_serving(r) is served
     assert needs_serving(replace(r, settings=replace(r.settings, offline=True)))
-    assert needs_serving(replace(r, settings=replace(r.settings, mirrors=(("https://conda.anaconda.org", "/mirror"),))))
+    assert needs_serving(
+        replace(r, settings=replace(r.settings, mirrors=(("https://conda.anaconda.org", "/mirror"),)))
+    )
 
 
 def test_cotainr_has_a_prefix_of_its_own(tmp_path: Path) -> None:
@@ -320,7 +410,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("cotainr", "singularity"):
-        (folder / name).write_text(f"#!/bin/sh\necho 'Cotainr:-: nothing to do'; echo \"$*\" >> {tmp_path}/started\n")
+        (folder / name).write_text(
+            f"#!/bin/sh\necho 'Cotainr:-: nothing to do'; echo \"$*\" >> {tmp_path}/started\n"
+        )
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     monkeypatch.delenv("BUILDER_ACCEPT_LICENSES", raising=False)
@@ -333,10 +425,14 @@ def test_cotainr_does_not_start_before_the_licence_is_accepted(tmp_path: Path, p
     assert not (tmp_path / "started").exists()
 
 
-def test_a_licence_is_accepted_for_all_commands(tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_licence_is_accepted_for_all_commands(
+    tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BUILDER_ACCEPT_LICENSES", "1")
     with pytest.raises(ImageError, match="left no file"):
-        run_engine(Cotainr(), request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"}))
+        run_engine(
+            Cotainr(), request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"})
+        )
     assert "--accept-licenses" in (tmp_path / "started").read_text()
 
 
@@ -344,7 +440,10 @@ def test_cotainr_that_ends_well_and_leaves_no_file(tmp_path: Path, programs: Pat
     asked = request(tmp_path, [package("zlib")], format="sif", cotainr={"system": "lumi-g"})
     with pytest.raises(ImageError) as caught:
         run_engine(Cotainr(), replace(asked, accept_licenses=True))
-    assert "cotainr build of target t ended with code 0, but left no file:\n    Cotainr:-: nothing to do" in caught.value.message
+    assert (
+        "cotainr build of target t ended with code 0, but left no file:\n    Cotainr:-: nothing to do"
+        in caught.value.message
+    )
     words = (tmp_path / "started").read_text().split()
     assert words[0] == "build" and "--system=lumi-g" in words and "--accept-licenses" in words
     assert not [w for w in words if w.startswith("--base-image")]
@@ -371,10 +470,15 @@ class Anew:
         data = f"build {self.builds}".encode()
         moved = replace_prefix(request).recipe
         result = BuildResult(
-            moved, request.lock, LockedBase("b", "sha256:b"), engine=self.name, notes=("by hand",), definition=("def", "x")
+            moved,
+            request.lock,
+            LockedBase("b", "sha256:b"),
+            engine=self.name,
+            notes=("by hand",),
+            definition=("def", "x"),
         )
         if request.recipe.format == "sif":
-            path = kept_sif(request, self.name)
+            path = cached_sif(request, self.name)
             path.write_bytes(data)
             return replace(result, sif=SifImage(path, sha256_file(path), len(data)))
         layer = Layer(
@@ -386,7 +490,10 @@ class Anew:
             unpacked=7,
         )
         return replace(
-            result, image=Image((layer,), b"{}", Descriptor.of(OCI_CONFIG, b"{}"), data, Descriptor.of(OCI_MANIFEST, data))
+            result,
+            image=Image(
+                (layer,), b"{}", Descriptor.of(OCI_CONFIG, b"{}"), data, Descriptor.of(OCI_MANIFEST, data)
+            ),
         )
 
 
@@ -396,11 +503,23 @@ def test_what_was_built_is_what_is_tested_and_published(tmp_path: Path, format: 
     first = run_engine(engine, asked)
     again = run_engine(engine, asked)
     assert engine.builds == 1 and again.artifact == first.artifact and again.base == first.base
-    assert again.recipe == first.recipe and again.recipe.conda.prefix == PREFIX and again.definition == ("def", "x")
-    assert again.notes[0] == "by hand" and "nothing of it has changed" in again.notes[1] and "--rebuild" in again.notes[1]
+    assert (
+        again.recipe == first.recipe
+        and again.recipe.conda.prefix == PREFIX
+        and again.definition == ("def", "x")
+    )
+    assert (
+        again.notes[0] == "by hand"
+        and "nothing of it has changed" in again.notes[1]
+        and "--rebuild" in again.notes[1]
+    )
     assert run_engine(engine, replace(asked, rebuild=True)).digest != first.digest and engine.builds == 2
-    moved = replace(asked, recipe=asked.recipe.model_copy(update={"registry": Registry(repository="else/where")}))
-    assert run_engine(engine, moved).digest != first.digest and engine.builds == 2, "where it goes is not what it is"
+    moved = replace(
+        asked, recipe=asked.recipe.model_copy(update={"registry": Registry(repository="else/where")})
+    )
+    assert run_engine(engine, moved).digest != first.digest and engine.builds == 2, (
+        "where it goes is not what it is"
+    )
 
 
 @pytest.mark.parametrize(
@@ -423,7 +542,9 @@ def test_whatever_goes_in_has_it_built_anew(tmp_path: Path, change: dict[str, An
     engine, asked = Anew(), request(tmp_path, [package("zlib")], format="sif", files=files)
     run_engine(engine, asked)
     if "recipe" in change:
-        changed = replace(asked, recipe=request(tmp_path, format="sif", files=files, **change["recipe"]).recipe)
+        changed = replace(
+            asked, recipe=request(tmp_path, format="sif", files=files, **change["recipe"]).recipe
+        )
     elif "file" in change:
         (tmp_path / "train.py").write_text(change["file"])
         changed = asked
@@ -444,10 +565,10 @@ def test_a_kept_build_that_is_not_whole_any_more_is_built_again(tmp_path: Path) 
     assert sif is not None
     sif.path.write_bytes(b"cut")
     assert run_engine(engine, asked).digest != sif.digest and engine.builds == 2
-    kept_sif(asked, engine.name).with_suffix(".json").write_text("{}")
+    cached_sif(asked, engine.name).with_suffix(".json").write_text("{}")
     run_engine(engine, asked)
     assert engine.builds == 3
-    kept_sif(asked, engine.name).unlink()
+    cached_sif(asked, engine.name).unlink()
     run_engine(engine, asked)
     assert engine.builds == 4
     image = request(tmp_path, [package("zlib")], format="oci")
@@ -475,7 +596,13 @@ SITE = {
         "account": "required",
         "account_example": "project_465000000",
         "queues": {
-            "build": {"partition": "debug", "memory": "64G", "cpus_per_task": 32, "time": "00:30:00", "options": ["--exclusive"]}
+            "build": {
+                "partition": "debug",
+                "memory": "64G",
+                "cpus_per_task": 32,
+                "time": "00:30:00",
+                "options": ["--exclusive"],
+            }
         },
     },
 }
@@ -484,9 +611,20 @@ SITE = {
 def test_build_job_has_the_values_of_the_site(tmp_path: Path) -> None:
     job = build_job(request(tmp_path, site=SITE).recipe, ["builder", "build", "t"], account="project_1")
     assert job == [
-        "srun", "--nodes=1", "--ntasks=1", "--account=project_1", "--partition=debug", "--time=00:30:00", "--mem=64G",
-        "--cpus-per-task=32", "--exclusive", "--job-name=builder-t", "builder", "build", "t",
-    ]  # fmt: skip
+        "srun",
+        "--nodes=1",
+        "--ntasks=1",
+        "--account=project_1",
+        "--partition=debug",
+        "--time=00:30:00",
+        "--mem=64G",
+        "--cpus-per-task=32",
+        "--exclusive",
+        "--job-name=builder-t",
+        "builder",
+        "build",
+        "t",
+    ]
     assert "--time=1:00" in build_job(request(tmp_path, site=SITE).recipe, ["x"], account="p", time="1:00")
 
 
@@ -497,7 +635,9 @@ def test_build_job_loads_the_modules_of_the_site(tmp_path: Path) -> None:
     assert job[-1] == "set -e\nmodule load LUMI\nmodule load cotainr\nexport A=1\nexec builder 'a b'"
 
 
-def test_build_job_without_an_account_or_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_job_without_an_account_or_without_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SLURM_ACCOUNT", raising=False)
     with pytest.raises(UsageError, match=r"Site needs an account(.|\n)*--account project_465000000"):
         build_job(request(tmp_path, site=SITE).recipe, ["x"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.fetch import pipconfig
-from builder.fetch.pipconfig import PipConfiguration, pip_configuration
+from builder.net import pipconfig
+from builder.net.pipconfig import PipConfiguration, pip_configuration
 
 
 @pytest.fixture
@@ -38,14 +38,18 @@ def test_nothing_is_configured(home):
 
 
 def test_files_and_sections_and_variables_in_their_order(home):
-    system = "[global]\nindex-url = https://one/\nfind-links = /a /b\n   https://c/\n[install]\nno_index = yes\n"
+    system = (
+        "[global]\nindex-url = https://one/\nfind-links = /a /b\n   https://c/\n[install]\nno_index = yes\n"
+    )
     write(home / "xdg/pip/pip.conf", system)
     assert read(home) == PipConfiguration("https://one/", (), ("/a", "/b", "https://c/"), None, True)
     user = "[global]\nindex-url = https://two/\nextra-index-url = https://x/%(y)s\ncert = ~/ca.pem\n"
     write(home / ".config/pip/pip.conf", user)
     assert read(home).index_url == "https://two/" and read(home).extra_index_urls == ("https://x/%(y)s",)
     write(home / "venv/pip.conf", "[install]\nindex-url = https://three/\n[global]\nno-index = 0\n")
-    assert read(home).index_url == "https://three/" and read(home).no_index  # a file's [install] over any file's [global]
+    assert (
+        read(home).index_url == "https://three/" and read(home).no_index
+    )  # a file's [install] over any file's [global]
     own = write(home / "own.conf", "[global]\nindex-url = https://four/\n[install]\nno-index = false\n")
     with_own = read(home, PIP_CONFIG_FILE=str(own))
     assert with_own.index_url == "https://three/" and with_own.cert is None and not with_own.no_index
@@ -66,17 +70,32 @@ def test_pip_itself_reads_the_same(tmp_path):
     user = "[global]\nindex-url = https://a/simple\nfind-links = /x\n\t/y\n[install]\nextra-index-url = https://b/\n"
     write(tmp_path / ".config/pip/pip.conf", user)
     own = write(tmp_path / "own.conf", "[global]\nindex-url = https://c/simple\n[install]\nfind_links = /z\n")
-    for variables in ({}, {"PIP_CONFIG_FILE": str(own)}, {"PIP_NO_INDEX": "1"}, {"PIP_CONFIG_FILE": os.devnull}):
+    for variables in (
+        {},
+        {"PIP_CONFIG_FILE": str(own)},
+        {"PIP_NO_INDEX": "1"},
+        {"PIP_CONFIG_FILE": os.devnull},
+    ):
         env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], **variables}
         done = subprocess.run(
-            [sys.executable, "-c", "from pip._internal.commands.install import InstallCommand as C\n"
-             "o, _ = C('install', '').parse_args([])\n"
-             "print([o.index_url, o.extra_index_urls, o.find_links, o.no_index])"],
-            env=env, capture_output=True, text=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-c",
+                "from pip._internal.commands.install import InstallCommand as C\n"
+                "o, _ = C('install', '').parse_args([])\n"
+                "print([o.index_url, o.extra_index_urls, o.find_links, o.no_index])",
+            ],
+            env=env,
+            capture_output=True,
+            text=True,
+        )
         if "No module named pip" in done.stderr:
             pytest.skip("no pip beside this Python")
         index, extra, links, no_index = eval(done.stdout)
         ours = pip_configuration(env)
-        assert [list(ours.extra_index_urls), list(ours.find_links), ours.no_index] == [extra, links, no_index], variables
+        assert [list(ours.extra_index_urls), list(ours.find_links), ours.no_index] == [
+            extra,
+            links,
+            no_index,
+        ], variables
         assert ours.index_url == index or ours.index_url is None  # pip's own default then

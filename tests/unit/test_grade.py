@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-import builder.smoke as smoke_module
+import builder.smoke.run as smoke_module
 from builder.smoke.grade import LIMITS, Expected, grade, judge, references, shown, value_of, values_of, worst
 from tests.support.reports import A100_40, A100_80, GIB, MI250X, STRANGE, a100, cpu, measured, ranked, report
 
@@ -46,7 +46,9 @@ def scaled(name: str, factor: float, *, noise: float = 0.005) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("facts", "id"),
     [
-        (A100_40, "a100-sxm4-40gb"), (A100_80, "a100-sxm4-80gb"), (MI250X, "mi250x-gcd"),
+        (A100_40, "a100-sxm4-40gb"),
+        (A100_80, "a100-sxm4-80gb"),
+        (MI250X, "mi250x-gcd"),
         ({"name": "A100-SXM4-40GB", "memory_bytes": 40 * GIB}, "a100-sxm4-40gb"),
         ({"name": "NVIDIA A100-PCIE-40GB", "memory_bytes": 40 * GIB}, "a100-pcie-40gb"),
         ({"name": "NVIDIA A100 80GB PCIe", "memory_bytes": 80 * GIB}, "a100-pcie-80gb"),
@@ -69,7 +71,7 @@ def scaled(name: str, factor: float, *, noise: float = 0.005) -> dict[str, Any]:
         ({"name": "", "architecture": "gfx90a", "memory_bytes": 64 * GIB, "multiprocessors": 104}, "mi210"),
         ({"name": "", "architecture": "gfx942", "memory_bytes": 192 * GIB, "multiprocessors": 304}, "mi300x"),
     ],
-)  # fmt: skip
+)
 def test_names_that_torch_reports_find_their_entry(facts: dict[str, Any], id: str) -> None:
     found = references().find(facts)
     assert found is not None and found.id == id
@@ -78,7 +80,9 @@ def test_names_that_torch_reports_find_their_entry(facts: dict[str, Any], id: st
 @pytest.mark.parametrize(
     "facts",
     [
-        STRANGE, {}, {"name": 7},
+        STRANGE,
+        {},
+        {"name": 7},
         {"name": "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "memory_bytes": 5 * GIB},  # a slice
         {"name": "NVIDIA A100-SXM4-40GB", "memory_bytes": 20 * GIB},  # half of one
         {"name": "NVIDIA H100 NVL", "memory_bytes": 94 * GIB},
@@ -86,25 +90,44 @@ def test_names_that_torch_reports_find_their_entry(facts: dict[str, Any], id: st
         {"name": "Tesla T40", "memory_bytes": 15 * GIB},
         {"name": "", "architecture": "gfx1100", "memory_bytes": 24 * GIB, "multiprocessors": 48},
     ],
-)  # fmt: skip
+)
 def test_parts_of_gpus_and_other_gpus_have_no_entry(facts: dict[str, Any]) -> None:
     assert references().find(facts) is None
 
 
 #: FLOP per clock of a multiprocessor (multiply and add are two), by architecture; boost clocks in MHz. From the white papers.
 PER_CLOCK = {
-    "sm_60": {"fp32": 128, "fp16": 256}, "sm_70": {"fp32": 128, "fp16": 1024}, "sm_75": {"fp32": 128, "fp16": 1024},
+    "sm_60": {"fp32": 128, "fp16": 256},
+    "sm_70": {"fp32": 128, "fp16": 1024},
+    "sm_75": {"fp32": 128, "fp16": 1024},
     "sm_80": {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048},
     "sm_89": {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024},
-    "sm_90": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096}, "gfx908": {"fp32": 256, "bf16": 512, "fp16": 1024},
-    "gfx90a": {"fp32": 256, "bf16": 1024, "fp16": 1024}, "gfx942": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048},
-}  # fmt: skip
+    "sm_90": {"fp32": 256, "tf32": 2048, "bf16": 4096, "fp16": 4096},
+    "gfx908": {"fp32": 256, "bf16": 512, "fp16": 1024},
+    "gfx90a": {"fp32": 256, "bf16": 1024, "fp16": 1024},
+    "gfx942": {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048},
+}
 CLOCK = {
-    "a100-sxm4-40gb": 1410, "a100-sxm4-80gb": 1410, "a100-pcie-40gb": 1410, "a100-pcie-80gb": 1410, "h100-sxm": 1830,
-    "h200": 1830, "h100-pcie": 1620,
-    "mi100": 1502, "mi210": 1700, "mi250x-gcd": 1700, "mi300a": 2100, "mi300x": 2100, "v100-sxm2": 1530,
-    "v100-pcie": 1380, "v100s-pcie": 1597, "p100-pcie": 1303, "p100-sxm2": 1480, "t4": 1590, "l40s": 2520,
-}  # fmt: skip
+    "a100-sxm4-40gb": 1410,
+    "a100-sxm4-80gb": 1410,
+    "a100-pcie-40gb": 1410,
+    "a100-pcie-80gb": 1410,
+    "h100-sxm": 1830,
+    "h200": 1830,
+    "h100-pcie": 1620,
+    "mi100": 1502,
+    "mi210": 1700,
+    "mi250x-gcd": 1700,
+    "mi300a": 2100,
+    "mi300x": 2100,
+    "v100-sxm2": 1530,
+    "v100-pcie": 1380,
+    "v100s-pcie": 1597,
+    "p100-pcie": 1303,
+    "p100-sxm2": 1480,
+    "t4": 1590,
+    "l40s": 2520,
+}
 VECTOR_CLOCK = {"h100-sxm": 1980, "h200": 1980, "h100-pcie": 1755}  # higher than under its matrix units
 
 
@@ -112,7 +135,9 @@ VECTOR_CLOCK = {"h100-sxm": 1980, "h200": 1980, "h100-pcie": 1755}  # higher tha
 def test_peaks_are_what_units_and_clocks_give(device: Any) -> None:
     for key, per_clock in PER_CLOCK[device.architecture].items():
         clock = VECTOR_CLOCK.get(device.id, CLOCK[device.id]) if key == "fp32" else CLOCK[device.id]
-        assert device.peak[key] == pytest.approx(device.multiprocessors * per_clock * clock * 1e-6, rel=0.02), key
+        assert device.peak[key] == pytest.approx(
+            device.multiprocessors * per_clock * clock * 1e-6, rel=0.02
+        ), key
     assert set(device.peak) - {"memory", "transfer"} == set(PER_CLOCK[device.architecture])
 
 
@@ -136,9 +161,11 @@ def test_what_is_not_known_is_said_so() -> None:
         wanted = (set(device["peak"]) - {"source"}) | {"allreduce"}
         assert set(device["achieved"]) | set(device["unknown"]) == wanted, device["id"]
         assert not set(device["achieved"]) & set(device["unknown"]), device["id"]
-    assert {s for d in data["devices"] for s in [d["peak"]["source"], *(f["source"] for f in d["achieved"].values())]} == set(
-        data["sources"]
-    )
+    assert {
+        s
+        for d in data["devices"]
+        for s in [d["peak"]["source"], *(f["source"] for f in d["achieved"].values())]
+    } == set(data["sources"])
 
 
 # known GPUs -----------------------------------------------------------------------------------------------------------
@@ -146,10 +173,17 @@ def test_what_is_not_known_is_said_so() -> None:
 
 def test_a_good_gpu_passes_and_each_figure_says_what_it_was_held_against() -> None:
     out = graded(a100())
-    assert out["verdict"] == "pass" and out["grade"]["verdict"] == "pass" and out["grade"]["devices"] == ["a100-sxm4-40gb"]
+    assert (
+        out["verdict"] == "pass"
+        and out["grade"]["verdict"] == "pass"
+        and out["grade"]["devices"] == ["a100-sxm4-40gb"]
+    )
     found = finding(out, "matmul.bf16")
     assert found["basis"] == "achieved" and found["fraction"] == pytest.approx(248 / 246.33, rel=0.02)
-    assert "248 TFLOP/s" in found["seen"] and "of 246 TFLOP/s (published for NVIDIA A100 SXM4 40 GB)" in found["seen"]
+    assert (
+        "248 TFLOP/s" in found["seen"]
+        and "of 246 TFLOP/s (published for NVIDIA A100 SXM4 40 GB)" in found["seen"]
+    )
     assert found["source"].startswith("torch-performance-test-data")
     tf32 = finding(out, "matmul.tf32")  # nobody published it
     assert tf32["basis"] == "peak" and tf32["reference"] == 156_000 and tf32["status"] == "pass"
@@ -159,12 +193,20 @@ def test_a_good_gpu_passes_and_each_figure_says_what_it_was_held_against() -> No
 @pytest.mark.parametrize(
     ("name", "factor", "status"),
     [
-        ("matmul.bf16", 0.85, "pass"), ("matmul.bf16", 0.75, "warn"), ("matmul.bf16", 0.45, "fail"),
-        ("memory.copy", 0.84, "pass"), ("memory.copy", 0.70, "warn"), ("memory.copy", 0.40, "fail"),
-        ("matmul.tf32", 0.60, "pass"), ("matmul.tf32", 0.45, "warn"), ("matmul.tf32", 0.20, "fail"),
-        ("transfer.h2d_pinned", 0.70, "pass"), ("transfer.h2d_pinned", 0.45, "warn"), ("transfer.h2d_pinned", 0.10, "fail"),
+        ("matmul.bf16", 0.85, "pass"),
+        ("matmul.bf16", 0.75, "warn"),
+        ("matmul.bf16", 0.45, "fail"),
+        ("memory.copy", 0.84, "pass"),
+        ("memory.copy", 0.70, "warn"),
+        ("memory.copy", 0.40, "fail"),
+        ("matmul.tf32", 0.60, "pass"),
+        ("matmul.tf32", 0.45, "warn"),
+        ("matmul.tf32", 0.20, "fail"),
+        ("transfer.h2d_pinned", 0.70, "pass"),
+        ("transfer.h2d_pinned", 0.45, "warn"),
+        ("transfer.h2d_pinned", 0.10, "fail"),
     ],
-)  # fmt: skip
+)
 def test_limits(name: str, factor: float, status: str) -> None:
     assert scaled(name, factor)["status"] == status
     assert graded(a100({name: factor}))["verdict"] == status
@@ -184,7 +226,9 @@ def test_outliers_do_not_change_the_status() -> None:
     given = a100()
     for m in given["measurements"]:
         unit = next(k.removeprefix("median_") for k in m if k.startswith("median_"))
-        m[f"samples_{unit}"][:5] = [m[f"median_{unit}"] / 50] * 5  # five of 21 were disturbed: median and MAD hardly notice
+        m[f"samples_{unit}"][:5] = [
+            m[f"median_{unit}"] / 50
+        ] * 5  # five of 21 were disturbed: median and MAD hardly notice
     assert graded(given)["verdict"] == "pass"
 
 
@@ -209,7 +253,9 @@ def test_what_was_found_wrong_is_not_praised_for_its_speed() -> None:
 def test_an_all_reduce_is_held_against_as_many_gpus_only() -> None:
     def reduced(ranks: int, value: float) -> list[dict[str, Any]]:
         devices = [{**A100_40, "rank": i} for i in range(ranks)]
-        out = graded(a100(devices=devices, ranks=ranks) | {"measurements": [measured("allreduce.node", value)]})
+        out = graded(
+            a100(devices=devices, ranks=ranks) | {"measurements": [measured("allreduce.node", value)]}
+        )
         return [f for f in out["grade"]["findings"] if f["id"] == "allreduce.node"]
 
     assert reduced(4, 80.0) == []
@@ -219,7 +265,10 @@ def test_an_all_reduce_is_held_against_as_many_gpus_only() -> None:
 
 
 def test_a_low_figure_says_what_held_the_clock_down() -> None:
-    hot = {**A100_40, "after": {"throttled": ["heat"], "temperature_c": 91, "clock_mhz": 735, "clock_max_mhz": 1410}}
+    hot = {
+        **A100_40,
+        "after": {"throttled": ["heat"], "temperature_c": 91, "clock_mhz": 735, "clock_max_mhz": 1410},
+    }
     found = finding(graded(a100({"matmul.bf16": 0.6}, devices=[hot])), "matmul.bf16")
     assert found["seen"].endswith("; clock 735 of 1410 MHz, held down by heat, 91 °C")
     assert "clock" not in finding(graded(a100(devices=[hot])), "matmul.bf16")["seen"]  # all is well
@@ -235,7 +284,10 @@ def test_a_low_figure_says_what_held_the_clock_down() -> None:
 def test_an_unknown_gpu_is_never_failed_for_being_unknown() -> None:
     for scale in (1.0, 1e-3, 50.0):
         out = graded(
-            a100(dict.fromkeys(("matmul.fp32", "matmul.fp16", "matmul.bf16", "matmul.tf32"), scale), devices=[STRANGE]),
+            a100(
+                dict.fromkeys(("matmul.fp32", "matmul.fp16", "matmul.bf16", "matmul.tf32"), scale),
+                devices=[STRANGE],
+            ),
             Expected("nvidia"),
         )
         assert out["verdict"] == "pass" and out["grade"]["devices"] == []
@@ -252,7 +304,9 @@ def test_an_unknown_gpu_whose_matrix_units_sleep_is_warned_of() -> None:
 # one among equals -----------------------------------------------------------------------------------------------------
 
 
-def several(*medians: float, device: dict[str, Any] = A100_40, name: str = "matmul.bf16", **more: Any) -> dict[str, Any]:
+def several(
+    *medians: float, device: dict[str, Any] = A100_40, name: str = "matmul.bf16", **more: Any
+) -> dict[str, Any]:
     devices = [{**device, "rank": i, "host": "n017"} for i in range(len(medians))]
     return report([ranked(name, medians, **more)], devices=devices, ranks=len(medians))
 
@@ -284,7 +338,11 @@ def test_of_two_the_slower_is_named() -> None:
 def test_times_count_the_other_way_and_the_hosts_side_warns_only() -> None:
     out = graded(several(10.0, 10.1, 30.0, 9.9, name="training", unit="ms"))
     (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
-    assert slow["device"].startswith("rank 2") and slow["status"] == "warn" and slow["fraction"] == pytest.approx(0.335, abs=0.01)
+    assert (
+        slow["device"].startswith("rank 2")
+        and slow["status"] == "warn"
+        and slow["fraction"] == pytest.approx(0.335, abs=0.01)
+    )
 
 
 @pytest.mark.parametrize("medians", [(248e3, 240e3, 236e3, 246e3), (248e3,), (1.0, 0.0)])
@@ -307,7 +365,9 @@ def test_a_cpu_is_graded_by_the_roofline_of_the_same_run() -> None:
     out = graded(cpu(), NONE)
     assert out["verdict"] == "pass"
     product = finding(out, "matmul.fp32")
-    assert product["basis"] == "roofline" and product["reference"] == pytest.approx(400, rel=0.05)  # arithmetic is the ceiling
+    assert product["basis"] == "roofline" and product["reference"] == pytest.approx(
+        400, rel=0.05
+    )  # arithmetic is the ceiling
     attention = finding(out, "attention")
     assert attention["fraction"] == pytest.approx(90 / 400, rel=0.1)
     low = cpu()
@@ -316,10 +376,16 @@ def test_a_cpu_is_graded_by_the_roofline_of_the_same_run() -> None:
 
 
 def test_a_slow_machine_as_a_whole_is_no_fault_of_the_image() -> None:
-    slow = dict.fromkeys(("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 0.12)
-    assert graded(cpu(slow), NONE)["grade"]["findings"][0]["id"] == "cpu.scaling"  # but its cores are not all there
+    slow = dict.fromkeys(
+        ("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 0.12
+    )
+    assert (
+        graded(cpu(slow), NONE)["grade"]["findings"][0]["id"] == "cpu.scaling"
+    )  # but its cores are not all there
     out = graded(cpu({**slow, "cpu.peak": 0.12}), NONE)
-    assert out["verdict"] == "warn" and {f["id"] for f in out["grade"]["findings"] if f["status"] != "pass"} == {"cpu.scaling"}
+    assert out["verdict"] == "warn" and {
+        f["id"] for f in out["grade"]["findings"] if f["status"] != "pass"
+    } == {"cpu.scaling"}
 
 
 @pytest.mark.parametrize(("factor", "status"), [(0.62, "pass"), (0.45, "warn"), (0.2, "fail")])
@@ -351,7 +417,10 @@ def test_a_gpu_image_that_was_measured_on_the_cpu_fails() -> None:
 def test_another_number_of_gpus_fails_and_another_gpu_than_the_recipes_warns() -> None:
     assert finding(graded(a100(), Expected("nvidia", ("sm_80",), 4)), "device.count")["status"] == "fail"
     out = graded(a100(), Expected("nvidia", ("sm_90",)))
-    assert finding(out, "device.architecture")["seen"] == "sm_80; the recipe is for sm_90" and out["verdict"] == "warn"
+    assert (
+        finding(out, "device.architecture")["seen"] == "sm_80; the recipe is for sm_90"
+        and out["verdict"] == "warn"
+    )
 
 
 def test_a_report_that_could_not_be_made_stays_an_error() -> None:
@@ -370,12 +439,21 @@ def test_the_verdict_of_the_benchmark_is_never_made_better() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"median_gflop_per_s": None}, {"median_gflop_per_s": "fast"}, {"median_gflop_per_s": float("nan")}, {"repeats": 0},
-        {"median_gflop_per_s": True}, {"mad_gflop_per_s": None}, {"device": 7}, {"device": "cuda:99"}, {"device": "cuda:x"},
-        {"ranks": "many"}, {"ranks": [1, 2]}, {"ranks": [{"rank": "a"}, {"rank": 1, "median_gflop_per_s": 2.0}]},
+        {"median_gflop_per_s": None},
+        {"median_gflop_per_s": "fast"},
+        {"median_gflop_per_s": float("nan")},
+        {"repeats": 0},
+        {"median_gflop_per_s": True},
+        {"mad_gflop_per_s": None},
+        {"device": 7},
+        {"device": "cuda:99"},
+        {"device": "cuda:x"},
+        {"ranks": "many"},
+        {"ranks": [1, 2]},
+        {"ranks": [{"rank": "a"}, {"rank": 1, "median_gflop_per_s": 2.0}]},
         {"median_gflop_per_s": 0.0, "mad_gflop_per_s": 0.0},
     ],
-)  # fmt: skip
+)
 def test_odd_values_are_left_out_not_believed(change: dict[str, Any]) -> None:
     given = a100()
     given["measurements"][0].update(change)
@@ -385,7 +463,13 @@ def test_odd_values_are_left_out_not_believed(change: dict[str, Any]) -> None:
 
 
 def test_odd_facts_are_left_out() -> None:
-    for devices in (None, {}, [None, 3], [{"name": None, "memory_bytes": "x", "after": 3}], [{"after": {"throttled": 1}}]):
+    for devices in (
+        None,
+        {},
+        [None, 3],
+        [{"name": None, "memory_bytes": "x", "after": 3}],
+        [{"after": {"throttled": 1}}],
+    ):
         given = a100()
         given["facts"]["devices"] = devices
         grade(given, references(), NVIDIA)
@@ -393,9 +477,16 @@ def test_odd_facts_are_left_out() -> None:
 
 def test_figures_for_people() -> None:
     assert [shown(v, "gflop_per_s") for v in (0.0, 0.0412, 83.81, 999.4, 248_123.0)] == [
-        "0 GFLOP/s", "0.0412 GFLOP/s", "83.8 GFLOP/s", "999 GFLOP/s", "248 TFLOP/s"]  # fmt: skip
+        "0 GFLOP/s",
+        "0.0412 GFLOP/s",
+        "83.8 GFLOP/s",
+        "999 GFLOP/s",
+        "248 TFLOP/s",
+    ]
     assert (
-        shown(1383, "gb_per_s") == "1.38 TB/s" and shown(12.34, "ms") == "12.3 ms" and shown(12345, "samples_per_s") == "12.3 k/s"
+        shown(1383, "gb_per_s") == "1.38 TB/s"
+        and shown(12.34, "ms") == "12.3 ms"
+        and shown(12345, "samples_per_s") == "12.3 k/s"
     )
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from builder.attest import sbom
 from builder.model import Lock, LockedPackage
-from builder.smoke import keep
+from builder.publishing.attest import sbom
 from builder.smoke.history import (
     FLOORS,
     Kept,
@@ -20,13 +19,14 @@ from builder.smoke.history import (
     ReportError,
     changed_packages,
     compare,
-    packages_of,
     packages_of_sbom,
     parse_report,
     read_folder,
     read_report,
     resolve,
 )
+from builder.smoke.run import keep
+from builder.smoke.schema import packages_of
 from tests.support.image_kit import recipe
 from tests.support.reports import A100_40, MI250X, a100, cpu, measured, ranked, report
 
@@ -37,13 +37,17 @@ def kept(value: dict[str, Any], source: str = "here") -> Kept:
     return Kept(value, source)
 
 
-def runs(count: int, scale: dict[str, float] | None = None, *, digest: str = OLD, make: Any = a100, **more: Any) -> list[Kept]:
+def runs(
+    count: int, scale: dict[str, float] | None = None, *, digest: str = OLD, make: Any = a100, **more: Any
+) -> list[Kept]:
     """Several runs of an image: each with noise of its own, and with what differs from run to run."""
     rng = random.Random(f"{digest} {more}")
     out = []
     for n in range(count):
         drift = {k: v * (1 + rng.gauss(0, 0.006)) for k, v in (scale or {}).items()}
-        out.append(kept(make(drift, seed=n, digest=digest, started=f"2026-11-2{n}T08:00:00Z", **more), f"run {n}"))
+        out.append(
+            kept(make(drift, seed=n, digest=digest, started=f"2026-11-2{n}T08:00:00Z", **more), f"run {n}")
+        )
     return out
 
 
@@ -53,9 +57,17 @@ def runs(count: int, scale: dict[str, float] | None = None, *, digest: str = OLD
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ["not JSON"]), ("{", ["not JSON"]), ("\x00\xff", ["not JSON"]), ("[" * 100_000, ["not JSON", "nested too deep"]),
-        ("[]", ["no smoke report"]), ("{}", ["no smoke report"]), ('{"schema_version": 2}', ["damaged", "verdict None"]),
-        (json.dumps({**a100(), "schema_version": 1}), ["schema version 1, not 2", "another version of builder"]),
+        ("", ["not JSON"]),
+        ("{", ["not JSON"]),
+        ("\x00\xff", ["not JSON"]),
+        ("[" * 100_000, ["not JSON", "nested too deep"]),
+        ("[]", ["no smoke report"]),
+        ("{}", ["no smoke report"]),
+        ('{"schema_version": 2}', ["damaged", "verdict None"]),
+        (
+            json.dumps({**a100(), "schema_version": 1}),
+            ["schema version 1, not 2", "another version of builder"],
+        ),
         (json.dumps({**a100(), "schema_version": 99}), ["schema version 99"]),
         (json.dumps({**a100(), "verdict": "great"}), ["verdict 'great'"]),
         (json.dumps({**a100(), "measurements": []}), ["nothing was measured"]),
@@ -67,12 +79,14 @@ def runs(count: int, scale: dict[str, float] | None = None, *, digest: str = OLD
         (json.dumps({**a100(), "grade": {"findings": [{"id": "x"}]}}), ["its grade is none"]),
         (json.dumps({**a100(), "image": {"packages": ["torch"]}}), ["image is no mapping"]),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_report_is_said_and_never_a_pass(text: str, words: list[str]) -> None:
     with pytest.raises(ReportError) as e:
         parse_report(text, "old.json")
-    assert e.value.message.startswith("old.json: ") and all(w in e.value.message for w in words), e.value.message
-    assert "builder smoke" in e.value.cure
+    assert e.value.message.startswith("old.json: ") and all(w in e.value.message for w in words), (
+        e.value.message
+    )
+    assert "builder smoke" in e.value.hint
 
 
 def test_a_missing_or_closed_file(tmp_path: Path) -> None:
@@ -110,11 +124,18 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("text", "digest", "count"),
     [
-        ("26.10", "a", 2), ("26.09", "9", 1), ("2026-10", "a", 2), ("2026-10-02", "a", 1), ("sha256:aaaaaaaaa", "a", 2),
-        ("bbbbbbb", "b", 2), ("previous", "a", 2),
+        ("26.10", "a", 2),
+        ("26.09", "9", 1),
+        ("2026-10", "a", 2),
+        ("2026-10-02", "a", 1),
+        ("sha256:aaaaaaaaa", "a", 2),
+        ("bbbbbbb", "b", 2),
+        ("previous", "a", 2),
     ],
-)  # fmt: skip
-def test_tags_dates_and_digests_find_all_runs_of_one_image(folder: Path, text: str, digest: str, count: int) -> None:
+)
+def test_tags_dates_and_digests_find_all_runs_of_one_image(
+    folder: Path, text: str, digest: str, count: int
+) -> None:
     found = resolve(text, folder, without="sha256:" + "b" * 64)
     assert {k.digest for k in found} == {"sha256:" + digest * 64} and len(found) == count
 
@@ -126,7 +147,10 @@ def test_a_file_and_a_folder(folder: Path) -> None:
 
 
 def test_runs_that_could_not_be_carried_out_do_not_count(folder: Path) -> None:
-    keep(report([], verdict="error", digest="sha256:" + "a" * 64, tag="26.10", started="2026-10-03T06:00:00Z"), folder)
+    keep(
+        report([], verdict="error", digest="sha256:" + "a" * 64, tag="26.10", started="2026-10-03T06:00:00Z"),
+        folder,
+    )
     assert [k.report["verdict"] for k in resolve("26.10", folder)] == ["pass", "pass"]
 
 
@@ -145,7 +169,11 @@ def test_the_registry_is_asked_when_nothing_was_kept(folder: Path) -> None:
     assert found.digest == OLD and asked == ["26.01"]
     with pytest.raises(ReportError) as e:
         resolve("25.12", folder, attached=attached)
-    assert "no report of '25.12'" in e.value.message and "26.09, 26.10, 26.11" in e.value.message and "previous" in e.value.cure
+    assert (
+        "no report of '25.12'" in e.value.message
+        and "26.09, 26.10, 26.11" in e.value.message
+        and "previous" in e.value.hint
+    )
 
 
 def test_nothing_to_compare_with(tmp_path: Path) -> None:
@@ -160,7 +188,12 @@ def test_nothing_to_compare_with(tmp_path: Path) -> None:
 
 # comparing ------------------------------------------------------------------------------------------------------------
 
-PACKAGES = {"torch (pip)": "2.12.1", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zlib": "1.3.1 h4", "numpy": "2.3.0 py311_0"}
+PACKAGES = {
+    "torch (pip)": "2.12.1",
+    "nvidia-cublas-cu12 (pip)": "12.8.4.1",
+    "zlib": "1.3.1 h4",
+    "numpy": "2.3.0 py311_0",
+}
 PLANTED = {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2", "zlib": "1.3.2 h1", "rich": "14.0 pyh_0"}
 
 
@@ -168,14 +201,25 @@ def test_a_planted_regression_is_named_with_the_packages_that_changed() -> None:
     old, new = runs(1, {}, packages=PACKAGES), runs(1, {"matmul.bf16": 0.88}, digest=NEW, packages=PLANTED)
     found = compare(new, old)
     (slower,) = found.regressions
-    assert slower.id == "matmul.bf16" and slower.ratio == pytest.approx(0.88, abs=0.02) and slower.limit == FLOORS["gpu"]
-    assert "248 TFLOP/s -> 2" in str(slower) and "% slower (5% counts)" in str(slower) and not found.improvements
+    assert (
+        slower.id == "matmul.bf16"
+        and slower.ratio == pytest.approx(0.88, abs=0.02)
+        and slower.limit == FLOORS["gpu"]
+    )
+    assert (
+        "248 TFLOP/s -> 2" in str(slower) and "% slower (5% counts)" in str(slower) and not found.improvements
+    )
     assert found.packages is not None
     assert [str(p) for p in found.packages] == [
-        "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2", "rich (none) -> 14.0 pyh_0", "zlib 1.3.1 h4 -> 1.3.2 h1"]  # fmt: skip
+        "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2",
+        "rich (none) -> 14.0 pyh_0",
+        "zlib 1.3.1 h4 -> 1.3.2 h1",
+    ]
     assert [p.likely for p in found.packages] == [True, False, False]
     said = found.to_json()
-    assert said["regressions"] == ["matmul.bf16"] and said["packages"][0]["name"] == "nvidia-cublas-cu12 (pip)"
+    assert (
+        said["regressions"] == ["matmul.bf16"] and said["packages"][0]["name"] == "nvidia-cublas-cu12 (pip)"
+    )
     json.dumps(said, allow_nan=False)
 
 
@@ -187,7 +231,15 @@ def test_an_improvement_is_no_regression() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_image_again_is_no_regression(seed: int) -> None:
     """False alarms: run-to-run drift of 0.6 % and noise of 3 % within a run, twenty times."""
-    names = ("matmul.fp32", "matmul.tf32", "matmul.fp16", "matmul.bf16", "memory.copy", "memory.triad", "transfer.h2d_pinned")
+    names = (
+        "matmul.fp32",
+        "matmul.tf32",
+        "matmul.fp16",
+        "matmul.bf16",
+        "memory.copy",
+        "memory.triad",
+        "transfer.h2d_pinned",
+    )
     same = dict.fromkeys(names, 1.0)
     old = runs(3, same, noise=0.03, target=f"old{seed}")
     new = runs(3, same, noise=0.03, digest=NEW, target=f"new{seed}")
@@ -219,12 +271,18 @@ def test_runs_that_differ_among_themselves_widen_it_too() -> None:
 
 def test_times_get_worse_when_they_grow_and_files_need_more() -> None:
     def imported(seconds: float, digest: str) -> Kept:
-        measurements = [measured("torch.import_time", seconds, "s", device="", noise=0.01), measured("training", seconds, "ms")]
+        measurements = [
+            measured("torch.import_time", seconds, "s", device="", noise=0.01),
+            measured("training", seconds, "ms"),
+        ]
         return kept(report(measurements, devices=[A100_40], digest=digest))
 
     found = compare([imported(1.2, NEW)], [imported(1.0, OLD)])
     assert [(c.id, round(c.ratio, 2)) for c in found.regressions] == [("training", 0.83)]
-    assert {c.id for c in compare([imported(2.0, NEW)], [imported(1.0, OLD)]).regressions} == {"torch.import_time", "training"}
+    assert {c.id for c in compare([imported(2.0, NEW)], [imported(1.0, OLD)]).regressions} == {
+        "torch.import_time",
+        "training",
+    }
 
 
 def test_another_machine_is_shown_and_not_judged() -> None:
@@ -233,7 +291,9 @@ def test_another_machine_is_shown_and_not_judged() -> None:
     assert "on another machine: NVIDIA A100-SXM4-40GB, now AMD Instinct MI250X" in str(found.changes[0])
     slow = [kept(cpu({"matmul.fp32": 0.5}, cores=4))]
     assert {c.outcome for c in compare(slow, [kept(cpu(cores=8))]).changes} == {"other"}
-    assert [c.id for c in compare([kept(cpu({"matmul.fp32": 0.5}))], [kept(cpu())]).regressions] == ["matmul.fp32"]
+    assert [c.id for c in compare([kept(cpu({"matmul.fp32": 0.5}))], [kept(cpu())]).regressions] == [
+        "matmul.fp32"
+    ]
 
 
 def test_figures_of_a_busy_machine_are_shown_and_not_judged() -> None:
@@ -243,7 +303,9 @@ def test_figures_of_a_busy_machine_are_shown_and_not_judged() -> None:
     assert any("other work took much of the machine" in n and "matmul.fp32" in n for n in found.notes)
     assert "on a busy machine" in str(found.changes[0])
     # one quiet run among them is enough, and it alone counts
-    found = compare([kept(cpu({"matmul.fp32": 0.3}, probes=busy)), kept(cpu({"matmul.fp32": 0.7}))], [kept(cpu())])
+    found = compare(
+        [kept(cpu({"matmul.fp32": 0.3}, probes=busy)), kept(cpu({"matmul.fp32": 0.7}))], [kept(cpu())]
+    )
     (slower,) = found.regressions
     assert slower.id == "matmul.fp32" and slower.ratio == pytest.approx(0.7, abs=0.03)
     # a GPU does not mind
@@ -268,11 +330,18 @@ def test_what_failed_then_or_now_is_not_compared_and_what_is_gone_is_told() -> N
     new = a100({"matmul.bf16": 0.1}, digest=NEW, verdict="fail")
     next(m for m in new["measurements"] if m["id"] == "matmul.bf16")["status"] = "fail"
     found = compare([kept(new)], runs(1))
-    assert "matmul.bf16" not in {c.id for c in found.changes} and "measured then and not now: matmul.bf16" in found.notes
+    assert (
+        "matmul.bf16" not in {c.id for c in found.changes}
+        and "measured then and not now: matmul.bf16" in found.notes
+    )
 
 
 def test_probes_that_got_worse_are_named() -> None:
-    new = a100(digest=NEW, verdict="warn", probes=(("torch.import", "pass"), ("torch.build", "warn"), ("memory.shm", "warn")))
+    new = a100(
+        digest=NEW,
+        verdict="warn",
+        probes=(("torch.import", "pass"), ("torch.build", "warn"), ("memory.shm", "warn")),
+    )
     assert compare([kept(new)], runs(1)).probes == (("torch.build", "pass", "warn"),)
 
 
@@ -297,12 +366,29 @@ def test_packages_of_a_lock_and_of_its_bill_of_material_agree() -> None:
     lock = Lock(
         (
             LockedPackage(
-                "numpy", "2.3.1", "conda", "linux-64", "https://c.example/linux-64/numpy-2.3.1-py311h0_0.conda", "0" * 64
+                "numpy",
+                "2.3.1",
+                "conda",
+                "linux-64",
+                "https://c.example/linux-64/numpy-2.3.1-py311h0_0.conda",
+                "0" * 64,
             ),
             LockedPackage(
-                "numpy", "2.3.0", "pip", "linux-64", "https://p.example/numpy-2.3.0-cp311-cp311-linux_x86_64.whl", "1" * 64
+                "numpy",
+                "2.3.0",
+                "pip",
+                "linux-64",
+                "https://p.example/numpy-2.3.0-cp311-cp311-linux_x86_64.whl",
+                "1" * 64,
             ),
-            LockedPackage("torch", "2.13.0", "pip", "linux-64", "https://p.example/torch-2.13.0-py3-none-any.whl", "2" * 64),
+            LockedPackage(
+                "torch",
+                "2.13.0",
+                "pip",
+                "linux-64",
+                "https://p.example/torch-2.13.0-py3-none-any.whl",
+                "2" * 64,
+            ),
         ),
         ("linux-64",),
     )
@@ -323,7 +409,16 @@ def test_what_is_no_bill_of_material_is_said(data: bytes) -> None:
 
 
 def test_likely_causes_come_first() -> None:
-    names = ["zlib", "pytorch", "libopenblas", "rich", "rocm-core", "nvidia-cudnn-cu12 (pip)", "pyyaml", "mkl"]
+    names = [
+        "zlib",
+        "pytorch",
+        "libopenblas",
+        "rich",
+        "rocm-core",
+        "nvidia-cudnn-cu12 (pip)",
+        "pyyaml",
+        "mkl",
+    ]
     changes = changed_packages({}, dict.fromkeys(names, "1"))
     assert [c.name for c in changes] == [
         "libopenblas",

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from builder.smoke import SmokeReport
 from builder.smoke.grade import Expected, grade, references
 from builder.smoke.history import Kept, ReportError, compare, parse_report
 from builder.smoke.html import render
+from builder.smoke.run import SmokeReport
 from builder.smoke.table import render as table
 from builder.smoke.track import figures
 from tests.support.reports import A100_40, a100, cpu, ranked, report
@@ -61,7 +61,10 @@ def damaged(value: Any, at: tuple[Any, ...], junk: Any, drop: bool) -> Any:
 
 def whole() -> list[dict[str, Any]]:
     """Reports of all kinds, with few samples."""
-    devices = [{**A100_40, "rank": i, "after": {"throttled": ["heat"], "clock_mhz": 900, "temperature_c": 80}} for i in range(2)]
+    devices = [
+        {**A100_40, "rank": i, "after": {"throttled": ["heat"], "clock_mhz": 900, "temperature_c": 80}}
+        for i in range(2)
+    ]
     made = [
         grade(a100(packages={"torch": "2.13.0"}, tag="26.11"), references(), Expected("nvidia", ("sm_80",))),
         report([ranked("matmul.bf16", (248e3, 150e3))], devices=devices, ranks=2),
@@ -89,7 +92,11 @@ def test_no_damage_ends_in_a_traceback_or_in_a_better_verdict(number: int) -> No
             assert e.message.startswith("x.json: ") and "\n" not in e.message
             continue
         read += 1
-        out = grade({k: v for k, v in kept.report.items() if k != "grade"}, references(), Expected("nvidia", ("sm_80",)))
+        out = grade(
+            {k: v for k, v in kept.report.items() if k != "grade"},
+            references(),
+            Expected("nvidia", ("sm_80",)),
+        )
         json.dumps(out["grade"], allow_nan=False)
         json.dumps(compare([kept], [good]).to_json(), allow_nan=False)
         compare([good], [kept, good, kept])

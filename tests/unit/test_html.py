@@ -29,7 +29,13 @@ class Checked(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.add(tag)
         for name, value in attrs:
-            assert not name.startswith("on") and name not in ("src", "srcset", "action", "formaction", "xlink:href"), (tag, name)
+            assert not name.startswith("on") and name not in (
+                "src",
+                "srcset",
+                "action",
+                "formaction",
+                "xlink:href",
+            ), (tag, name)
             assert name != "href" or (value or "").startswith("#"), value
             assert name != "style" or "url" not in (value or ""), value
         if tag not in VOID:
@@ -57,8 +63,19 @@ def page(targets: Any, **more: Any) -> tuple[str, str]:
     parser = Checked()
     parser.feed(html)
     parser.close()
-    assert not parser.open and not parser.seen & {"script", "iframe", "object", "embed", "link", "img", "form", "base"}
-    assert "default-src 'none'" in html and "prefers-color-scheme: dark" in html and "width=device-width" in html
+    assert not parser.open and not parser.seen & {
+        "script",
+        "iframe",
+        "object",
+        "embed",
+        "link",
+        "img",
+        "form",
+        "base",
+    }
+    assert (
+        "default-src 'none'" in html and "prefers-color-scheme: dark" in html and "width=device-width" in html
+    )
     assert (
         not re.search(r"(https?:)?//[a-z]", re.sub(r"<title>.*?</title>", "", html))
         and "NaN" not in html
@@ -72,8 +89,16 @@ def months(*scales: dict[str, float], target: str = "a100", **more: Any) -> list
     out = []
     for n, scale in enumerate(scales):
         packages = {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2"} if n == len(scales) - 1 else PACKAGES
-        made = a100(scale, seed=n, digest=f"sha256:{n:x}" + "0" * 63, started=f"2026-{n + 8:02}-01T06:00:00Z",
-                    tag=f"26.{n + 8:02}", packages=packages, target=target, **more)  # fmt: skip
+        made = a100(
+            scale,
+            seed=n,
+            digest=f"sha256:{n:x}" + "0" * 63,
+            started=f"2026-{n + 8:02}-01T06:00:00Z",
+            tag=f"26.{n + 8:02}",
+            packages=packages,
+            target=target,
+            **more,
+        )
         out.append(Kept(grade(made, references(), Expected("nvidia", ("sm_80",))), f"{target}-{n}.json"))
     return out
 
@@ -81,10 +106,16 @@ def months(*scales: dict[str, float], target: str = "a100", **more: Any) -> list
 def test_a_planted_regression_is_named_with_its_packages_and_drawn() -> None:
     kept = months({}, {}, {"matmul.bf16": 0.85})
     seen = view("a100", kept, (), references())
-    assert [c.id for c in seen.regressions] == ["matmul.bf16"] and seen.against == "26.09" and seen.verdict == "pass"
+    assert (
+        [c.id for c in seen.regressions] == ["matmul.bf16"]
+        and seen.against == "26.09"
+        and seen.verdict == "pass"
+    )
     first = seen.trends[0]
     assert (first.id, first.state) == ("matmul.bf16", "slower") and first.change in ("14%", "15%", "16%")
-    assert [p.label for p in first.points] == ["26.08", "26.09", "26.10"] and [p.state for p in first.points] == [
+    assert [p.label for p in first.points] == ["26.08", "26.09", "26.10"] and [
+        p.state for p in first.points
+    ] == [
         "",
         "same",
         "slower",
@@ -93,7 +124,11 @@ def test_a_planted_regression_is_named_with_its_packages_and_drawn() -> None:
     assert [t.state for t in seen.trends[1:]] == ["same"] * 6
     html, text = page({"a100": (kept, ())})
     assert "1 slower than 26.09" in text and "nvidia-cublas-cu12 (pip) 12.8.4.1 -> 12.9.0.2" in text
-    assert '<figure class="slower">' in html and 'class="dot slower"' in html and '<li class="likely">nvidia' in html
+    assert (
+        '<figure class="slower">' in html
+        and 'class="dot slower"' in html
+        and '<li class="likely">nvidia' in html
+    )
     assert "zlib" not in text  # did not change
 
 
@@ -105,7 +140,12 @@ def test_without_regressions_nothing_is_alarming() -> None:
 def test_hostile_text_stays_text() -> None:
     evil = "</title><script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}{% raw %}"
     made = a100(
-        tag=evil, packages={evil: evil}, target=evil, probes=((f"x.{evil}", "fail"), ("y", "warn")), verdict="fail", cpu=evil
+        tag=evil,
+        packages={evil: evil},
+        target=evil,
+        probes=((f"x.{evil}", "fail"), ("y", "warn")),
+        verdict="fail",
+        cpu=evil,
     )
     made["probes"][0]["seen"] = made["probes"][0]["advice"] = evil
     made["measurements"].append(measured(evil, 3.0, "ms", device=evil))
@@ -130,23 +170,39 @@ def test_what_cannot_be_read_and_what_was_not_tested_is_said() -> None:
 
 
 def test_a_test_that_could_not_be_carried_out_is_no_pass() -> None:
-    error = report([], verdict="error", probes=(("runner", "fail"),), started="2026-12-01T00:00:00Z", digest="sha256:" + "e" * 64)
+    error = report(
+        [],
+        verdict="error",
+        probes=(("runner", "fail"),),
+        started="2026-12-01T00:00:00Z",
+        digest="sha256:" + "e" * 64,
+    )
     html, text = page({"a100": ([*months({}), Kept(error, "e")], ())})
-    assert "ERROR" in text and "runner : what runner saw" in text.replace("runner:", "runner :") and "badge error" in html
+    assert (
+        "ERROR" in text
+        and "runner : what runner saw" in text.replace("runner:", "runner :")
+        and "badge error" in html
+    )
 
 
 def test_an_image_whose_last_test_could_not_be_carried_out_does_not_pass_any_more() -> None:
     good = Kept(a100(started="2026-11-01T00:00:00Z"), "good")
-    error = Kept(report([], verdict="error", probes=(("watchdog", "fail"),), started="2026-11-02T00:00:00Z"), "error")
+    error = Kept(
+        report([], verdict="error", probes=(("watchdog", "fail"),), started="2026-11-02T00:00:00Z"), "error"
+    )
     seen = view("a100", [good, error], (), references())
-    assert seen.verdict == "error" and len(seen.images) == 1 and len(seen.trends) == 7  # what was measured before stays
+    assert (
+        seen.verdict == "error" and len(seen.images) == 1 and len(seen.trends) == 7
+    )  # what was measured before stays
     assert "what watchdog saw" in page({"a100": ([good, error], ())})[1]
 
 
 def test_runs_of_one_image_are_one_point_with_their_spread() -> None:
     kept = []
     for n, factor in enumerate((1.0, 0.98, 1.02)):
-        kept.append(Kept(a100({"matmul.fp32": factor}, seed=n, started=f"2026-11-0{n + 1}T00:00:00Z"), str(n)))
+        kept.append(
+            Kept(a100({"matmul.fp32": factor}, seed=n, started=f"2026-11-0{n + 1}T00:00:00Z"), str(n))
+        )
     (trend,) = [t for t in view("a100", kept, (), references()).trends if t.id == "matmul.fp32"]
     (point,) = trend.points
     assert point.low > point.y > point.high and "3 run(s)" in point.tip and not trend.lines
@@ -166,8 +222,13 @@ def test_another_machine_breaks_the_line() -> None:
 def test_many_gpus_show_the_first_and_those_that_changed() -> None:
     def eight(slow: float, n: int) -> Kept:
         devices = [{**A100_40, "rank": i} for i in range(8)]
-        made = report([ranked("matmul.bf16", [248e3] * 5 + [slow] + [248e3] * 2)], devices=devices, ranks=8,
-                      digest=f"sha256:{n}" + "0" * 63, started=f"2026-1{n}-01T00:00:00Z")  # fmt: skip
+        made = report(
+            [ranked("matmul.bf16", [248e3] * 5 + [slow] + [248e3] * 2)],
+            devices=devices,
+            ranks=8,
+            digest=f"sha256:{n}" + "0" * 63,
+            started=f"2026-1{n}-01T00:00:00Z",
+        )
         return Kept(made, str(n))
 
     seen = view("a100", [eight(248e3, 0), eight(190e3, 1)], (), references())
@@ -211,7 +272,9 @@ def test_the_roofline_has_ceilings_and_its_points_below_them() -> None:
     ]
 
 
-@pytest.mark.parametrize("gone", [["memory.triad", "memory.copy"], ["matmul.fp32", "conv.training", "attention"]])
+@pytest.mark.parametrize(
+    "gone", [["memory.triad", "memory.copy"], ["matmul.fp32", "conv.training", "attention"]]
+)
 def test_without_memory_or_without_products_there_is_no_roofline(gone: list[str]) -> None:
     made = cpu()
     made["measurements"] = [m for m in made["measurements"] if m["id"] not in gone]
@@ -222,12 +285,26 @@ def test_without_memory_or_without_products_there_is_no_roofline(gone: list[str]
 @pytest.mark.parametrize(
     "change",
     [
-        {"facts": {}}, {"facts": {"devices": None, "cpu": None}}, {"facts": {"devices": ["x"]}}, {"launch": None},
-        {"grade": None}, {"image": {}},
+        {"facts": {}},
+        {"facts": {"devices": None, "cpu": None}},
+        {"facts": {"devices": ["x"]}},
+        {"launch": None},
+        {"grade": None},
+        {"image": {}},
     ],
-)  # fmt: skip
+)
 def test_reports_that_tell_little_still_give_a_page(change: dict[str, Any]) -> None:
-    page({"a100": ([Kept({**a100(), **change}, "x"), Kept({**a100(started="2026-12-01T00:00:00Z"), **change}, "y")], ())})
+    page(
+        {
+            "a100": (
+                [
+                    Kept({**a100(), **change}, "x"),
+                    Kept({**a100(started="2026-12-01T00:00:00Z"), **change}, "y"),
+                ],
+                (),
+            )
+        }
+    )
 
 
 def test_many_months_show_the_newest() -> None:

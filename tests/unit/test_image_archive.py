@@ -15,7 +15,7 @@ from builder.errors import ImageError, RunnerError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.image_kit import image, layer, member
 
 
@@ -34,7 +34,9 @@ def test_oci_archive(store: Store, tmp_path: Path) -> None:
     write_oci_archive(made, tmp_path / "a.tar", "cpu")
     found = content(tmp_path / "a.tar")
     (entry,) = json.loads(found["index.json"])["manifests"]
-    assert entry["digest"] == made.digest and entry["annotations"] == {"org.opencontainers.image.ref.name": "cpu"}
+    assert entry["digest"] == made.digest and entry["annotations"] == {
+        "org.opencontainers.image.ref.name": "cpu"
+    }
     assert len([n for n in found if n.startswith("blobs/")]) == 4
     for name, data in found.items():
         if name.startswith("blobs/sha256/"):
@@ -48,7 +50,9 @@ def test_docker_archive(store: Store, tmp_path: Path) -> None:
     found = content(tmp_path / "a.tar")
     (listing,) = json.loads(found["manifest.json"])
     assert listing["RepoTags"] == ["builder/tiny:latest"] and found[listing["Config"]] == made.config
-    assert [hashlib.sha256(found[n]).hexdigest() for n in listing["Layers"]] == [x.descriptor.digest[7:] for x in made.layers]
+    assert [hashlib.sha256(found[n]).hexdigest() for n in listing["Layers"]] == [
+        x.descriptor.digest[7:] for x in made.layers
+    ]
     assert len(found) == 4
 
 
@@ -80,7 +84,11 @@ def test_what_cannot_be_written(store: Store, tmp_path: Path, write) -> None:
     with pytest.raises(ImageError, match="is a folder"):
         write(made, tmp_path, "x")
     with pytest.raises(ImageError, match="is still in h.org/debian"):
-        write(replace(made, layers=(replace(made.layers[0], path=None, origin="h.org/debian"),)), tmp_path / "a.tar", "x")
+        write(
+            replace(made, layers=(replace(made.layers[0], path=None, origin="h.org/debian"),)),
+            tmp_path / "a.tar",
+            "x",
+        )
     assert made.layers[0].path is not None
     made.layers[0].path.unlink()
     with pytest.raises(ImageError, match="gone from the cache"):

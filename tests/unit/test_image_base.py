@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
+from builder.bases import debian
+from builder.bases.base import BaseImage, conda_prefixes, open_base, resolve_base, split
 from builder.errors import BuilderError, ConfigError, ImageError, RegistryError
-from builder.image import debian
 from builder.image.archive import write_docker_archive, write_oci_archive
-from builder.image.base import BaseImage, conda_prefixes, open_base, resolve_base, split
-from builder.image.debian import apt_sources
-from builder.image.layout import write_layout
-from builder.image.rootfs import inflate
 from builder.model import Image, LockedBase
+from builder.net.apt import apt_sources
+from builder.oci.layout import write_layout
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.rootfs import inflate
 from tests.support.image_kit import base, image, layer, member, settings, tar_bytes
 
 
@@ -72,7 +72,10 @@ def docker_save(made: Image, file: Path) -> None:
             names.append(f"{number}/layer.tar")
             add(names[-1], b"".join(inflate(one.path)))
         add("config.json", made.config)
-        add("manifest.json", json.dumps([{"Config": "config.json", "RepoTags": ["x/y:1"], "Layers": names}]).encode())
+        add(
+            "manifest.json",
+            json.dumps([{"Config": "config.json", "RepoTags": ["x/y:1"], "Layers": names}]).encode(),
+        )
 
 
 @pytest.mark.parametrize("kind", ["oci", "oci-archive", "docker-archive", "docker save"])
@@ -97,12 +100,16 @@ def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp
 
 
 @pytest.mark.parametrize("kind", ["oci", "oci-archive", "docker-archive", "docker save"])
-def test_another_image_than_the_locked_one(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+def test_another_image_than_the_locked_one(
+    kind: str, made: Image, store: Store, given: Settings, tmp_path: Path
+) -> None:
     reference = write(kind, made, tmp_path)
     locked = LockedBase(reference, "sha256:" + "e" * 64)
-    with pytest.raises(ImageError, match=f"pins the base {reference} as sha256:eee.* but it holds sha256") as caught:
+    with pytest.raises(
+        ImageError, match=f"pins the base {reference} as sha256:eee.* but it holds sha256"
+    ) as caught:
         open_base(locked, "amd64", given, store, root=tmp_path)
-    assert "--update-base" in caught.value.cure
+    assert "--update-base" in caught.value.hint
 
 
 def test_the_wrong_architecture(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
@@ -144,7 +151,9 @@ def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings,
     refused("has no (index|manifest).json")
 
 
-def test_a_docker_archive_whose_layer_is_another(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+def test_a_docker_archive_whose_layer_is_another(
+    made: Image, store: Store, given: Settings, tmp_path: Path
+) -> None:
     write("docker save", made, tmp_path)
     with tarfile.open(tmp_path / "saved.tar") as tar:
         members = [(m, tar.extractfile(m).read()) for m in tar.getmembers()]  # type: ignore[union-attr]
@@ -180,10 +189,12 @@ def test_a_compressed_docker_archive(made: Image, store: Store, given: Settings,
         ("docker://UPPER/case", "."),
     ],
 )
-def test_references_that_are_none(reference: str, message: str, store: Store, given: Settings, tmp_path: Path) -> None:
+def test_references_that_are_none(
+    reference: str, message: str, store: Store, given: Settings, tmp_path: Path
+) -> None:
     with pytest.raises((ConfigError, ImageError, RegistryError), match=message) as caught:
         resolve_base(reference, "amd64", given, store, root=tmp_path)
-    assert isinstance(caught.value, BuilderError) and caught.value.cure
+    assert isinstance(caught.value, BuilderError) and caught.value.hint
 
 
 def test_base_packages_are_debian_s(store: Store, given: Settings, tmp_path: Path) -> None:
@@ -204,7 +215,10 @@ def test_split() -> None:
         ([], []),
         (["PATH=/usr/bin:/bin"], []),
         (["PATH=/opt/conda/bin:/opt/conda/condabin:/usr/bin", "CONDA_DIR=/opt/conda"], ["/opt/conda"]),
-        (["PATH=/opt/miniforge3/bin:/bin", "MAMBA_ROOT_PREFIX=/opt/mamba/"], ["/opt/mamba", "/opt/miniforge3"]),
+        (
+            ["PATH=/opt/miniforge3/bin:/bin", "MAMBA_ROOT_PREFIX=/opt/mamba/"],
+            ["/opt/mamba", "/opt/miniforge3"],
+        ),
     ],
 )
 def test_conda_of_a_base(env: list[str], expected: list[str]) -> None:
@@ -263,7 +277,9 @@ def test_another_suite_from_the_same_mirror(apt: Path) -> None:
     (apt / "sources.list").write_text(
         "deb http://mirror.example/debian bookworm main\ndeb http://mirror.example/security bookworm-security main\n"
     )
-    assert "Suites: trixie\n" in sources(apt, "trixie") and "Suites: trixie-security\n" in sources(apt, "trixie")
+    assert "Suites: trixie\n" in sources(apt, "trixie") and "Suites: trixie-security\n" in sources(
+        apt, "trixie"
+    )
     (apt.parent / "os-release").write_text("ID=ubuntu\nVERSION_CODENAME=bookworm\n")
     with pytest.raises(ImageError, match="name no mirror for Debian trixie"):
         sources(apt, "trixie")
@@ -272,7 +288,7 @@ def test_another_suite_from_the_same_mirror(apt: Path) -> None:
 def test_no_sources(apt: Path) -> None:
     with pytest.raises(ImageError, match="name no mirror for Debian bookworm") as caught:
         sources(apt)
-    assert "docker://" in caught.value.cure
+    assert "docker://" in caught.value.hint
 
 
 # who can make a Debian base -------------------------------------------------------------------------------------------
@@ -281,20 +297,24 @@ def test_no_sources(apt: Path) -> None:
 @pytest.fixture
 def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        debian, "apt_sources", lambda suite: "Types: deb\nURIs: file:///nowhere\nSuites: bookworm\nComponents: main\n"
+        debian,
+        "apt_sources",
+        lambda suite: "Types: deb\nURIs: file:///nowhere\nSuites: bookworm\nComponents: main\n",
     )
     monkeypatch.setattr(debian, "_mirror_state", lambda *a: None)
 
 
-def test_mmdebstrap_is_missing(store: Store, given: Settings, no_mirror: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mmdebstrap_is_missing(
+    store: Store, given: Settings, no_mirror: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(debian.shutil, "which", lambda name: None)
     with pytest.raises(ImageError, match="mmdebstrap is not installed") as caught:
         resolve_base("debian:bookworm", "amd64", given, store)
-    assert "apt-get install mmdebstrap" in caught.value.cure
+    assert "apt-get install mmdebstrap" in caught.value.hint
 
 
 @pytest.mark.parametrize(
-    ("which", "message", "cure"),
+    ("which", "message", "hint"),
     [
         (("mmdebstrap",), "needs newuidmap", "apt-get install uidmap"),
         (("mmdebstrap", "newuidmap", "newgidmap"), "no range of ids in /etc/subuid", "usermod --add-subuids"),
@@ -303,7 +323,7 @@ def test_mmdebstrap_is_missing(store: Store, given: Settings, no_mirror: None, m
 def test_an_ordinary_user_who_cannot(
     which: tuple[str, ...],
     message: str,
-    cure: str,
+    hint: str,
     store: Store,
     given: Settings,
     no_mirror: None,
@@ -314,7 +334,7 @@ def test_an_ordinary_user_who_cannot(
     monkeypatch.setattr(debian.getpass, "getuser", lambda: "nobody-like-this")
     with pytest.raises(ImageError, match=message) as caught:
         resolve_base("debian:bookworm", "amd64", given, store)
-    assert cure in caught.value.cure
+    assert hint in caught.value.hint
 
 
 def test_offline_and_never_made(store: Store, tmp_path: Path) -> None:
@@ -327,19 +347,34 @@ def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
     calls: list[str] = []
 
     def make(
-        reference: str, suite: str, include: list[str], architecture: str, sources: str, s: Settings, store: Store, r: Any
+        reference: str,
+        suite: str,
+        include: list[str],
+        architecture: str,
+        sources: str,
+        s: Settings,
+        store: Store,
+        r: Any,
     ) -> str:
         calls.append(",".join(include))
         one = layer(store, member("etc/mirror", str(state[0]).encode()))
         config = store.add(
             json.dumps(
-                {"architecture": architecture, "os": "linux", "rootfs": {"type": "layers", "diff_ids": [one.diff_id]}}
+                {
+                    "architecture": architecture,
+                    "os": "linux",
+                    "rootfs": {"type": "layers", "diff_ids": [one.diff_id]},
+                }
             ).encode()
         )
         size = store.path(config).stat().st_size
         return store.add(
             json.dumps(
-                {"schemaVersion": 2, "config": {"digest": config, "size": size}, "layers": [one.descriptor.to_json()]}
+                {
+                    "schemaVersion": 2,
+                    "config": {"digest": config, "size": size},
+                    "layers": [one.descriptor.to_json()],
+                }
             ).encode()
         )
 
@@ -363,7 +398,9 @@ def test_a_base_is_made_once_and_again_when_the_mirror_moves(
     assert second != first and len(calls) == 3
     state[0] = None  # the mirror does not answer: what was made last
     assert resolve_base("debian:bookworm", "amd64", given, store) == second and len(calls) == 3
-    assert open_base(first, "amd64", given, store).digest == first.digest and len(calls) == 3  # still in the store
+    assert (
+        open_base(first, "amd64", given, store).digest == first.digest and len(calls) == 3
+    )  # still in the store
 
 
 def test_a_pinned_base_that_cannot_be_made_any_more(
@@ -375,12 +412,16 @@ def test_a_pinned_base_that_cannot_be_made_any_more(
     fresh = Store(tmp_path / "another-machine")
     assert open_base(locked, "amd64", given, fresh).digest == locked.digest
     state[0] = "tuesday"
-    with pytest.raises(ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* moved on") as caught:
+    with pytest.raises(
+        ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* moved on"
+    ) as caught:
         open_base(locked, "amd64", given, Store(tmp_path / "third"))
-    assert "builder lock --update-base" in caught.value.cure
+    assert "builder lock --update-base" in caught.value.hint
 
 
-def test_a_base_pruned_from_the_cache_is_made_again(store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_base_pruned_from_the_cache_is_made_again(
+    store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = pretend(monkeypatch, ["monday"])
     locked = resolve_base("debian:bookworm", "amd64", given, store)
     found = open_base(locked, "amd64", given, store)
@@ -389,22 +430,30 @@ def test_a_base_pruned_from_the_cache_is_made_again(store: Store, given: Setting
 
 
 @pytest.mark.parametrize(
-    ("log", "message", "cure"),
+    ("log", "message", "hint"),
     [
         (
             "I: running\nE: Unable to locate package no-such-package\nE: setup failed",
             "has no package no-such-package",
             "base_packages",
         ),
-        ("E: Could not connect to 127.0.0.1:1\nE: apt-get update failed", "Could not connect", "does not answer"),
+        (
+            "E: Could not connect to 127.0.0.1:1\nE: apt-get update failed",
+            "Could not connect",
+            "does not answer",
+        ),
         (
             "E: unshare(CLONE_NEWUSER) failed: Operation not permitted",
             "Operation not permitted",
             "does not let users make namespaces",
         ),
-        ("E: something else: http://me:secret@mirror.example/debian", "//mirror.example/debian", "try it by hand"),
+        (
+            "E: something else: http://me:secret@mirror.example/debian",
+            "//mirror.example/debian",
+            "try it by hand",
+        ),
     ],
 )
-def test_what_mmdebstrap_says_is_explained(log: str, message: str, cure: str) -> None:
+def test_what_mmdebstrap_says_is_explained(log: str, message: str, hint: str) -> None:
     error = debian._failure("debian:bookworm", 1, log, "bookworm", ["ca-certificates"])
-    assert message in error.message and cure in error.cure and "secret" not in str(error)
+    assert message in error.message and hint in error.hint and "secret" not in str(error)

@@ -13,14 +13,16 @@ import pytest
 from builder.errors import ImageError
 from builder.image.config import base_name, environment, make_image, versions
 from builder.model import DOCKER_LAYER_GZIP, Descriptor, Layer, Lock, LockedPackage
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.image_kit import EPOCH, base, layer, member, recipe
 
 LOCK = "sha256:" + "1" * 64
 
 
 def package(name: str, version: str, manager: Any = "conda") -> LockedPackage:
-    return LockedPackage(name, version, manager, "linux-64", f"https://h/linux-64/{name}-{version}-0.conda", "a" * 64)
+    return LockedPackage(
+        name, version, manager, "linux-64", f"https://h/linux-64/{name}-{version}-0.conda", "a" * 64
+    )
 
 
 def lock(*packages: LockedPackage) -> Lock:
@@ -30,7 +32,10 @@ def lock(*packages: LockedPackage) -> Lock:
 def fake_layer(number: int, media_type: str = "application/vnd.oci.image.layer.v1.tar+gzip") -> Layer:
     digest = f"sha256:{number:064x}"
     return Layer(
-        Descriptor(media_type, digest, 10 + number), f"sha256:{number + 10**6:064x}", Path("/nowhere"), title=f"layer {number}"
+        Descriptor(media_type, digest, 10 + number),
+        f"sha256:{number + 10**6:064x}",
+        Path("/nowhere"),
+        title=f"layer {number}",
     )
 
 
@@ -57,7 +62,11 @@ def test_manifest_and_config_agree() -> None:
     assert config["rootfs"] == {"type": "layers", "diff_ids": [f"sha256:{n + 10**6:064x}" for n in (1, 2, 3)]}
     assert manifest["config"]["digest"] == "sha256:" + hashlib.sha256(image.config).hexdigest()
     assert image.digest == "sha256:" + hashlib.sha256(image.manifest).hexdigest()
-    assert (config["architecture"], config["os"], config["created"]) == ("amd64", "linux", "1980-01-01T00:00:00Z")
+    assert (config["architecture"], config["os"], config["created"]) == (
+        "amd64",
+        "linux",
+        "1980-01-01T00:00:00Z",
+    )
     assert [h["created_by"] for h in config["history"]] == ["layer 1", "builder: layer 2", "builder: layer 3"]
     assert image.size == 11 + 12 + 13
 
@@ -81,7 +90,11 @@ def test_the_same_values_give_the_same_digest_and_any_other_another(tmp_path: Pa
         make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}, epoch=EPOCH + 1),
         make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}, cmd=["bash"]),
         make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}, annotations={"x": "y"}),
-        make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}, the_lock=Lock((), ("linux-64",), digest="sha256:" + "2" * 64)),
+        make(
+            layers=[fake_layer(2)],
+            env={"A": "1", "B": "2"},
+            the_lock=Lock((), ("linux-64",), digest="sha256:" + "2" * 64),
+        ),
     ]
     assert len({first.digest, *(o.digest for o in others)}) == len(others) + 1
 
@@ -100,15 +113,26 @@ def test_environment_in_its_order() -> None:
         ],
     )
     found = environment(
-        below, recipe(env={"MINE": "recipe", "ACT": "recipe"}), lock(), {"ACT": "activation", "ACT2": "activation"}
+        below,
+        recipe(env={"MINE": "recipe", "ACT": "recipe"}),
+        lock(),
+        {"ACT": "activation", "ACT2": "activation"},
     )
     assert found == {
-        "PATH": "/opt/conda/bin:/opt/other/bin:/usr/bin", "LANG": "de_DE.UTF-8", "KEEP": "a=b",
-        "CONDA_DIR": "/opt/x", "MINE": "recipe",
-        "CONDA_PREFIX": "/opt/conda", "CONDA_DEFAULT_ENV": "base", "CONDA_SHLVL": "1", "PYTHONNOUSERSITE": "1",
-        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs", "ACT": "recipe",
+        "PATH": "/opt/conda/bin:/opt/other/bin:/usr/bin",
+        "LANG": "de_DE.UTF-8",
+        "KEEP": "a=b",
+        "CONDA_DIR": "/opt/x",
+        "MINE": "recipe",
+        "CONDA_PREFIX": "/opt/conda",
+        "CONDA_DEFAULT_ENV": "base",
+        "CONDA_SHLVL": "1",
+        "PYTHONNOUSERSITE": "1",
+        "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+        "SSL_CERT_DIR": "/etc/ssl/certs",
+        "ACT": "recipe",
         "ACT2": "activation",
-    }  # fmt: skip
+    }
 
 
 def test_a_base_without_path_gets_one() -> None:
@@ -122,7 +146,12 @@ def test_a_base_without_path_gets_one() -> None:
     [
         ("docker://x/y", [], [], {}),
         ("docker://x/y", [], ["SSL_CERT_FILE=/base.pem"], {"SSL_CERT_FILE": "/base.pem"}),
-        ("debian:bookworm", [], [], {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"}),
+        (
+            "debian:bookworm",
+            [],
+            [],
+            {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "SSL_CERT_DIR": "/etc/ssl/certs"},
+        ),
         (
             "debian:bookworm",
             [package("ca-certificates", "1")],
@@ -132,7 +161,9 @@ def test_a_base_without_path_gets_one() -> None:
         ("docker://x/y", [package("ca-certificates", "1", "pip")], [], {}),
     ],
 )
-def test_certificates(reference: str, packages: list[LockedPackage], env: list[str], expected: dict[str, str]) -> None:
+def test_certificates(
+    reference: str, packages: list[LockedPackage], env: list[str], expected: dict[str, str]
+) -> None:
     found = environment(base(reference=reference, env=env), recipe(), lock(*packages), {})
     assert {k: v for k, v in found.items() if k.startswith("SSL")} == expected
 
@@ -178,12 +209,17 @@ def test_annotations_and_labels() -> None:
     )
     assert manifest["annotations"] == {
         **notes,
-        "org.builder.cuda": "12.4", "org.builder.lock": LOCK, "org.builder.python": "3.11.9",
-        "org.builder.target": "tiny", "org.builder.torch": "2.6.0+cu124",
-        "org.opencontainers.image.base.digest": "sha256:" + "b" * 64, "org.opencontainers.image.base.name": "debian:bookworm",
-        "org.opencontainers.image.created": "1980-01-01T00:00:00Z", "org.opencontainers.image.description": "Tiny",
+        "org.builder.cuda": "12.4",
+        "org.builder.lock": LOCK,
+        "org.builder.python": "3.11.9",
+        "org.builder.target": "tiny",
+        "org.builder.torch": "2.6.0+cu124",
+        "org.opencontainers.image.base.digest": "sha256:" + "b" * 64,
+        "org.opencontainers.image.base.name": "debian:bookworm",
+        "org.opencontainers.image.created": "1980-01-01T00:00:00Z",
+        "org.opencontainers.image.description": "Tiny",
         "org.opencontainers.image.title": "A tiny one",
-    }  # fmt: skip
+    }
     assert config["config"]["Labels"] == manifest["annotations"]
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.image.files import entrypoint, system_entries, whiteout_entries, without_secrets
-from builder.image.rootfs import unpack
+from builder.image.files import entrypoint, system_entries, whiteout_entries
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.rootfs import unpack
 from tests.support.image_kit import EPOCH, image, layer, member, recipe
 
 DASH = shutil.which("dash") or "/bin/sh"
@@ -41,14 +41,18 @@ def script(tmp_path: Path, prefix: Path, scripts: dict[str, str] | None = None, 
         paths.append(str(path))
     text = entrypoint(recipe(tmp_path, **more), context(str(prefix)), paths)
     target = tmp_path / "entrypoint"
-    target.write_text(text.replace("/opt/builder/entrypoint", str(target)))  # where it re-runs itself under bash
+    target.write_text(
+        text.replace("/opt/builder/entrypoint", str(target))
+    )  # where it re-runs itself under bash
     target.chmod(0o755)
     return target
 
 
 def run(shell: list[str], file: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
     environ = {"PATH": "/usr/bin:/bin", **(env or {})}
-    return subprocess.run([*shell, str(file), *arguments], env=environ, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [*shell, str(file), *arguments], env=environ, capture_output=True, text=True, check=True
+    ).stdout
 
 
 @pytest.fixture
@@ -63,7 +67,9 @@ def no_bash(tmp_path: Path) -> str:
 
 def test_sets_the_environment_up_and_execs_its_arguments(tmp_path: Path, prefix: Path) -> None:
     file = script(tmp_path, prefix)
-    out = run([DASH], file, "sh", "-c", 'echo "$CONDA_PREFIX|$PATH|$PYTHONNOUSERSITE|$1"', "x", "two words; $HOME")
+    out = run(
+        [DASH], file, "sh", "-c", 'echo "$CONDA_PREFIX|$PATH|$PYTHONNOUSERSITE|$1"', "x", "two words; $HOME"
+    )
     assert out == f"{prefix}|{prefix}/bin:/usr/bin:/bin|1|two words; $HOME\n"
 
 
@@ -81,7 +87,9 @@ def test_the_host_s_conda_does_not_win(tmp_path: Path, prefix: Path) -> None:
 
 def test_running_it_twice_changes_nothing(tmp_path: Path, prefix: Path) -> None:
     file = script(tmp_path, prefix, {"count.sh": 'export COUNT="${COUNT}x"\n'})
-    assert run([DASH], file, str(file), "sh", "-c", 'echo "$COUNT $PATH"') == f"x {prefix}/bin:/usr/bin:/bin\n"
+    assert (
+        run([DASH], file, str(file), "sh", "-c", 'echo "$COUNT $PATH"') == f"x {prefix}/bin:/usr/bin:/bin\n"
+    )
 
 
 def test_no_arguments_run_the_default_command(tmp_path: Path, prefix: Path) -> None:
@@ -121,16 +129,23 @@ def test_the_recipe_s_variables_win_over_activation(tmp_path: Path, prefix: Path
     file = script(tmp_path, prefix, {"a.sh": "export MINE=script OTHER=script\n"}, env={"MINE": "recipe"})
     for path in ("/usr/bin:/bin", no_bash):
         assert (
-            run([DASH], file, "sh", "-c", 'echo "$MINE $OTHER"', env={"MINE": "docker -e", "PATH": path}) == "docker -e script\n"
+            run([DASH], file, "sh", "-c", 'echo "$MINE $OTHER"', env={"MINE": "docker -e", "PATH": path})
+            == "docker -e script\n"
         )
 
 
 @pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
-@pytest.mark.parametrize("scripts", [(), ("/opt/conda/etc/conda/activate.d/a b.sh", "/opt/conda/etc/conda/activate.d/it's.sh")])
+@pytest.mark.parametrize(
+    "scripts", [(), ("/opt/conda/etc/conda/activate.d/a b.sh", "/opt/conda/etc/conda/activate.d/it's.sh")]
+)
 def test_shellcheck_finds_nothing(tmp_path: Path, scripts: tuple[str, ...]) -> None:
     text = entrypoint(recipe(env={"A_B": "1", "not-a-name": "2"}), context(), scripts)
     done = subprocess.run(
-        ["shellcheck", "-s", "sh", "-e", "SC1090", "-"], input=text, capture_output=True, text=True, check=False
+        ["shellcheck", "-s", "sh", "-e", "SC1090", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
 
@@ -159,26 +174,20 @@ def entries(project: Path, *files: dict[str, str], lock: bytes = b"") -> dict[st
 
 def test_own_files(project: Path) -> None:
     found = entries(project, lock=b"url: https://me:secret@host/t/tk-123/chan/linux-64/a.conda\n")
-    assert set(found) == {"opt/builder", "opt/builder/conda-lock.yml", "opt/builder/entrypoint", "opt/builder/smoke.py"}
+    assert set(found) == {
+        "opt/builder",
+        "opt/builder/conda-lock.yml",
+        "opt/builder/entrypoint",
+        "opt/builder/smoke.py",
+    }
     lock = found["opt/builder/conda-lock.yml"].content
-    assert isinstance(lock, Inline) and lock.data == b"url: https://host/chan/linux-64/a.conda\n"
-    smoke, source = found["opt/builder/smoke.py"].content, Path(__file__).parents[2] / "builder/smoke/benchmark.py"
+    assert isinstance(lock, Inline) and lock.data == b"url: https://host/t/***/chan/linux-64/a.conda\n"
+    smoke, source = (
+        found["opt/builder/smoke.py"].content,
+        Path(__file__).parents[2] / "builder/smoke/benchmark.py",
+    )
     assert isinstance(smoke, Inline) and smoke.data == source.read_bytes()
     assert found["opt/builder/entrypoint"].mode == 0o755
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b"https://user:p%40ss@h.org/x", b"https://h.org/x"),
-        (b"- 'https://token@h.org/simple'", b"- 'https://h.org/simple'"),
-        (b"https://h.org/t/abc-def/conda-forge/noarch", b"https://h.org/conda-forge/noarch"),
-        (b"https://h.org/chan#a@b and mail@h.org", b"https://h.org/chan#a@b and mail@h.org"),
-        (b"https://h.org/pkg@1.0/x", b"https://h.org/pkg@1.0/x"),
-    ],
-)
-def test_secrets_are_taken_out_of_urls(before: bytes, after: bytes) -> None:
-    assert without_secrets(before) == after
 
 
 def test_folders_and_files_with_fixed_modes(project: Path) -> None:
@@ -190,9 +199,14 @@ def test_folders_and_files_with_fixed_modes(project: Path) -> None:
     )
     modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
     assert modes == {
-        "app": "0o755", "app/link": "0o777", "app/run.sh": "0o755", "app/sub": "0o755", "app/sub/data.txt": "0o644",
-        "app/train.py": "0o644", "x": "0o700",
-    }  # fmt: skip
+        "app": "0o755",
+        "app/link": "0o777",
+        "app/run.sh": "0o755",
+        "app/sub": "0o755",
+        "app/sub/data.txt": "0o644",
+        "app/train.py": "0o644",
+        "x": "0o700",
+    }
     assert found["app/link"].target == "sub/data.txt"
 
 
@@ -210,7 +224,12 @@ def test_the_modes_of_special_folders_stay(project: Path) -> None:
 def test_a_later_file_takes_the_place_of_an_earlier_one(project: Path, tmp_path: Path) -> None:
     files = [{"source": "train.py", "target": "/a"}, {"source": "app/sub/data.txt", "target": "/a"}]
     store = Store(tmp_path / "cache")
-    made = write_layer(store, system_entries(recipe(project, files=files), b"", context(), ()), compression="gzip", mtime=EPOCH)
+    made = write_layer(
+        store,
+        system_entries(recipe(project, files=files), b"", context(), ()),
+        compression="gzip",
+        mtime=EPOCH,
+    )
     unpack(image(store, made), tmp_path / "r", store)
     assert (tmp_path / "r/a").read_text() == "data"
 
@@ -234,7 +253,7 @@ def test_bad_files_are_named(project: Path, file: dict[str, str], message: str) 
     os.mkfifo(project / "fifo")
     with pytest.raises(ConfigError, match=message) as caught:
         entries(project, file)
-    assert "tiny.yaml" in caught.value.message and caught.value.cure
+    assert "tiny.yaml" in caught.value.message and caught.value.hint
 
 
 def test_libraries_beside_merged_folders_are_no_trouble(project: Path) -> None:
@@ -243,7 +262,12 @@ def test_libraries_beside_merged_folders_are_no_trouble(project: Path) -> None:
 
 def test_whiteout_hides_the_conda_of_the_base(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
-    below = layer(store, member("opt/conda/bin/conda", b"old"), member("opt/conda/bin/python", b"old"), member("opt/tool", b"1"))
+    below = layer(
+        store,
+        member("opt/conda/bin/conda", b"old"),
+        member("opt/conda/bin/python", b"old"),
+        member("opt/tool", b"1"),
+    )
     bottom = write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)
     above = layer(store, member("opt/conda/bin/python", b"new"))
     unpack(image(store, below, bottom, above), tmp_path / "r", store)
@@ -259,6 +283,10 @@ def test_whiteout_hides_the_conda_of_the_base(tmp_path: Path) -> None:
 def test_whiteout_over_nothing_is_harmless(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     unpack(
-        image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)), tmp_path / "r", store
+        image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)),
+        tmp_path / "r",
+        store,
     )
-    assert [p.name for p in (tmp_path / "r/opt").iterdir()] == ["conda"] and not list((tmp_path / "r/opt/conda").iterdir())
+    assert [p.name for p in (tmp_path / "r/opt").iterdir()] == ["conda"] and not list(
+        (tmp_path / "r/opt/conda").iterdir()
+    )

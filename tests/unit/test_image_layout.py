@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError, SpaceError
-from builder.image.layout import list_tags, prune_layout, read_layout, write_layout
 from builder.model import Image
-from builder.store import Store
+from builder.oci.layout import list_tags, prune_layout, read_layout, write_layout
+from builder.store.blobs import Store
 from tests.support.image_kit import image, layer, member
 
 
@@ -29,7 +29,11 @@ def blobs(folder: Path) -> set[str]:
 
 
 def expected(*images: Image) -> set[str]:
-    digests = {d for i in images for d in (i.digest, i.config_descriptor.digest, *(x.descriptor.digest for x in i.layers))}
+    digests = {
+        d
+        for i in images
+        for d in (i.digest, i.config_descriptor.digest, *(x.descriptor.digest for x in i.layers))
+    }
     return {d.removeprefix("sha256:") for d in digests}
 
 
@@ -73,7 +77,7 @@ def test_several_images_and_tags_live_together(store: Store, tmp_path: Path) -> 
     assert len(json.loads((tmp_path / "dist/index.json").read_text())["manifests"]) == 3
     with pytest.raises(ImageError, match="3 images") as caught:
         read_layout(tmp_path / "dist")
-    assert "a, b, c" in caught.value.cure
+    assert "a, b, c" in caught.value.hint
     with pytest.raises(ImageError, match="no image 'd'"):
         read_layout(tmp_path / "dist", "d")
 
@@ -119,13 +123,14 @@ def test_a_damaged_blob_is_replaced(store: Store, tmp_path: Path, monkeypatch: p
         path.write_bytes(b"?" * path.stat().st_size)
     write_layout(made, tmp_path / "dist", "x", store)
     for name in blobs(tmp_path / "dist"):
-        assert store.believes(tmp_path / "dist/blobs/sha256" / name, f"sha256:{name}")
+        assert store.verify(tmp_path / "dist/blobs/sha256" / name, f"sha256:{name}")
 
 
 def test_many_writers_lose_nothing(store: Store, tmp_path: Path) -> None:
     images = [image(store, layer(store, member(f"f{n}", b"1"))) for n in range(8)]
     threads = [
-        threading.Thread(target=write_layout, args=(made, tmp_path / "dist", f"t{n}", store)) for n, made in enumerate(images)
+        threading.Thread(target=write_layout, args=(made, tmp_path / "dist", f"t{n}", store))
+        for n, made in enumerate(images)
     ]
     for thread in threads:
         thread.start()
@@ -139,14 +144,17 @@ def test_killed_before_the_index_the_old_image_stays(store: Store, tmp_path: Pat
     dist = tmp_path / "dist"
     write_layout(old, dist, "x", store)
     code = (
-        "import os,sys; from pathlib import Path; from builder.store import Store; from tests.support.image_kit import *\n"
-        "import builder.image.layout as l\n"
+        "import os,sys; from pathlib import Path; from builder.store.blobs import Store; from tests.support.image_kit import *\n"
+        "import builder.oci.layout as l\n"
         "real = l.write_atomic\n"
         "l.write_atomic = lambda p, d: os._exit(9) if p.name == 'index.json' else real(p, d)\n"
         f"s = Store(Path({str(store.root)!r})); l.write_layout(image(s, layer(s, member('a', b'2'))), "
         f"Path({str(dist)!r}), 'x', s)\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 9
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode
+        == 9
+    )
     assert read_layout(dist, "x").digest == old.digest
     write_layout(new, dist, "x", store)
     assert read_layout(dist, "x").digest == new.digest
@@ -186,7 +194,7 @@ def test_damaged_layouts_say_what_is_wrong(store: Store, tmp_path: Path, damage,
     damage(tmp_path / "dist", made)
     with pytest.raises(ImageError, match=message) as caught:
         read_layout(tmp_path / "dist", "x")
-    assert caught.value.cure
+    assert caught.value.hint
 
 
 def blob(folder: Path, digest: str) -> Path:
@@ -206,20 +214,23 @@ def test_an_index_for_several_architectures(store: Store, tmp_path: Path) -> Non
     dist, made = tmp_path / "dist", image(store)
     write_layout(made, dist, "x", store)
     entries = [
-        {**made.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": a}} for a in ("amd64", "arm64")
+        {**made.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": a}}
+        for a in ("amd64", "arm64")
     ] + [{**made.manifest_descriptor.to_json(), "platform": {"os": "unknown", "architecture": "unknown"}}]
     data = json.dumps({"schemaVersion": 2, "manifests": entries}).encode()
     digest = store.add(data)
     (dist / "blobs/sha256" / store.path(digest).name).write_bytes(data)
     index = {
         "schemaVersion": 2,
-        "manifests": [{"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest, "size": len(data)}],
+        "manifests": [
+            {"mediaType": "application/vnd.oci.image.index.v1+json", "digest": digest, "size": len(data)}
+        ],
     }
     (dist / "index.json").write_text(json.dumps(index))
     assert read_layout(dist, None, "arm64").digest == made.digest
     with pytest.raises(ImageError, match="no image for linux/riscv64") as caught:
         read_layout(dist, None, "riscv64")
-    assert "amd64, arm64" in caught.value.cure
+    assert "amd64, arm64" in caught.value.hint
     with pytest.raises(ImageError, match="several architectures"):
         read_layout(dist)
 
@@ -241,7 +252,7 @@ def test_a_full_disk_is_said_so(store: Store, tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("builder.image.layout.shutil.copyfile", full)
+    monkeypatch.setattr("builder.oci.layout.shutil.copyfile", full)
     with pytest.raises(SpaceError, match="no space left while writing"):
         write_layout(made, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist/index.json").exists()

@@ -13,9 +13,9 @@ import pytest
 import zstandard
 
 from builder.errors import ImageError
-from builder.image.rootfs import inflate, remove_tree, unpack
 from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.rootfs import inflate, remove_tree, unpack
 from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes
 
 
@@ -51,7 +51,13 @@ def test_content_modes_times_and_links(store: Store, tmp_path: Path) -> None:
 def test_setuid_is_dropped_and_everything_stays_readable(store: Store, tmp_path: Path) -> None:
     unpack(
         image(
-            store, layer(store, member("su", b"x", mode=0o4755), member("secret/", mode=0o000), member("secret/f", b"", mode=0))
+            store,
+            layer(
+                store,
+                member("su", b"x", mode=0o4755),
+                member("secret/", mode=0o000),
+                member("secret/f", b"", mode=0),
+            ),
         ),
         tmp_path / "r",
         store,
@@ -73,10 +79,20 @@ def test_root_keeps_owners_and_modes(store: Store, tmp_path: Path) -> None:
 
 def test_whiteouts_remove_what_lies_below_only(store: Store, tmp_path: Path) -> None:
     lower = layer(
-        store, member("a/"), member("a/gone", b"1"), member("a/kept", b"1"), member("d/x/deep", b"1"), member("file", b"1")
+        store,
+        member("a/"),
+        member("a/gone", b"1"),
+        member("a/kept", b"1"),
+        member("d/x/deep", b"1"),
+        member("file", b"1"),
     )
     upper = layer(
-        store, member("a/.wh.gone"), member(".wh.d"), member(".wh.file"), member(".wh.never-there"), member("new/.wh.nothing")
+        store,
+        member("a/.wh.gone"),
+        member(".wh.d"),
+        member(".wh.file"),
+        member(".wh.never-there"),
+        member("new/.wh.nothing"),
     )
     unpack(image(store, lower, upper), tmp_path / "r", store)
     assert files(tmp_path / "r") == {"a", "a/kept", "etc", "etc/base"}
@@ -106,7 +122,12 @@ def test_a_whiteout_does_not_touch_what_its_own_layer_put_there(store: Store, tm
 
 def test_a_later_layer_changes_kinds(store: Store, tmp_path: Path) -> None:
     lower = layer(
-        store, member("a/b/c", b"1"), member("f", b"1"), member("l", target="a"), member("keep/"), member("keep/x", b"1")
+        store,
+        member("a/b/c", b"1"),
+        member("f", b"1"),
+        member("l", target="a"),
+        member("keep/"),
+        member("keep/x", b"1"),
     )
     upper = layer(
         store,
@@ -154,11 +175,13 @@ def test_a_parent_that_is_a_symlink_is_followed_inside_the_root(store: Store, tm
         [member("odd", kind=b"Z")],
     ],
 )
-def test_unsafe_members_are_refused(store: Store, tmp_path: Path, attack: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+def test_unsafe_members_are_refused(
+    store: Store, tmp_path: Path, attack: list[tuple[tarfile.TarInfo, bytes]]
+) -> None:
     (tmp_path / "outside").write_text("mine")
     with pytest.raises(ImageError) as caught:
         unpack(image(store, layer(store, *attack)), tmp_path / "r", store)
-    assert "do not use this image" in caught.value.cure
+    assert "do not use this image" in caught.value.hint
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "outside"]  # nothing half-made is left
 
 
@@ -197,7 +220,9 @@ def test_symlinks_do_not_lead_out(store: Store, tmp_path: Path, members, split: 
 def test_device_nodes_are_left_out(store: Store, tmp_path: Path) -> None:
     null, console = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
     unpack(
-        image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))), tmp_path / "r", store
+        image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))),
+        tmp_path / "r",
+        store,
     )
     assert list((tmp_path / "r/dev").iterdir()) == []
     assert stat.S_ISFIFO((tmp_path / "r/pipe").stat().st_mode)
@@ -210,10 +235,15 @@ def test_long_names_in_every_tar_format(store: Store, tmp_path: Path, format: in
     name = "ü" * 20 if format != tarfile.USTAR_FORMAT else "u"
     made = Store(tmp_path / "cache")
     data = tar_bytes(
-        [member(long, b"1"), member(longer, b"2"), member(name, b"3"), member("s", target="t" * (180 if longer[100:] else 90))],
+        [
+            member(long, b"1"),
+            member(longer, b"2"),
+            member(name, b"3"),
+            member("s", target="t" * (180 if longer[100:] else 90)),
+        ],
         format,
     )
-    from builder.image.pack import pack_tar
+    from builder.bases.pack import pack_tar
 
     unpack(image(made, pack_tar([data], made, 1)), tmp_path / "r", made)
     assert (tmp_path / "r" / long).read_bytes() == b"1"
@@ -224,14 +254,23 @@ def test_long_names_in_every_tar_format(store: Store, tmp_path: Path, format: in
 
 def blob(store: Store, data: bytes, tar: bytes, media_type: str = OCI_LAYER) -> Layer:
     digest = store.add(data)
-    return Layer(Descriptor(media_type, digest, len(data)), f"sha256:{hashlib.sha256(tar).hexdigest()}", store.path(digest))
+    return Layer(
+        Descriptor(media_type, digest, len(data)),
+        f"sha256:{hashlib.sha256(tar).hexdigest()}",
+        store.path(digest),
+    )
 
 
 def test_all_codecs_members_and_frames(store: Store, tmp_path: Path) -> None:
     big = os.urandom(700_000)
     tar = tar_bytes([member("big", big), member("small", b"s")])
     parts = [tar[i : i + 100_000] for i in range(0, len(tar), 100_000)]
-    forms = [tar, gzip.compress(tar), b"".join(map(gzip.compress, parts)), b"".join(zstandard.compress(p) for p in parts)]
+    forms = [
+        tar,
+        gzip.compress(tar),
+        b"".join(map(gzip.compress, parts)),
+        b"".join(zstandard.compress(p) for p in parts),
+    ]
     for number, data in enumerate(forms):
         one = blob(store, data, tar, OCI_LAYER_ZSTD)
         assert b"".join(inflate(store.path(one.descriptor.digest))) == tar

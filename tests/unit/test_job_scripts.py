@@ -17,7 +17,9 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError
-from builder.jobs import JobRequest, plan_job, render, submit
+from builder.site.plan import JobRequest, plan_job
+from builder.site.render import render
+from builder.site.slurm import submit
 
 ROOT = Path(__file__).parents[2]
 #: Everything that a shell might get wrong.
@@ -61,7 +63,12 @@ class Cluster:
         record = self.root / "record"
         record.unlink(missing_ok=True)
         done = subprocess.run(
-            ["bash", "-s"], input=script, text=True, capture_output=True, cwd=self.root / "submit", env={**self.env, **env}
+            ["bash", "-s"],
+            input=script,
+            text=True,
+            capture_output=True,
+            cwd=self.root / "submit",
+            env={**self.env, **env},
         )
         assert done.returncode == code, done.stdout + done.stderr
         self.output = done.stdout + done.stderr
@@ -76,7 +83,10 @@ def cluster(tmp_path: Path) -> Cluster:
     scripts = {
         "srun": SRUN,
         "scontrol": "#!/bin/sh\nprintf '%s\\n' node-a node-b\n",
-        **dict.fromkeys(("singularity", "apptainer", "podman-hpc", "docker", "builder"), RUNTIME.format(python=sys.executable)),
+        **dict.fromkeys(
+            ("singularity", "apptainer", "podman-hpc", "docker", "builder"),
+            RUNTIME.format(python=sys.executable),
+        ),
     }
     for name, text in scripts.items():
         path = folder / name
@@ -131,14 +141,23 @@ def test_a_command_arrives_as_it_is(cluster: Cluster) -> None:
 
 
 def test_each_rank_knows_who_it_is(cluster: Cluster) -> None:
-    many = {"SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4", "SLURM_NNODES": "2", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
+    many = {
+        "SLURM_NTASKS": "8",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_NNODES": "2",
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    }
     tasks = cluster.run(script("alliance-narval", nodes=2), **many)
     env = [options(t["words"], "--env") for t in tasks]
-    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in env] == [(str(i), str(i % 4), "8") for i in range(8)]
+    assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in env] == [
+        (str(i), str(i % 4), "8") for i in range(8)
+    ]
     assert {e["MASTER_ADDR"] for e in env} == {"node-a"} and {e["MASTER_PORT"] for e in env} == {"29500"}
     clean = tasks[5]["env"]
     assert "--cleanenv" in tasks[5]["words"]
-    assert clean["APPTAINERENV_SLURM_PROCID"] == "5" and clean["APPTAINERENV_CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert (
+        clean["APPTAINERENV_SLURM_PROCID"] == "5" and clean["APPTAINERENV_CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    )
     assert not any(k.startswith("APPTAINERENV_HOME") for k in clean)
     assert clean["SRUN_CPUS_PER_TASK"] == "6"
     tasks = cluster.run(script("perlmutter", nodes=2), **many)
@@ -146,7 +165,8 @@ def test_each_rank_knows_who_it_is(cluster: Cluster) -> None:
     assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
     assert {"--network=host", "--ipc=host", "--nccl"} <= set(tasks[0]["words"])
     tasks = cluster.run(
-        script("perlmutter", nodes=2, launcher="torchrun"), **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"}
+        script("perlmutter", nodes=2, launcher="torchrun"),
+        **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"},
     )
     where = [t["words"].index("torchrun") for t in tasks]
     assert [t["words"][w : w + 7] for t, w in zip(tasks, where, strict=True)] == [
@@ -209,7 +229,9 @@ def test_a_chain_goes_on_from_the_newest_checkpoint_and_ends_when_it_is_done(clu
     (task,) = cluster.run(chain, code=9, FAIL="9", **array)
     assert resumed(task) == f"{folder}/b 2.pt", "an empty file is no checkpoint"
     (task,) = cluster.run(chain, **array)
-    assert cluster.run(chain, **array) == [] and "an earlier piece has finished the training" in cluster.output
+    assert (
+        cluster.run(chain, **array) == [] and "an earlier piece has finished the training" in cluster.output
+    )
     assert len(cluster.run(chain, **{**array, "SLURM_ARRAY_JOB_ID": "901"})) == 1, "another chain trains on"
     (task,) = cluster.run(script("alliance-fir", checkpoint="my run"))
     assert resumed(task) == f"{folder}/b 2.pt", "a single job resumes too"
@@ -219,7 +241,10 @@ def test_a_failure_inside_is_the_jobs_own(cluster: Cluster) -> None:
     cluster.run(script("alliance-fir"), code=3, FAIL="3")
     (cluster.root / "images" / "alliance-fir.sif").unlink()
     assert cluster.run(script("alliance-fir"), code=1) == []
-    assert f"no image {cluster.root}/images/alliance-fir.sif: fetch it with builder pull alliance-fir" in cluster.output
+    assert (
+        f"no image {cluster.root}/images/alliance-fir.sif: fetch it with builder pull alliance-fir"
+        in cluster.output
+    )
 
 
 def test_the_networks_plugin_is_looked_for(cluster: Cluster) -> None:
@@ -237,7 +262,10 @@ def test_the_networks_plugin_is_looked_for(cluster: Cluster) -> None:
 def test_a_password_is_handed_on_and_never_written(cluster: Cluster) -> None:
     text = script("alliance-fir", mlflow="https://m.example.org", env={"TOKEN": None, "X": "a=b,c"})
     (task,) = cluster.run(text, MLFLOW_TRACKING_PASSWORD="s3cret", TOKEN="t0ken")
-    assert task["env"]["APPTAINERENV_MLFLOW_TRACKING_PASSWORD"] == "s3cret" and task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
+    assert (
+        task["env"]["APPTAINERENV_MLFLOW_TRACKING_PASSWORD"] == "s3cret"
+        and task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
+    )
     assert not any("s3cret" in w or "t0ken" in w for w in task["words"])
     assert '"X=a=b,c"' in task["words"], "CSV, as apptainer reads it where a second = stands"
     (task,) = cluster.run(script("perlmutter", mlflow="https://m.example.org", env={"TOKEN": None}))
@@ -251,15 +279,22 @@ def test_values_that_the_runtime_reads_as_a_shell_are_escaped(cluster: Cluster) 
     odd = "a\\b $HOME `id`"
     (task,) = cluster.run(script("archer2-gpu", image=str(image), env={"ODD": odd}), NCCL_ODD=odd)
     escaped = "a\\\\b \\$HOME \\`id\\`"
-    assert task["env"]["SINGULARITYENV_NCCL_ODD"] == escaped and options(task["words"], "--env")["ODD"] == escaped
+    assert (
+        task["env"]["SINGULARITYENV_NCCL_ODD"] == escaped
+        and options(task["words"], "--env")["ODD"] == escaped
+    )
     (task,) = cluster.run(script("alliance-fir", env={"ODD": odd}), NCCL_ODD=odd)
-    assert task["env"]["APPTAINERENV_NCCL_ODD"] == odd and options(task["words"], "--env")["ODD"] == odd, "--no-eval"
+    assert task["env"]["APPTAINERENV_NCCL_ODD"] == odd and options(task["words"], "--env")["ODD"] == odd, (
+        "--no-eval"
+    )
 
 
 # submitting -----------------------------------------------------------------------------------------------------------
 
 
-def test_sbatch_takes_the_script_and_gives_the_number(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sbatch_takes_the_script_and_gives_the_number(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sbatch = cluster.root / "bin" / "sbatch"
     sbatch.write_text('#!/bin/sh\n[ "$*" = --parsable ] && cat > "$HOME/submitted" && echo "812;cluster"\n')
     sbatch.chmod(0o755)
@@ -270,7 +305,9 @@ def test_sbatch_takes_the_script_and_gives_the_number(cluster: Cluster, monkeypa
     assert (cluster.root / "submitted").read_text() == text
 
 
-def test_slurm_refusing_a_job_is_told_in_its_own_words(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slurm_refusing_a_job_is_told_in_its_own_words(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sbatch = cluster.root / "bin" / "sbatch"
     sbatch.write_text(
         "#!/bin/sh\ncat >/dev/null\necho 'sbatch: error: invalid account acc' >&2\n"
@@ -280,8 +317,10 @@ def test_slurm_refusing_a_job_is_told_in_its_own_words(cluster: Cluster, monkeyp
     monkeypatch.setenv("PATH", cluster.env["PATH"])
     with pytest.raises(RunnerError) as caught:
         submit(script("alliance-fir"))
-    assert caught.value.message == ("Slurm refused the job: invalid account acc; Batch job submission failed: Invalid account")
+    assert caught.value.message == (
+        "Slurm refused the job: invalid account acc; Batch job submission failed: Invalid account"
+    )
     monkeypatch.setenv("PATH", str(cluster.root))
     with pytest.raises(RunnerError, match="sbatch is not on this machine") as caught:
         submit("x")
-    assert "take it to the site's login node" in caught.value.cure
+    assert "take it to the site's login node" in caught.value.hint

@@ -25,11 +25,22 @@ from builder.errors import LayerError, SpaceError
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
 from builder.layers.compress import BLOCK, SPLICE_FROM, write_layer
-from builder.layers.entry import Content, Deflated, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from builder.layers.entry import (
+    Content,
+    Deflated,
+    Entry,
+    IndexEntry,
+    Inline,
+    LinkContext,
+    PackageIndex,
+    Range,
+)
 from builder.layers.wheel import WheelReader
 from builder.model import Fetched, Layer
 from builder.settings import Settings
-from builder.store import Store, read_record, sha256_file
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
+from builder.store.records import read_record
 from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tar_bytes, tree, zip_info
 
 EPOCH = 315532800
@@ -72,19 +83,27 @@ def layer(store: Store, entries: list[Entry], compression: Compression = "gzip")
 
 sizes = st.one_of(
     st.integers(0, 2000),
-    st.sampled_from([SPLICE_FROM - 1, SPLICE_FROM, 65535, 65536, 65537, BLOCK - 512, BLOCK, BLOCK + 1, 3 * BLOCK]),
+    st.sampled_from(
+        [SPLICE_FROM - 1, SPLICE_FROM, 65535, 65536, 65537, BLOCK - 512, BLOCK, BLOCK + 1, 3 * BLOCK]
+    ),
 )
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.lists(st.tuples(st.sampled_from(["inline", "deflated", "range"]), sizes), max_size=8))
-def test_any_content_comes_back(tmp_path: Path, compression: Compression, content: list[tuple[str, int]]) -> None:
+def test_any_content_comes_back(
+    tmp_path: Path, compression: Compression, content: list[tuple[str, int]]
+) -> None:
     store, sources = Store(tmp_path / "store"), Sources(tmp_path / "archive")
     expected, entries = {}, []
     for i, (kind, size) in enumerate(content):
         data = noise(str(i), size)
-        given_as: dict[str, Callable[[bytes], Content]] = {"inline": Inline, "deflated": sources.deflated, "range": sources.plain}
+        given_as: dict[str, Callable[[bytes], Content]] = {
+            "inline": Inline,
+            "deflated": sources.deflated,
+            "range": sources.plain,
+        }
         entries.append(file(f"d/f{i}", given_as[kind](data), size))
         expected[f"d/f{i}"] = ("file", 0o644, data)
     made = layer(store, entries, compression)
@@ -106,7 +125,9 @@ def test_large_deflate_streams_are_spliced_as_they_are(store: Store, tmp_path: P
     made = layer(store, [file("f", Sources(tmp_path / "a").deflated(data), len(data))])
     assert made.path is not None
     blob = made.path.read_bytes()
-    member = b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + raw_deflate(data) + struct.pack("<II", zlib.crc32(data), len(data))
+    member = (
+        b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + raw_deflate(data) + struct.pack("<II", zlib.crc32(data), len(data))
+    )
     assert member in blob, "a gzip member of its own, without name or time"
     assert subprocess.run(["gzip", "-t"], input=blob).returncode == 0
 
@@ -122,7 +143,11 @@ def test_the_format_is_written_down(store: Store, tmp_path: Path) -> None:
         file("a/" + "long" * 60, Inline(b"x"), 1),
     ]
     gzip, zstd = layer(store, entries), layer(store, entries, "zstd")
-    assert gzip.diff_id == zstd.diff_id == "sha256:ca0594739dc046a0906732c4ee5f5e828bbd11c65cce7f6b562d672b35a17875"
+    assert (
+        gzip.diff_id
+        == zstd.diff_id
+        == "sha256:ca0594739dc046a0906732c4ee5f5e828bbd11c65cce7f6b562d672b35a17875"
+    )
     assert (gzip.descriptor.digest, zstd.descriptor.digest) == (
         "sha256:76470066425e5cf02a68367a05d23cbfc5b6d16df15391a85619518db62ead11",
         "sha256:dd0a415da5ce094ddcd9daa5ad083eb1bbca1313f45a5c817f8930c9643a9d32",
@@ -132,7 +157,9 @@ def test_the_format_is_written_down(store: Store, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [100, SPLICE_FROM, 300_000])
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 @pytest.mark.parametrize("harm", ["bit", "crc", "longer", "shorter", "tail", "end"])
-def test_damaged_members_are_refused(store: Store, tmp_path: Path, size: int, compression: Compression, harm: str) -> None:
+def test_damaged_members_are_refused(
+    store: Store, tmp_path: Path, size: int, compression: Compression, harm: str
+) -> None:
     sources, data = Sources(tmp_path / "a"), noise("x", size)
     content = sources.deflated(data)
     if harm == "bit":
@@ -164,7 +191,9 @@ def test_a_bomb_is_given_up_early(store: Store, tmp_path: Path) -> None:
             layer(store, [file("f", content, size)])
 
 
-def test_no_blob_is_left_by_a_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_blob_is_left_by_a_full_disk(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(self: object, data: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -192,7 +221,13 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Fetched]:
     out = []
     for i in range(14):
         files = {f"p{i}/__init__.py": f"n = {i}\n", f"p{i}/data.bin": noise(str(i), 3000 * (i + 1))}
-        out.append(fetched(make_wheel(folder, f"p{i}", files=files, entry_points=f"[console_scripts]\np{i} = p{i}:main\n")))
+        out.append(
+            fetched(
+                make_wheel(
+                    folder, f"p{i}", files=files, entry_points=f"[console_scripts]\np{i} = p{i}:main\n"
+                )
+            )
+        )
     big = {"big/lib.so": noise("big", 6 << 20), "big/small.py": "x = 1\n"}
     return [*out, fetched(make_wheel(folder, "big", files=big, stored=["big/small.py"]))]
 
@@ -208,7 +243,12 @@ def build(
 ) -> LayersResult:
     where = Settings(folder / "cache", folder / "tmp", jobs, epoch=epoch)
     return build_layers(
-        packages, context, options or Layers(groups=4, own_layer_from=1 << 20), where, Store(where.cache), budget=90
+        packages,
+        context,
+        options or Layers(groups=4, own_layer_from=1 << 20),
+        where,
+        Store(where.cache),
+        budget=90,
     )
 
 
@@ -250,7 +290,9 @@ def test_no_time_stamp_and_no_path_of_this_machine(tmp_path: Path, wheels: list[
         data = tar_bytes(made)
         assert str(tmp_path).encode() not in data and str(wheels[0].path.parent).encode() not in data
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in archive} == {(1_700_000_000, 0, 0, "", "")}
+            assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in archive} == {
+                (1_700_000_000, 0, 0, "", "")
+            }
 
 
 def test_nothing_changed(tmp_path: Path, wheels: list[Fetched]) -> None:
@@ -336,11 +378,15 @@ def test_a_large_package_is_split_by_its_files(tmp_path: Path, monkeypatch: pyte
     wheel = fetched(make_wheel(tmp_path, "w", files=files))
     result = build([wheel], tmp_path)
     assert [x.title for x in result.layers] == [f"pip w 1.0 ({i}/4)" for i in (1, 2, 3, 4)]
-    assert {p: v[2] for p, v in tree(result.layers).items() if "/w/f" in p} == {f"{SITE}/{k}": v for k, v in files.items()}
+    assert {p: v[2] for p, v in tree(result.layers).items() if "/w/f" in p} == {
+        f"{SITE}/{k}": v for k, v in files.items()
+    }
     assert all(x.unpacked < 130_000 for x in result.layers)
 
 
-def test_link_scripts_are_refused_unless_the_recipe_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_scripts_are_refused_unless_the_recipe_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Scripted(WheelReader):
         def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
             return replace(super().index(fetched, context), post_link=("opt/conda/bin/.a-post-link.sh",))
@@ -354,7 +400,7 @@ def test_link_scripts_are_refused_unless_the_recipe_says_so(tmp_path: Path, monk
             LayerError, match=r"a-1.0-py3-none-any.whl has a link script \(/opt/conda/bin/.a-post-link.sh\)"
         ) as caught:
             build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link=policy)
-        assert "post_link: {a: skip}" in caught.value.cure
+        assert "post_link: {a: skip}" in caught.value.hint
     result = build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link={"a": "skip"})
     assert result.notes == ("a: its link script was left out, as the recipe says",)
 

@@ -43,7 +43,7 @@ def environment(tmp_path: Path, text: str, platform: str = "linux-64"):
 def refusal(tmp_path: Path, text: str) -> str:
     with pytest.raises(ConfigError) as caught:
         environment(tmp_path, text)
-    assert caught.value.cure
+    assert caught.value.hint
     return str(caught.value)
 
 
@@ -52,12 +52,26 @@ def test_reads_everything(tmp_path):
     assert env.name == "full"
     assert env.channels == ("conda-forge",)
     assert [s.text for s in env.conda] == [
-        "python=3.11", "pytorch =*=cuda*", "cuda-version=12.4", "Lume-Model>=2.0.1", "conda-forge::zlib", "pip",
-    ]  # fmt: skip
+        "python=3.11",
+        "pytorch =*=cuda*",
+        "cuda-version=12.4",
+        "Lume-Model>=2.0.1",
+        "conda-forge::zlib",
+        "pip",
+    ]
     assert [s.text for s in env.pip] == ['Torch_Thing==2.1; sys_platform == "linux"', "requests[socks]>=2,<3"]
     assert env.extra_index_urls == ("https://download.pytorch.org/whl/cpu",)
     assert env.find_links == ("wheels",)
-    assert env.requested == {"python", "pytorch", "cuda-version", "lume-model", "zlib", "pip", "torch-thing", "requests"}
+    assert env.requested == {
+        "python",
+        "pytorch",
+        "cuda-version",
+        "lume-model",
+        "zlib",
+        "pip",
+        "torch-thing",
+        "requests",
+    }
     assert env.conda[1].where == f"{env.path}:8"
 
 
@@ -76,7 +90,9 @@ def test_agrees_with_conda_lock(tmp_path, platform, source):
     if source == "full":
         path = tmp_path / "environment.yml"
         # conda-lock knows neither the options nor channel:: here, so the oracle gets the file without them
-        path.write_text("".join(line for line in FULL.splitlines(True) if "--" not in line and "::" not in line))
+        path.write_text(
+            "".join(line for line in FULL.splitlines(True) if "--" not in line and "::" not in line)
+        )
     elif source == "synapse":
         path = root.parent / "shared/data/synapse-ml/environment.yml"
         if not path.exists():
@@ -115,24 +131,51 @@ def test_pip_repositories_are_extra_indexes(tmp_path):
     [
         ("dependencies:\n  - numpy\n - torch\n", "environment.yml:3: not valid YAML"),
         ("channels: [c]\ndependencies:\n  - '>=1'\n", "environment.yml:3: '>=1' is not a conda spec"),
-        ("channels: [c]\ndependencies:\n  - a\n  - pip:\n    - 'foo bar'\n", "environment.yml:5: 'foo bar' is not a pip"),
-        ("channels: [c]\ndependencies:\n  - pip:\n    - a @ git+https://host.example/a\n", "environment.yml:4: 'a @ git+https"),
-        ("channels: [c]\ndependencies:\n  - pip:\n    - a @ file:///w/a-1-py3-none-any.whl\n", "environment.yml:4: 'a @ file:"),
-        ("channels: [c]\ndependencies:\n  - pip:\n    - ./folder\n", "environment.yml:4: './folder' is not a pip requirement"),
+        (
+            "channels: [c]\ndependencies:\n  - a\n  - pip:\n    - 'foo bar'\n",
+            "environment.yml:5: 'foo bar' is not a pip",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - a @ git+https://host.example/a\n",
+            "environment.yml:4: 'a @ git+https",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - a @ file:///w/a-1-py3-none-any.whl\n",
+            "environment.yml:4: 'a @ file:",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - ./folder\n",
+            "environment.yml:4: './folder' is not a pip requirement",
+        ),
         ("channels: [c]\ndependencies:\n  - pip:\n    - -e .\n", "environment.yml:4: an editable package"),
         ("channels: [c]\ndependencies:\n  - pip:\n    - --pre\n", "environment.yml:4: --pre: not understood"),
-        ("channels: [c]\ndependencies:\n  - pip:\n    - --find-links\n", "environment.yml:4: --find-links: not understood"),
-        ("channels: [c]\ndependencies:\n  - npm:\n    - left-pad\n", "environment.yml:3: unknown section 'npm'"),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - --find-links\n",
+            "environment.yml:4: --find-links: not understood",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - npm:\n    - left-pad\n",
+            "environment.yml:3: unknown section 'npm'",
+        ),
         ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
-        ("channels: [c]\nchannels: [d]\ndependencies: [a]\n", "environment.yml:2: key 'channels' stands twice"),
+        (
+            "channels: [c]\nchannels: [d]\ndependencies: [a]\n",
+            "environment.yml:2: key 'channels' stands twice",
+        ),
         ("channels: c\ndependencies: [a]\n", "environment.yml:1: channels: must be a list"),
         ("channels: [c]\ndependencies: a\n", "environment.yml:2: dependencies: must be a list"),
         ("channels: [c]\n", "no dependencies:"),
         ("channels: [c]\ndependencies: [a]\nvariables:\n  A: b\n", "environment.yml:4: variables:"),
-        ("channels: [c]\nplatforms: [win-64]\ndependencies: [a]\n", "environment.yml:2: platforms: does not list linux-64"),
+        (
+            "channels: [c]\nplatforms: [win-64]\ndependencies: [a]\n",
+            "environment.yml:2: platforms: does not list linux-64",
+        ),
         ("- a\n", "not a conda environment file"),
         ("", "not a conda environment file"),
-        ("channels: [c]\ndependencies:\n  - [a]\n", "environment.yml:3: dependencies: an item that is no text"),
+        (
+            "channels: [c]\ndependencies:\n  - [a]\n",
+            "environment.yml:3: dependencies: an item that is no text",
+        ),
     ],
 )
 def test_bad_files_are_named_by_line(tmp_path, text, said):

@@ -16,7 +16,9 @@ from builder.lock import read_lock, write_lock
 from builder.model import Lock, LockedBase, LockedPackage
 
 SYNAPSE = Path(__file__).parents[3] / "shared/data/synapse-ml"
-synapse = pytest.mark.skipif(not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine")
+synapse = pytest.mark.skipif(
+    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
+)
 
 
 def conda(name: str, depends=None, **more) -> LockedPackage:
@@ -53,10 +55,14 @@ def test_round_trip_and_order(tmp_path):
 
 def test_same_lock_same_bytes(tmp_path):
     one = write_lock(LOCK, tmp_path / "one" / "x.cpu.lock.yml")
-    two = write_lock(replace(one, packages=tuple(reversed(one.packages))), tmp_path / "two" / "x.cpu.lock.yml")
+    two = write_lock(
+        replace(one, packages=tuple(reversed(one.packages))), tmp_path / "two" / "x.cpu.lock.yml"
+    )
     assert one.digest == two.digest
     assert "builder lock cpu\n" in (tmp_path / "one/x.cpu.lock.yml").read_text()
-    other = write_lock(replace(one, base=LockedBase("debian:bookworm", "sha256:" + "0" * 64)), tmp_path / "three.yml")
+    other = write_lock(
+        replace(one, base=LockedBase("debian:bookworm", "sha256:" + "0" * 64)), tmp_path / "three.yml"
+    )
     assert other.digest != one.digest and other.base.digest == "sha256:" + "0" * 64
 
 
@@ -66,7 +72,11 @@ def test_conda_lock_reads_and_renders_it(tmp_path):
     path = tmp_path / "conda-lock.yml"
     write_lock(LOCK, path)
     parsed = parse_conda_lock_file(path)
-    assert [p.name for p in parsed.package if p.manager == "conda"] == ["libzlib", "zlib", "python"]  # by dependencies
+    assert [p.name for p in parsed.package if p.manager == "conda"] == [
+        "libzlib",
+        "zlib",
+        "python",
+    ]  # by dependencies
     assert parsed.metadata.custom_metadata["builder.base"] == "debian:bookworm"
     render = [sys.executable, "-m", "conda_lock", "render", "-k", "explicit", "-p", "linux-64", str(path)]
     subprocess.run(render, cwd=tmp_path, check=True, capture_output=True)
@@ -77,10 +87,16 @@ def test_conda_lock_reads_and_renders_it(tmp_path):
 
 
 def test_secrets_stay_out(tmp_path):
-    lock = replace(LOCK, packages=(conda("a", url="https://user:secret@host.example/t/tk-123/c/linux-64/a-1.0-0.conda"),))
+    lock = replace(
+        LOCK, packages=(conda("a", url="https://user:secret@host.example/t/tk-123/c/linux-64/a-1.0-0.conda"),)
+    )
     write_lock(lock, tmp_path / "l.yml")
     text = (tmp_path / "l.yml").read_text()
-    assert "secret" not in text and "tk-123" not in text and "https://host.example/t/***/c/linux-64/a-1.0-0.conda" in text
+    assert (
+        "secret" not in text
+        and "tk-123" not in text
+        and "https://host.example/t/***/c/linux-64/a-1.0-0.conda" in text
+    )
     assert "$TOKEN" in text  # a variable is no secret; conda-lock wants it so
 
 
@@ -94,8 +110,12 @@ def test_synapse_lock_parses_completely_and_fast():
     raw = yaml.load((SYNAPSE / "environment-lock.yml").read_bytes(), Loader=yaml.CSafeLoader)["package"]
     for theirs, ours in zip(raw, lock.packages, strict=True):
         assert (ours.name, ours.version, ours.url, ours.sha256, ours.md5) == (
-            theirs["name"], theirs["version"], theirs["url"], theirs["hash"]["sha256"], theirs["hash"]["md5"],
-        )  # fmt: skip
+            theirs["name"],
+            theirs["version"],
+            theirs["url"],
+            theirs["hash"]["sha256"],
+            theirs["hash"]["md5"],
+        )
         assert dict(ours.dependencies) == theirs["dependencies"]
 
 
@@ -153,15 +173,31 @@ def test_dev_packages_are_not_main(tmp_path):
         ("version: 1\n", "", "lock format version None"),
         ("  hash: {md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}\n", "", "conda-lock.yml:8: package zlib: no hash"),
         ("{md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}", "{}", "conda-lock.yml:14: package zlib: no hash"),
-        ("{md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}", "{md5: bbb}", "conda-lock.yml:14: package zlib: hash.md5 is not one"),
+        (
+            "{md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}",
+            "{md5: bbb}",
+            "conda-lock.yml:14: package zlib: hash.md5 is not one",
+        ),
         ("manager: conda", "manager: npm", "conda-lock.yml:10: package zlib: manager is 'npm'"),
         ("version: '1.3'", "version: 1.3", "conda-lock.yml:9: package zlib: version is missing or no text"),
         ("- name: zlib\n  version", "- version", "conda-lock.yml:8: package 1: name is missing"),
-        ("  url: https://host.example/linux-64/zlib-1.3-0.conda\n", "", "conda-lock.yml:8: package zlib: url is missing"),
-        ("dependencies: {}", "dependencies: [a]", "conda-lock.yml:12: package zlib: dependencies: no mapping"),
+        (
+            "  url: https://host.example/linux-64/zlib-1.3-0.conda\n",
+            "",
+            "conda-lock.yml:8: package zlib: url is missing",
+        ),
+        (
+            "dependencies: {}",
+            "dependencies: [a]",
+            "conda-lock.yml:12: package zlib: dependencies: no mapping",
+        ),
         ("metadata:\n", "meta:\n", "metadata: is missing"),
         ("  platforms: [linux-64]\n", "", "conda-lock.yml:2: metadata.platforms: must be a list"),
-        ("  sources: []\n", "  sources: []\n  custom_metadata: {a: 1}\n", "conda-lock.yml:7: metadata.custom_metadata: must map"),
+        (
+            "  sources: []\n",
+            "  sources: []\n  custom_metadata: {a: 1}\n",
+            "conda-lock.yml:7: metadata.custom_metadata: must map",
+        ),
         ("optional: false", "optional: [", "conda-lock.yml:16: not a lock file"),
         ("package:", "packages:", "not a lock file of conda-lock"),
     ],
@@ -170,11 +206,12 @@ def test_damage_is_named_by_line_and_key(tmp_path, old, new, said):
     assert old in GOOD
     with pytest.raises(LockError) as caught:
         parsed(tmp_path, GOOD.replace(old, new, 1))
-    assert said in str(caught.value) and caught.value.cure
+    assert said in str(caught.value) and caught.value.hint
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"]
+    "text",
+    [b"", b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"],
 )
 def test_what_is_no_lock_at_all(tmp_path, text):
     with pytest.raises(LockError, match="not a lock file"):
@@ -188,4 +225,9 @@ def test_missing_file(tmp_path):
 
 def test_reading_a_lock_loads_no_solver():
     code = "import sys, builder.lock; print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -33,12 +33,20 @@ dependencies:
 
 
 def recipe(root: Path, **values) -> Recipe:
-    base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml", "root": root, "source": root / "t.yaml"}
+    base = {
+        "name": "t",
+        "base": "debian:bookworm",
+        "environment": "environment.yml",
+        "root": root,
+        "source": root / "t.yaml",
+    }
     return Recipe.model_validate({**base, **values})
 
 
 def package(name: str, manager="conda") -> LockedPackage:
-    return LockedPackage(name, "1", manager, "linux-64", f"https://host.example/linux-64/{name}-1-0.conda", "a" * 64, "b" * 32)
+    return LockedPackage(
+        name, "1", manager, "linux-64", f"https://host.example/linux-64/{name}-1-0.conda", "a" * 64, "b" * 32
+    )
 
 
 @pytest.fixture
@@ -88,8 +96,16 @@ def test_what_does_not_matter(tmp_path, locked, settings, old, new):
         ("python=3.11", "python=3.12", "conda specs changed: now with python=3.12, without python=3.11"),
         ("  - zlib  # [linux]\n", "", "conda specs changed: without zlib"),
         ("    - numpy", "    - numpy\n    - six", "pip requirements changed: now with six"),
-        ("  - first\n  - second\n", "  - second\n  - first\n", "channels changed: now in the order second, first"),
-        ("index.example", "other.example", "pip options changed: now with extra_index_urls https://other.example/simple"),
+        (
+            "  - first\n  - second\n",
+            "  - second\n  - first\n",
+            "channels changed: now in the order second, first",
+        ),
+        (
+            "index.example",
+            "other.example",
+            "pip options changed: now with extra_index_urls https://other.example/simple",
+        ),
     ],
 )
 def test_environment_changes(tmp_path, locked, settings, old, new, reason):
@@ -104,7 +120,10 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
     ("change", "reason"),
     [
         ({"virtual_packages": {"__cuda": "12.4"}}, "virtual packages changed: now with __cuda 12.4"),
-        ({"virtual_packages": {"__glibc": "2.31"}}, "virtual packages changed: now with __glibc 2.31, without __glibc 2.28"),
+        (
+            {"virtual_packages": {"__glibc": "2.31"}},
+            "virtual packages changed: now with __glibc 2.31, without __glibc 2.28",
+        ),
         ({"conda": {"channels": ["third"]}}, "channels changed: now with third, without first, second"),
         ({"conda": {"exclude_newer": "2026-07-01"}}, "exclude_newer changed from none to 2026-07-01"),
         ({"pip": {"find_links": ["wheels"]}}, "pip options changed: now with find_links wheels"),
@@ -118,7 +137,14 @@ def test_recipe_changes(tmp_path, locked, settings, change, reason):
 
 
 def test_what_a_lock_does_not_depend_on(tmp_path, locked, settings):
-    other = recipe(tmp_path, env={"A": "b"}, labels={"c": "d"}, cmd=["bash"], description="new", conda={"fallback": "debian"})
+    other = recipe(
+        tmp_path,
+        env={"A": "b"},
+        labels={"c": "d"},
+        cmd=["bash"],
+        description="new",
+        conda={"fallback": "debian"},
+    )
     assert stale_reasons(other, locked, settings) == []
 
 
@@ -127,18 +153,24 @@ def test_foreign_lock_is_checked_for_names(tmp_path, settings):
     lock = Lock(tuple(package(n) for n in ("python", "zlib", "pip", "numpy")), ("linux-64", "osx-64"))
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
     lock = Lock(tuple(package(n) for n in ("python", "pip", "numpy")), ("linux-64", "osx-64"))
-    assert stale_reasons(recipe(tmp_path), lock, settings) == [f"{tmp_path}/environment.yml:6: zlib is not in the lock"]
+    assert stale_reasons(recipe(tmp_path), lock, settings) == [
+        f"{tmp_path}/environment.yml:6: zlib is not in the lock"
+    ]
     (tmp_path / "environment.yml").unlink()
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
 
 
 def test_foreign_lock_with_a_pip_name_that_conda_brings(tmp_path, settings):
-    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies:\n- pip:\n  - torch\n  - typing-extensions\n")
+    (tmp_path / "environment.yml").write_text(
+        "channels: [c]\ndependencies:\n- pip:\n  - torch\n  - typing-extensions\n"
+    )
     lock = Lock(tuple(package(n) for n in ("pip", "pytorch", "typing_extensions")), ("linux-64",))
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
 
 
-@pytest.mark.skipif(not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine")
+@pytest.mark.skipif(
+    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
+)
 def test_synapse_lock_is_fresh_for_both_environments(settings):
     lock = read_lock(SYNAPSE / "environment-lock.yml")
     root = Path(__file__).parents[2]
@@ -153,13 +185,22 @@ def test_wrong_environment_file_is_told(tmp_path, locked, settings):
 
 
 def test_virtual_packages_come_from_the_recipe_alone(tmp_path):
-    assert virtual_packages(recipe(tmp_path)) == {"__unix": "0", "__linux": "4.18", "__glibc": "2.28", "__archspec": "1=x86_64"}
-    told = virtual_packages(recipe(tmp_path, platform="linux-aarch64", virtual_packages={"__cuda": "12.4", "__glibc": "2.17"}))
+    assert virtual_packages(recipe(tmp_path)) == {
+        "__unix": "0",
+        "__linux": "4.18",
+        "__glibc": "2.28",
+        "__archspec": "1=x86_64",
+    }
+    told = virtual_packages(
+        recipe(tmp_path, platform="linux-aarch64", virtual_packages={"__cuda": "12.4", "__glibc": "2.17"})
+    )
     assert told["__cuda"] == "12.4" and told["__glibc"] == "2.17" and told["__archspec"] == "1=aarch64"
 
 
 def test_cutoff():
-    assert cutoff("2026-07-01", "x") == datetime(2026, 7, 2, tzinfo=UTC)  # the end of that day, wherever this machine is
+    assert cutoff("2026-07-01", "x") == datetime(
+        2026, 7, 2, tzinfo=UTC
+    )  # the end of that day, wherever this machine is
     assert cutoff("2026-07-01T12:00:00+02:00", "x") == datetime(2026, 7, 1, 10, tzinfo=UTC)
     assert cutoff("2026-07-01T12:00:00", "x") == datetime(2026, 7, 1, 12, tzinfo=UTC)
     assert cutoff(None, "x") is None and cutoff("", "x") is None
@@ -178,4 +219,9 @@ def test_checking_is_cheap():
         "import sys, builder.lock\nfrom builder.lock.inputs import stale_reasons\n"
         "print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

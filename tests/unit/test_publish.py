@@ -9,18 +9,26 @@ import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.errors import TagExistsError, UsageError
-from builder.publish import SmokeRecord, TagPlan, check_tags, destination_text
+from builder.publishing.publish import SmokeRecord, TagPlan, check_tags, destination_text
 
 DAY = datetime.date(2026, 11, 21)
 
 
 def recipe(**registry: object) -> Recipe:
-    return Recipe(name="t", base="oci:b", environment="e.yml", registry=Registry(**registry), source=Path("recipes/t.yaml"))
+    return Recipe(
+        name="t",
+        base="oci:b",
+        environment="e.yml",
+        registry=Registry(**registry),
+        source=Path("recipes/t.yaml"),
+    )
 
 
 def test_tags_are_latest_and_the_month_and_only_the_month_is_fixed() -> None:
     plan = TagPlan.of(recipe(), today=DAY)
-    assert plan.tags == ("26.11", "latest"), "the dated tag goes first: latest must not move where the month's cannot"
+    assert plan.tags == ("26.11", "latest"), (
+        "the dated tag goes first: latest must not move where the month's cannot"
+    )
     assert plan.fixed == {"26.11"}
 
 
@@ -41,7 +49,8 @@ class Place:
 
 
 @pytest.mark.parametrize(
-    ("there", "force", "refused"), [("sha256:a", False, False), ("sha256:b", False, True), ("sha256:b", True, False)]
+    ("there", "force", "refused"),
+    [("sha256:a", False, False), ("sha256:b", False, True), ("sha256:b", True, False)],
 )
 def test_a_fixed_tag_moves_only_by_force(there: str, force: bool, refused: bool) -> None:
     place = Place(**{"26.11": there, "latest": "sha256:old"})
@@ -66,7 +75,7 @@ def test_only_a_whole_record_of_a_pass_counts(tmp_path: Path) -> None:
     record = SmokeRecord(tmp_path)
     digest = "sha256:" + "a" * 64
     assert record.passed(digest) is None
-    record.keep(digest, "pass", "embedded")
+    record.keep(digest, "pass", "userns")
     assert record.passed(digest) == "pass"
     path = next((tmp_path / "smoke").iterdir())
     path.write_text(path.read_text()[:-3])

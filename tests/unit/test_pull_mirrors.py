@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import UsageError
-from builder.mirrors import mirrored_base, mirrored_url, mirrors_of, public_url
+from builder.net.mirrors import mirrored_base, mirrored_url, mirrors_of, public_url
 from builder.settings import Settings
 
 DIGEST = "sha256:" + "a" * 64
@@ -41,7 +41,9 @@ def test_folders_are_paths_for_files_and_urls_for_solvers() -> None:
     assert mirrored_url(own, f"{FORGE}/") == (Path.home() / "forge").as_uri() + "/"
 
 
-@pytest.mark.parametrize("target", ["/srv/pytorch", "https://m.example/pytorch", "https://user:secret@m.example/pytorch"])
+@pytest.mark.parametrize(
+    "target", ["/srv/pytorch", "https://m.example/pytorch", "https://user:secret@m.example/pytorch"]
+)
 def test_locks_name_the_public_place(target: str) -> None:
     own = settings(f"https://download.pytorch.org={target}")
     url = "https://download.pytorch.org/whl/cpu/torch-2.13.0%2Bcpu.whl"
@@ -54,23 +56,51 @@ def test_locks_name_the_public_place(target: str) -> None:
 @pytest.mark.parametrize(
     ("mirror", "base", "expected"),
     [
-        ("docker://docker.io=docker://m:5000/hub", "docker://debian:bookworm", "docker://m:5000/hub/library/debian:bookworm"),
-        ("docker://docker.io/library=docker://m:5000", "docker://docker.io/library/debian:12", "docker://m:5000/debian:12"),
-        ("docker://nvcr.io/nvidia/pytorch=docker://m/p", "docker://nvcr.io/nvidia/pytorch:24.01", "docker://m/p:24.01"),
-        ("docker://nvcr.io/nvidia=docker://m/p", f"docker://nvcr.io/nvidia/a@{DIGEST}", f"docker://m/p/a@{DIGEST}"),
-        ("docker://nvcr.io/nvidia=oci:/srv/m", "docker://nvcr.io/nvidia/pytorch:24.01", "oci:/srv/m/pytorch:24.01"),
-        ("docker://nvcr.io/nvidia=/srv/m/", "docker://nvcr.io/nvidia/pytorch:24.01", "oci:/srv/m/pytorch:24.01"),
+        (
+            "docker://docker.io=docker://m:5000/hub",
+            "docker://debian:bookworm",
+            "docker://m:5000/hub/library/debian:bookworm",
+        ),
+        (
+            "docker://docker.io/library=docker://m:5000",
+            "docker://docker.io/library/debian:12",
+            "docker://m:5000/debian:12",
+        ),
+        (
+            "docker://nvcr.io/nvidia/pytorch=docker://m/p",
+            "docker://nvcr.io/nvidia/pytorch:24.01",
+            "docker://m/p:24.01",
+        ),
+        (
+            "docker://nvcr.io/nvidia=docker://m/p",
+            f"docker://nvcr.io/nvidia/a@{DIGEST}",
+            f"docker://m/p/a@{DIGEST}",
+        ),
+        (
+            "docker://nvcr.io/nvidia=oci:/srv/m",
+            "docker://nvcr.io/nvidia/pytorch:24.01",
+            "oci:/srv/m/pytorch:24.01",
+        ),
+        (
+            "docker://nvcr.io/nvidia=/srv/m/",
+            "docker://nvcr.io/nvidia/pytorch:24.01",
+            "oci:/srv/m/pytorch:24.01",
+        ),
         ("docker://nvcr.io/nvidia/py=docker://m/p", "docker://nvcr.io/nvidia/pytorch:24.01", ""),
         ("docker://nvcr.io=docker://m", "docker://nvcr.io.evil.example/a:b", ""),
         ("https://nvcr.io=https://m", "docker://nvcr.io/a:b", ""),
         ("/appl/local=/srv/appl", "sif:/appl/local/containers/x.sif", "sif:/srv/appl/containers/x.sif"),
-        ("sif:/appl/local/=sif:/srv/appl/", "sif:/appl/local/containers/x.sif", "sif:/srv/appl/containers/x.sif"),
+        (
+            "sif:/appl/local/=sif:/srv/appl/",
+            "sif:/appl/local/containers/x.sif",
+            "sif:/srv/appl/containers/x.sif",
+        ),
         ("/appl/local=/srv/appl", "sif:/appl/localized/x.sif", ""),
         ("/appl/x.sif=/srv/y.sif", "sif:/appl/x.sif", "sif:/srv/y.sif"),
         ("/images=/srv", "oci:/images/base:tag", "oci:/srv/base:tag"),
         ("/images=/srv", "debian:bookworm", ""),
     ],
-)  # fmt: skip
+)
 def test_bases(mirror: str, base: str, expected: str) -> None:
     assert mirrored_base(settings("https://other.example=/x", mirror), base) == (expected or base)
 
@@ -85,4 +115,4 @@ def test_the_first_that_fits_counts_and_packages_try_all() -> None:
 def test_a_setting_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="BUILDER_MIRRORS holds") as caught:
         settings(text)
-    assert "FROM=TO" in caught.value.cure
+    assert "FROM=TO" in caught.value.hint

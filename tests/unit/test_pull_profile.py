@@ -49,16 +49,31 @@ def test_ways_of_writing_it(tmp_path: Path, text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=30))
 def test_what_shlex_quotes_comes_back(tmp_path_factory: pytest.TempPathFactory, password: str) -> None:
-    path = write(tmp_path_factory.mktemp("p"), f"export REGISTRY_USER=u REGISTRY_PASSWORD={shlex.quote(password)}\n")
+    path = write(
+        tmp_path_factory.mktemp("p"), f"export REGISTRY_USER=u REGISTRY_PASSWORD={shlex.quote(password)}\n"
+    )
     assert read_profile(path).password == password
 
 
 @pytest.mark.parametrize(
-    "text", ["a\\ b", "a'b c'd", 'a"b \\" \\\\ c"d', "'a#b'#c", "a\\#b", 'x"y;z&|";true', "a'\"'b", "\\'\\\"", 'a"\\x"']
+    "text",
+    [
+        "a\\ b",
+        "a'b c'd",
+        'a"b \\" \\\\ c"d',
+        "'a#b'#c",
+        "a\\#b",
+        'x"y;z&|";true',
+        "a'\"'b",
+        "\\'\\\"",
+        'a"\\x"',
+    ],
 )
 def test_words_are_taken_as_bash_takes_them(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, f"export REGISTRY_USER=u REGISTRY_PASSWORD={text}\n")
-    bash = subprocess.run(["bash", "-c", '. "$0"; printf %s "$REGISTRY_PASSWORD"', path], capture_output=True, text=True)
+    bash = subprocess.run(
+        ["bash", "-c", '. "$0"; printf %s "$REGISTRY_PASSWORD"', path], capture_output=True, text=True
+    )
     assert read_profile(path).password == bash.stdout
 
 
@@ -69,12 +84,14 @@ def test_nothing_of_it_is_run(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("value", ["$(pass show robot)", '"$(cat secret)"', "`pass show robot`", "${SECRET}", '"a${B}c"'])
+@pytest.mark.parametrize(
+    "value", ["$(pass show robot)", '"$(cat secret)"', "`pass show robot`", "${SECRET}", '"a${B}c"']
+)
 def test_a_computed_password_is_refused_by_its_line(tmp_path: Path, value: str) -> None:
     path = write(tmp_path, f"# mine\nexport REGISTRY_USER=u\nexport REGISTRY_PASSWORD={value}\n")
     with pytest.raises(RegistryError, match=r"registry\.profile:3: REGISTRY_PASSWORD is computed") as caught:
         read_profile(path)
-    assert "single quotes" in caught.value.cure and value not in str(caught.value)
+    assert "single quotes" in caught.value.hint and value not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["'a$(b)'", "'a${b}c`d`'", "a\\$\\(b\\)"])
@@ -94,7 +111,9 @@ def test_what_only_looks_computed_is_not(tmp_path: Path, value: str) -> None:
         ("x" * 70000 + "hunter2", "is not a shell file"),
     ],
 )
-def test_files_that_will_not_do_and_nothing_of_them_is_quoted(tmp_path: Path, text: str, message: str) -> None:
+def test_files_that_will_not_do_and_nothing_of_them_is_quoted(
+    tmp_path: Path, text: str, message: str
+) -> None:
     with pytest.raises(RegistryError) as caught:
         read_profile(write(tmp_path, text))
     assert re.search(message, caught.value.message) and "registry.profile" in caught.value.message
@@ -102,15 +121,19 @@ def test_files_that_will_not_do_and_nothing_of_them_is_quoted(tmp_path: Path, te
 
 
 def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(RegistryError, match=r"cannot read the registry profile .*none: No such file") as caught:
+    with pytest.raises(
+        RegistryError, match=r"cannot read the registry profile .*none: No such file"
+    ) as caught:
         read_profile(tmp_path / "none")
-    assert VARIABLE in caught.value.cure
+    assert VARIABLE in caught.value.hint
     (tmp_path / "latin").write_bytes("export REGISTRY_USER=ü".encode("latin-1"))
     with pytest.raises(RegistryError, match="is not a shell file"):
         read_profile(tmp_path / "latin")
 
 
-@pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o666, True)])
+@pytest.mark.parametrize(
+    ("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o666, True)]
+)
 def test_a_file_that_others_can_read_is_told(tmp_path: Path, mode: int, warned: bool) -> None:
     said: list[str] = []
     read_profile(write(tmp_path, "export REGISTRY_USER=u REGISTRY_PASSWORD=hunter2", mode), said.append)
@@ -134,4 +157,6 @@ def test_which_credentials_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert who(None, {**variables, VARIABLE: str(two)}) == "variables"
     assert who(None, {VARIABLE: str(two)}) == "named"
     monkeypatch.chdir(given_)
-    assert who(None, {"HOME": str(given_)}) == "", "a file that merely lies there does not say which registry it is for"
+    assert who(None, {"HOME": str(given_)}) == "", (
+        "a file that merely lies there does not say which registry it is for"
+    )

@@ -51,7 +51,9 @@ def test_a_recipe_is_resolved_with_defaults(project: Path) -> None:
 
 
 def test_extends_merges_mappings_and_replaces_the_rest(project: Path) -> None:
-    write(project, "two", "extends: one\ngpu: {architectures: [sm_90]}\nvirtual_packages: {__glibc: '2.28'}\n")
+    write(
+        project, "two", "extends: one\ngpu: {architectures: [sm_90]}\nvirtual_packages: {__glibc: '2.28'}\n"
+    )
     recipe = load_recipe("two", project)
     assert recipe.name == "two"
     assert recipe.gpu.vendor == "nvidia" and recipe.gpu.architectures == ("sm_90",)
@@ -62,7 +64,7 @@ def test_extends_merges_mappings_and_replaces_the_rest(project: Path) -> None:
 def test_unknown_target_offers_the_nearest(project: Path) -> None:
     error = refusal(project, "ome")
     assert "no target named 'ome'" in error.message
-    assert error.cure == "did you mean one?"
+    assert error.hint == "did you mean one?"
 
 
 @pytest.mark.parametrize(
@@ -137,4 +139,8 @@ def test_the_recipe_in_the_docs_is_one(project: Path) -> None:
     block = text.partition("## A recipe in full")[2].partition("```yaml\n")[2].partition("```")[0]
     (project / "recipes" / "documented.yaml").write_text(block)
     recipe = load_recipe("documented", project)
-    assert recipe.group == ("ml",) and recipe.files[0].target == "/app/ml" and recipe.conda.exclude_newer == "2026-11-01"
+    assert (
+        recipe.group == ("ml",)
+        and recipe.files[0].target == "/app/ml"
+        and recipe.conda.exclude_newer == "2026-11-01"
+    )

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError, RegistryError, UsageError
-from builder.image.layout import list_tags, prune_layout, read_layout
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.oci.layout import list_tags, prune_layout, read_layout
+from builder.publishing.layout_destination import LayoutDestination
 from builder.registry.auth import ANONYMOUS
 from builder.registry.client import ArtifactRefused, RegistryClient
-from builder.registry.layout_target import LayoutDestination
 from builder.registry.push import push_image
 from builder.registry.referrers import (
     CREATED,
@@ -26,7 +26,7 @@ from builder.registry.referrers import (
     referrers_tag,
 )
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
 from tests.support.images import make_layer, make_test_image
 
@@ -70,10 +70,16 @@ def test_attached_files_come_back_by_type_the_newest_last(
     fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings
 ) -> None:
     subject = pushed.manifest_descriptor
-    new = attach(client, "a/b", subject, REPORT, [file('{"new": 1}')], annotations={CREATED: "2026-11-01T00:00:00Z"})
-    old = attach(client, "a/b", subject, REPORT, [file('{"old": 1}')], annotations={CREATED: "2026-10-01T00:00:00Z"})
+    new = attach(
+        client, "a/b", subject, REPORT, [file('{"new": 1}')], annotations={CREATED: "2026-11-01T00:00:00Z"}
+    )
+    old = attach(
+        client, "a/b", subject, REPORT, [file('{"old": 1}')], annotations={CREATED: "2026-10-01T00:00:00Z"}
+    )
     bill = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
-    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, bill}, "on several pages"
+    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, bill}, (
+        "on several pages"
+    )
     found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
     assert [a.digest for a in found] == [old, new]
     assert found[1].files == (file('{"new": 1}'),) and found[1].created == "2026-11-01T00:00:00Z"
@@ -93,12 +99,20 @@ def test_the_same_attached_twice_is_there_once_and_costs_questions_only(
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [first]
 
 
-def test_the_manifest_is_as_the_image_spec_has_it(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
-    digest = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations={CREATED: "2026"})
+def test_the_manifest_is_as_the_image_spec_has_it(
+    fake: FakeRegistry, client: RegistryClient, pushed: Image
+) -> None:
+    digest = attach(
+        client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations={CREATED: "2026"}
+    )
     data, media_type = fake.manifests["a/b"][digest]
     manifest = json.loads(data)
     assert media_type == manifest["mediaType"] == OCI_MANIFEST and manifest["artifactType"] == REPORT
-    assert manifest["subject"] == {"mediaType": OCI_MANIFEST, "digest": pushed.digest, "size": len(pushed.manifest)}
+    assert manifest["subject"] == {
+        "mediaType": OCI_MANIFEST,
+        "digest": pushed.digest,
+        "size": len(pushed.manifest),
+    }
     assert manifest["config"] == {
         "mediaType": "application/vnd.oci.empty.v1+json",
         "digest": "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
@@ -134,8 +148,15 @@ by_tag = pytest.mark.parametrize("fake", [False], indirect=True, ids=["by tag"])
 
 
 @by_tag
-def test_artifacts_of_others_under_the_tag_stay(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
-    theirs = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "1" * 64, "size": 7, "artifactType": "application/vnd.theirs"}
+def test_artifacts_of_others_under_the_tag_stay(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
+    theirs = {
+        "mediaType": OCI_MANIFEST,
+        "digest": "sha256:" + "1" * 64,
+        "size": 7,
+        "artifactType": "application/vnd.theirs",
+    }
     index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs]}
     client.put_manifest("a/b", referrers_tag(pushed.digest), json.dumps(index).encode(), OCI_INDEX)
     ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
@@ -147,7 +168,12 @@ def test_an_entry_that_another_writer_overwrote_is_written_again(
     client: RegistryClient, fake: FakeRegistry, pushed: Image
 ) -> None:
     tag = referrers_tag(pushed.digest)
-    theirs = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "2" * 64, "size": 7, "artifactType": "application/vnd.theirs"}
+    theirs = {
+        "mediaType": OCI_MANIFEST,
+        "digest": "sha256:" + "2" * 64,
+        "size": 7,
+        "artifactType": "application/vnd.theirs",
+    }
     body = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [theirs]}).encode()
     lost = []
 
@@ -172,13 +198,19 @@ def test_however_a_registry_says_that_it_has_no_list(
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
 
 
-def test_a_refusal_to_list_is_no_empty_list(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
-    fake.fault = lambda r: Reply(403, body=b'{"errors":[{"code":"DENIED","message":"no"}]}') if "/referrers/" in r.path else None
+def test_a_refusal_to_list_is_no_empty_list(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
+    fake.fault = lambda r: (
+        Reply(403, body=b'{"errors":[{"code":"DENIED","message":"no"}]}') if "/referrers/" in r.path else None
+    )
     with pytest.raises(RegistryError, match=r"did not list what is attached to .*403 .*DENIED"):
         referrers(client, "a/b", pushed.digest)
 
 
-def test_a_registry_that_takes_images_only_says_so(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+def test_a_registry_that_takes_images_only_says_so(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
     fake.fault = lambda r: (
         Reply(400, body=b'{"errors":[{"code":"MANIFEST_INVALID","message":"config media type"}]}')
         if r.method == "PUT" and "/manifests/" in r.path
@@ -188,7 +220,9 @@ def test_a_registry_that_takes_images_only_says_so(client: RegistryClient, fake:
         attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
 
 
-def test_a_blob_that_the_registry_lost_is_no_refusal(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+def test_a_blob_that_the_registry_lost_is_no_refusal(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image
+) -> None:
     fake.fault = lambda r: (
         Reply(400, body=b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"gone"}]}')
         if r.method == "PUT" and "/manifests/" in r.path
@@ -208,7 +242,9 @@ def test_broken_connections_are_tried_again(
 
 
 @by_tag
-def test_bad_lists_and_names(client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings) -> None:
+def test_bad_lists_and_names(
+    client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings
+) -> None:
     with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
         fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
     put(fake, referrers_tag(pushed.digest), b'{"manifests": 3}')
@@ -229,12 +265,22 @@ def test_a_layout_lists_them_beside_its_images(image: Image, tmp_path: Path, set
     place.move_tag("latest", image)
     first = place.attach(image.manifest_descriptor, REPORT, [file('{"a": 1}')], {CREATED: "2026-10"})
     assert (
-        attach_in_layout(folder, store, image.manifest_descriptor, REPORT, [file('{"a": 1}')], annotations={CREATED: "2026-10"})
+        attach_in_layout(
+            folder,
+            store,
+            image.manifest_descriptor,
+            REPORT,
+            [file('{"a": 1}')],
+            annotations={CREATED: "2026-10"},
+        )
         == first
     )
     place.attach(image.manifest_descriptor, OTHER, [file("{}")], {})
     assert [d.digest for d in layout_referrers(folder, image.digest, REPORT)] == [first]
-    assert len(layout_referrers(folder, image.digest)) == 2 and layout_referrers(folder, "sha256:" + "0" * 64) == []
+    assert (
+        len(layout_referrers(folder, image.digest)) == 2
+        and layout_referrers(folder, "sha256:" + "0" * 64) == []
+    )
     for reference in (f"oci:{folder}:latest", f"oci:{folder}@{image.digest}"):
         (found,) = fetch_attached(reference, REPORT, settings)
         assert found.files == (file('{"a": 1}'),) and found.created == "2026-10"

@@ -12,34 +12,64 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from builder import __version__
-from builder.attest import package_url, provenance, sbom
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.model import Lock, LockedBase, LockedPackage
+from builder.publishing.attest import package_url, provenance, sbom
+from builder.version import __version__
 
 FORGE = "https://conda.anaconda.org/conda-forge"
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
 PACKAGES = (
     LockedPackage(
-        "python", "3.11.9", "conda", "linux-64", f"{FORGE}/linux-64/python-3.11.9-hb806964_0_cpython.conda", A,
-        "0" * 32, {"libzlib": ">=1.3", "__glibc": ">=2.17"},
+        "python",
+        "3.11.9",
+        "conda",
+        "linux-64",
+        f"{FORGE}/linux-64/python-3.11.9-hb806964_0_cpython.conda",
+        A,
+        "0" * 32,
+        {"libzlib": ">=1.3", "__glibc": ">=2.17"},
     ),
-    LockedPackage("libzlib", "1.3.1", "conda", "linux-64", f"{FORGE}/linux-64/libzlib-1.3.1-h4ab18f5_1.tar.bz2", None, "1" * 32),
     LockedPackage(
-        "Foo.Bar_baz", "1.0+cu124", "pip", "linux-64",
-        "https://user:secret@download.pytorch.org/whl/cu124/foo_bar_baz-1.0%2Bcu124-py3-none-any.whl", B,
+        "libzlib",
+        "1.3.1",
+        "conda",
+        "linux-64",
+        f"{FORGE}/linux-64/libzlib-1.3.1-h4ab18f5_1.tar.bz2",
+        None,
+        "1" * 32,
+    ),
+    LockedPackage(
+        "Foo.Bar_baz",
+        "1.0+cu124",
+        "pip",
+        "linux-64",
+        "https://user:secret@download.pytorch.org/whl/cu124/foo_bar_baz-1.0%2Bcu124-py3-none-any.whl",
+        B,
         dependencies={"numpy": "", "python": ">=3.8"},
     ),
-    LockedPackage("numpy", "2.0.0", "pip", "linux-64", "builder://find-links/numpy-2.0.0-cp311-cp311-linux_x86_64.whl", C),
+    LockedPackage(
+        "numpy",
+        "2.0.0",
+        "pip",
+        "linux-64",
+        "builder://find-links/numpy-2.0.0-cp311-cp311-linux_x86_64.whl",
+        C,
+    ),
     LockedPackage("other", "1", "conda", "linux-aarch64", f"{FORGE}/linux-aarch64/other-1-0.conda", A),
-)  # fmt: skip
+)
 LOCK = Lock(PACKAGES, ("linux-64", "linux-aarch64"), digest="sha256:" + "d" * 64)
 BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
 
 
 def recipe(**more: Any) -> Recipe:
-    values = {"name": "site", "base": BASE.reference, "environment": "e.yml", "source": Path("/home/me/recipes/site.yaml")}
+    values = {
+        "name": "site",
+        "base": BASE.reference,
+        "environment": "e.yml",
+        "source": Path("/home/me/recipes/site.yaml"),
+    }
     return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
 
 
@@ -50,14 +80,20 @@ def bill(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
 def test_the_bill_is_valid_cyclonedx() -> None:
     text = sbom(recipe(), LOCK, BASE).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"bookshelf"')) is not None
+    assert (
+        JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"bookshelf"'))
+        is not None
+    )
 
 
 def test_every_package_with_version_hash_and_place() -> None:
     found = {c["name"]: c for c in bill()["components"]}
     assert set(found) == {"python", "libzlib", "Foo.Bar_baz", "numpy", BASE.reference}
     assert found["python"]["version"] == "3.11.9"
-    assert found["python"]["hashes"] == [{"alg": "SHA-256", "content": A}, {"alg": "MD5", "content": "0" * 32}]
+    assert found["python"]["hashes"] == [
+        {"alg": "SHA-256", "content": A},
+        {"alg": "MD5", "content": "0" * 32},
+    ]
     assert found["libzlib"]["hashes"] == [{"alg": "MD5", "content": "1" * 32}]
     (place,) = found["Foo.Bar_baz"]["externalReferences"]
     assert place["url"] == "https://download.pytorch.org/whl/cu124/foo_bar_baz-1.0%2Bcu124-py3-none-any.whl"
@@ -75,12 +111,22 @@ def test_what_needs_what() -> None:
 @pytest.mark.parametrize(
     ("package", "expected"),
     [
-        (PACKAGES[0], "pkg:conda/python@3.11.9?build=hb806964_0_cpython&channel=conda-forge&subdir=linux-64&type=conda"),
-        (PACKAGES[1], "pkg:conda/libzlib@1.3.1?build=h4ab18f5_1&channel=conda-forge&subdir=linux-64&type=tar.bz2"),
+        (
+            PACKAGES[0],
+            "pkg:conda/python@3.11.9?build=hb806964_0_cpython&channel=conda-forge&subdir=linux-64&type=conda",
+        ),
+        (
+            PACKAGES[1],
+            "pkg:conda/libzlib@1.3.1?build=h4ab18f5_1&channel=conda-forge&subdir=linux-64&type=tar.bz2",
+        ),
         (PACKAGES[2], "pkg:pypi/foo-bar-baz@1.0%2Bcu124"),
         (PACKAGES[3], "pkg:pypi/numpy@2.0.0"),
         (
-            replace(PACKAGES[0], version="1!2.0", url="https://host.example/t/$TOKEN/ours/linux-64/python-1!2.0-h1_0.conda"),
+            replace(
+                PACKAGES[0],
+                version="1!2.0",
+                url="https://host.example/t/$TOKEN/ours/linux-64/python-1!2.0-h1_0.conda",
+            ),
             "pkg:conda/python@1%212.0?build=h1_0&channel=t/%24TOKEN/ours&subdir=linux-64&type=conda",
         ),
         (
@@ -92,7 +138,10 @@ def test_what_needs_what() -> None:
 def test_purls_are_what_others_read(package: LockedPackage, expected: str) -> None:
     assert package_url(package) == expected
     parsed = PackageURL.from_string(expected)
-    assert parsed.type == {"conda": "conda", "pip": "pypi"}[package.manager] and parsed.version == package.version
+    assert (
+        parsed.type == {"conda": "conda", "pip": "pypi"}[package.manager]
+        and parsed.version == package.version
+    )
 
 
 def test_the_same_lock_gives_the_same_bytes_and_another_another() -> None:
@@ -103,7 +152,9 @@ def test_the_same_lock_gives_the_same_bytes_and_another_another() -> None:
 
 def test_provenance_says_what_went_in() -> None:
     ours = recipe(
-        pip={"extra_index_urls": ["https://user:secret@host.example/simple", "https://$TOKEN@host.example/x"]},
+        pip={
+            "extra_index_urls": ["https://user:secret@host.example/simple", "https://$TOKEN@host.example/x"]
+        },
         env={"A": "1"},
     )
     result = BuildResult(ours, LOCK, BASE, engine="layered")
@@ -111,7 +162,10 @@ def test_provenance_says_what_went_in() -> None:
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
     said = json.loads(text)
-    assert said["_type"] == "https://in-toto.io/Statement/v1" and said["predicateType"] == "https://slsa.dev/provenance/v1"
+    assert (
+        said["_type"] == "https://in-toto.io/Statement/v1"
+        and said["predicateType"] == "https://slsa.dev/provenance/v1"
+    )
     assert said["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
     definition, details = said["predicate"]["buildDefinition"], said["predicate"]["runDetails"]
     assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
@@ -124,5 +178,7 @@ def test_provenance_says_what_went_in() -> None:
         "uri": BASE.reference,
         "digest": {"sha256": "e" * 64},
     }
-    assert details["builder"]["version"] == {"builder": __version__} and details["builder"]["id"].startswith("urn:")
+    assert details["builder"]["version"] == {"builder": __version__} and details["builder"]["id"].startswith(
+        "urn:"
+    )
     assert b"secret" not in text and b"$TOKEN@" in text and b"/home/me" not in text

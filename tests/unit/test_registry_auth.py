@@ -75,7 +75,8 @@ def test_secrets_are_not_in_repr() -> None:
 
 def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
     path = write(
-        ".docker/config.json", {"auths": {"https://index.docker.io/v1/": auth("hub", "a:b"), "ghcr.io": auth("me", "token")}}
+        ".docker/config.json",
+        {"auths": {"https://index.docker.io/v1/": auth("hub", "a:b"), "ghcr.io": auth("me", "token")}},
     )
     hub = find_credentials("registry-1.docker.io", "library/debian", env(home))
     assert (hub.username, hub.password) == ("hub", "a:b")
@@ -87,16 +88,27 @@ def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
 
 
 def test_podman_comes_before_docker_and_the_longest_key_wins(home: Path, write: Callable[..., Path]) -> None:
-    write(".docker/config.json", {"auths": {"quay.io": auth("docker", "x"), "only.example": auth("docker", "x")}})
+    write(
+        ".docker/config.json",
+        {"auths": {"quay.io": auth("docker", "x"), "only.example": auth("docker", "x")}},
+    )
     write(
         "run/containers/auth.json",
-        {"auths": {"quay.io": auth("all", "x"), "quay.io/org": auth("org", "x"), "quay.io/org/n": auth("n", "x")}},
+        {
+            "auths": {
+                "quay.io": auth("all", "x"),
+                "quay.io/org": auth("org", "x"),
+                "quay.io/org/n": auth("n", "x"),
+            }
+        },
     )
     where = env(home, XDG_RUNTIME_DIR=str(home / "run"))
     assert find_credentials("quay.io", "org/n", where).username == "n"
     assert find_credentials("quay.io", "org/name", where).username == "org"
     assert find_credentials("quay.io", "organisation/n", where).username == "all"
-    assert find_credentials("only.example", "x", where).username == "docker", "what podman does not know, docker may"
+    assert find_credentials("only.example", "x", where).username == "docker", (
+        "what podman does not know, docker may"
+    )
 
 
 def test_registry_auth_file_is_used_alone(home: Path, write: Callable[..., Path]) -> None:
@@ -109,15 +121,23 @@ def test_registry_auth_file_is_used_alone(home: Path, write: Callable[..., Path]
 
 
 def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
-    write(".docker/config.json", {"auths": {"x.azurecr.io": {**auth("00000000", ""), "identitytoken": "refresh"}}})
+    write(
+        ".docker/config.json",
+        {"auths": {"x.azurecr.io": {**auth("00000000", ""), "identitytoken": "refresh"}}},
+    )
     assert find_credentials("x.azurecr.io", "", env(home)).identity_token == "refresh"
 
 
 def test_a_credential_helper_is_asked_on_stdin(home: Path, write: Callable[..., Path]) -> None:
-    script = 'test "$*" = get || exit 1; read host || true; printf \'{"Username":"u-%s","Secret":"s"}\' "$host"'
+    script = (
+        'test "$*" = get || exit 1; read host || true; printf \'{"Username":"u-%s","Secret":"s"}\' "$host"'
+    )
     helper(home, "one", script)
     helper(home, "all", script.replace("u-", "all-"))
-    write(".docker/config.json", {"auths": {"x.example": {}}, "credHelpers": {"x.example": "one"}, "credsStore": "all"})
+    write(
+        ".docker/config.json",
+        {"auths": {"x.example": {}}, "credHelpers": {"x.example": "one"}, "credsStore": "all"},
+    )
     assert find_credentials("x.example", "a/b", env(home)).username == "u-x.example"
     assert find_credentials("docker.io", "a/b", env(home)).username == "all-https://index.docker.io/v1/"
 
@@ -168,18 +188,35 @@ def test_loose_permissions_are_told(home: Path, write: Callable[..., Path]) -> N
         ('{"auths": {"x.example": {"auth": "czNjcmV0"}}}', "is not USER:PASSWORD in base64"),
     ],
 )
-def test_a_damaged_file_is_named_without_its_secrets(home: Path, write: Callable[..., Path], text: str, says: str) -> None:
+def test_a_damaged_file_is_named_without_its_secrets(
+    home: Path, write: Callable[..., Path], text: str, says: str
+) -> None:
     path = write(".docker/config.json", text)
     with pytest.raises(RegistryError, match=says) as caught:
         find_credentials("x.example", "", env(home))
-    assert str(path) in str(caught.value) and "s3cret" not in str(caught.value) and "czNj" not in str(caught.value)
+    assert (
+        str(path) in str(caught.value)
+        and "s3cret" not in str(caught.value)
+        and "czNj" not in str(caught.value)
+    )
 
 
 def test_challenges() -> None:
-    (bearer,) = parse_challenges(['Bearer realm="https://auth.example/token",service="reg",scope="repository:a/b:pull,push"'])
+    (bearer,) = parse_challenges(
+        ['Bearer realm="https://auth.example/token",service="reg",scope="repository:a/b:pull,push"']
+    )
     assert bearer.scheme == "bearer"
-    assert bearer.params == {"realm": "https://auth.example/token", "service": "reg", "scope": "repository:a/b:pull,push"}
-    both = parse_challenges([r'Basic realm="a \"quoted\" name", Bearer realm="https://x/t?a=b", service=reg', "Negotiate"])
+    assert bearer.params == {
+        "realm": "https://auth.example/token",
+        "service": "reg",
+        "scope": "repository:a/b:pull,push",
+    }
+    both = parse_challenges(
+        [r'Basic realm="a \"quoted\" name", Bearer realm="https://x/t?a=b", service=reg', "Negotiate"]
+    )
     assert [c.scheme for c in both] == ["basic", "bearer", "negotiate"]
-    assert both[0].params["realm"] == 'a "quoted" name' and both[1].params == {"realm": "https://x/t?a=b", "service": "reg"}
+    assert both[0].params["realm"] == 'a "quoted" name' and both[1].params == {
+        "realm": "https://x/t?a=b",
+        "service": "reg",
+    }
     assert parse_challenges([]) == []

@@ -17,7 +17,7 @@ from builder.registry import client as module
 from builder.registry.auth import ANONYMOUS, Credentials
 from builder.registry.client import RegistryClient, is_loopback
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
 
 MIB = 1 << 20
@@ -73,7 +73,9 @@ def test_an_empty_blob(fake: FakeRegistry, client: RegistryClient, tmp_path: Pat
     assert fake.has("a/b", b"")
 
 
-def test_a_cut_connection_goes_on_where_the_registry_stands(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+def test_a_cut_connection_goes_on_where_the_registry_stands(
+    fake: FakeRegistry, client: RegistryClient, tmp_path: Path
+) -> None:
     path, data = blob(tmp_path, 20 * MIB)
     fake.fail_once("PUT", "/uploads/", Cut(after=9 * MIB))
     send(client, path, data)
@@ -130,7 +132,9 @@ def test_bodies_too_large_are_cut_into_chunks_and_that_is_remembered(
     assert fake.count("PUT") == refused + 1, "the second blob ends with one empty PUT: it was not tried whole"
 
 
-def test_a_refusal_before_the_body_is_read(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+def test_a_refusal_before_the_body_is_read(
+    fake: FakeRegistry, client: RegistryClient, tmp_path: Path
+) -> None:
     path, data = blob(tmp_path, 12 * MIB)
     fake.fail_once("PUT", "/uploads/", Reply(413, drain=False))
     send(client, path, data)
@@ -150,7 +154,9 @@ def test_hosts_with_small_chunks(
     assert max(sizes) == 4 * MIB and len(sizes) == 10, "no chunk had to be refused first"
 
 
-def test_the_least_chunk_of_the_registry_is_kept(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+def test_the_least_chunk_of_the_registry_is_kept(
+    fake: FakeRegistry, client: RegistryClient, tmp_path: Path
+) -> None:
     path, data = blob(tmp_path, 12 * MIB)
     session = "fixed"
     fake.uploads[session] = bytearray()
@@ -159,7 +165,9 @@ def test_the_least_chunk_of_the_registry_is_kept(fake: FakeRegistry, client: Reg
     def fault(request: Any) -> Any:
         seen.append(request.method)
         if request.method == "POST":
-            return Reply(202, {"Location": f"/v2/a/b/blobs/uploads/{session}", "OCI-Chunk-Min-Length": str(5 * MIB)})
+            return Reply(
+                202, {"Location": f"/v2/a/b/blobs/uploads/{session}", "OCI-Chunk-Min-Length": str(5 * MIB)}
+            )
         if request.method == "PUT" and seen.count("PUT") == 1:
             return Reply(413)
         return None
@@ -174,10 +182,12 @@ def test_too_large_at_any_size_is_said(fake: FakeRegistry, client: RegistryClien
     path, data = blob(tmp_path, 3 * MIB)
     with pytest.raises(RegistryError, match=r"413 .*no more than 1000 bytes") as caught:
         send(client, path, data)
-    assert "quota" in caught.value.cure
+    assert "quota" in caught.value.hint
 
 
-def test_retry_after_is_obeyed(fake: FakeRegistry, client: RegistryClient, waits: list[float], tmp_path: Path) -> None:
+def test_retry_after_is_obeyed(
+    fake: FakeRegistry, client: RegistryClient, waits: list[float], tmp_path: Path
+) -> None:
     path, data = blob(tmp_path, MIB)
     fake.fail_once("POST", "/uploads/", Reply(429, {"Retry-After": "7"}), times=2)
     send(client, path, data)
@@ -192,16 +202,18 @@ def test_waits_grow_and_end(fake: FakeRegistry, client: RegistryClient, waits: l
     fake.fault = lambda request: Reply(503, body=b"<html>busy</html>")
     with pytest.raises(RegistryError, match="503") as caught:
         client.head_manifest("a/b", "latest")
-    assert "fault of the registry" in caught.value.cure
+    assert "fault of the registry" in caught.value.hint
     assert len(waits) == module.TRIES - 1 and all(b > a for a, b in zip(waits, waits[1:], strict=False))
 
 
-def test_a_registry_that_never_gets_on_is_given_up(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
+def test_a_registry_that_never_gets_on_is_given_up(
+    fake: FakeRegistry, client: RegistryClient, tmp_path: Path
+) -> None:
     path, data = blob(tmp_path, MIB)
     fake.fault = lambda request: Cut() if request.method in ("PUT", "PATCH") else None
     with pytest.raises(RegistryError, match="the connection broke") as caught:
         send(client, path, data)
-    assert "not sent again" in caught.value.cure
+    assert "not sent again" in caught.value.hint
     assert fake.count("PUT") + fake.count("PATCH") == module.TRIES
 
 
@@ -209,7 +221,7 @@ def test_a_file_that_is_not_its_digest(fake: FakeRegistry, client: RegistryClien
     path, data = blob(tmp_path, MIB)
     with pytest.raises(RegistryError, match="DIGEST_INVALID") as caught:
         client.upload_blob("a/b", sha256(b"other"), path, len(data))
-    assert "damaged" in caught.value.cure
+    assert "damaged" in caught.value.hint
     with pytest.raises(RegistryError, match="has 1048576 bytes, 5 were expected"):
         client.upload_blob("a/b", sha256(data), path, 5)
     with pytest.raises(RegistryError, match="cannot read the layer"):
@@ -262,7 +274,9 @@ def test_a_killed_download_is_gone_on_with(fake: FakeRegistry, client: RegistryC
 
 
 @pytest.mark.parametrize("left", [b"x" * 1000, b"x" * (4 * MIB), b"x" * (3 * MIB)])
-def test_a_damaged_partial_is_thrown_away(fake: FakeRegistry, client: RegistryClient, store: Store, left: bytes) -> None:
+def test_a_damaged_partial_is_thrown_away(
+    fake: FakeRegistry, client: RegistryClient, store: Store, left: bytes
+) -> None:
     data = random.Random(3).randbytes(3 * MIB)
     fake.put("a/b", data)
     partial = store.root / "partial" / f"blob-{hashlib.sha256(data).hexdigest()}"
@@ -284,7 +298,9 @@ def test_a_registry_that_ignores_ranges(fake: FakeRegistry, client: RegistryClie
     assert fake.count("GET", "/blobs/") == 1, "what comes twice is skipped"
 
 
-def test_another_blob_than_asked_for_is_refused(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
+def test_another_blob_than_asked_for_is_refused(
+    fake: FakeRegistry, client: RegistryClient, store: Store
+) -> None:
     data = b"good" * 1000
     fake.blobs["a/b"] = {sha256(data): b"evil" * 1000}
     with pytest.raises(HashMismatch, match="something else, twice"):
@@ -313,7 +329,10 @@ def test_a_head_without_digest_is_made_up_for(fake: FakeRegistry, client: Regist
 
 
 def test_bearer_one_token_serves_a_whole_push(tmp_path: Path) -> None:
-    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake, RegistryClient(fake.host, ROBOT) as client:
+    with (
+        FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake,
+        RegistryClient(fake.host, ROBOT) as client,
+    ):
         client.expect_push("a/b")
         assert client.head_manifest("a/b", "latest") is None
         path, data = blob(tmp_path, 2 * MIB)
@@ -327,7 +346,10 @@ def test_bearer_one_token_serves_a_whole_push(tmp_path: Path) -> None:
 
 
 def test_a_token_that_ran_out_is_renewed(tmp_path: Path) -> None:
-    with FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake, RegistryClient(fake.host, ROBOT) as client:
+    with (
+        FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake,
+        RegistryClient(fake.host, ROBOT) as client,
+    ):
         client.expect_push("a/b")
         client.head_blob("a/b", sha256(b""))
         fake.valid.clear()
@@ -351,9 +373,12 @@ def test_the_wrong_password_names_its_source_and_never_itself(caplog: pytest.Log
             (ROBOT, "the credentials of REGISTRY_USER and REGISTRY_PASSWORD were used"),
             (ANONYMOUS, "no credentials for"),
         ):
-            with RegistryClient(fake.host, credentials) as client, pytest.raises(RegistryError, match="401") as caught:
+            with (
+                RegistryClient(fake.host, credentials) as client,
+                pytest.raises(RegistryError, match="401") as caught,
+            ):
                 client.head_manifest("a/b", "latest")
-            assert says in caught.value.cure
+            assert says in caught.value.hint
             assert "s3cret" not in f"{caught.value!r}{caught.value}{client!r}{caplog.text}"
             assert caught.value.__cause__ is None
 
@@ -385,7 +410,9 @@ def test_redirects_in_a_circle_end() -> None:
             client.head_blob("a/b", sha256(b"x"))
 
 
-@pytest.mark.parametrize("realm", ["http://a:port/x", "http://[", "/token", "ftp://x/token", "http://127.0.0.1:1/token"])
+@pytest.mark.parametrize(
+    "realm", ["http://a:port/x", "http://[", "/token", "ftp://x/token", "http://127.0.0.1:1/token"]
+)
 def test_a_realm_that_leads_nowhere(realm: str) -> None:
     with FakeRegistry() as fake, RegistryClient(fake.host, ROBOT, sleep=lambda s: None) as client:
         fake.fault = lambda r: Reply(401, {"WWW-Authenticate": f'Bearer realm="{realm}"'})
@@ -426,9 +453,18 @@ def test_plain_http_elsewhere_is_not_spoken(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("host", "answer"),
-    [("localhost:5000", True), ("127.0.0.1", True), ("127.8.0.1:1", True), ("[::1]:5000", True), ("a.localhost", True),
-     ("127.0.0.1.example", False), ("localhost.example", False), ("10.0.0.1:5000", False), ("[::2]:1", False)],
-)  # fmt: skip
+    [
+        ("localhost:5000", True),
+        ("127.0.0.1", True),
+        ("127.8.0.1:1", True),
+        ("[::1]:5000", True),
+        ("a.localhost", True),
+        ("127.0.0.1.example", False),
+        ("localhost.example", False),
+        ("10.0.0.1:5000", False),
+        ("[::2]:1", False),
+    ],
+)
 def test_loopback(host: str, answer: bool) -> None:
     assert is_loopback(host) is answer
 

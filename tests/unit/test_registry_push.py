@@ -14,14 +14,15 @@ import pytest
 
 from builder.errors import ImageError, RegistryError, TagExistsError, UsageError
 from builder.model import DOCKER_MANIFEST, OCI_INDEX, Image
+from builder.parallel import Stopped, in_parallel
+from builder.publishing.destination import RegistryDestination, open_destination
+from builder.publishing.layout_destination import LayoutDestination
 from builder.registry.auth import ANONYMOUS
 from builder.registry.client import RegistryClient
-from builder.registry.destination import RegistryDestination, open_destination
-from builder.registry.layout_target import LayoutDestination
 from builder.registry.pull import pull_image
-from builder.registry.push import Stopped, in_parallel, push_blobs_and_manifest, push_image
+from builder.registry.push import push_blobs_and_manifest, push_image
 from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
 from tests.support.images import make_layer, make_test_image
 
@@ -45,14 +46,22 @@ def image(tmp_path: Path) -> Image:
     return make_test_image([make_layer(tmp_path / "layers", f"l{i}", 1000 * (i + 1)) for i in range(5)])
 
 
-def test_the_manifest_comes_after_the_blobs_and_the_tags_last(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+def test_the_manifest_comes_after_the_blobs_and_the_tags_last(
+    fake: FakeRegistry, client: RegistryClient, image: Image
+) -> None:
     report = push_image(image, client, "a/b", ["26.11", "latest"])
     writes = [r.path.rpartition("/")[2] for r in fake.requests if r.method == "PUT"]
     assert len(writes) == 9 and writes[-3:] == [image.digest, "26.11", "latest"]
-    assert report.blobs_sent == 6 and report.bytes_sent == image.size + image.config_descriptor.size and report.seconds > 0
+    assert (
+        report.blobs_sent == 6
+        and report.bytes_sent == image.size + image.config_descriptor.size
+        and report.seconds > 0
+    )
 
 
-def test_the_same_again_costs_one_request_and_one_for_each_tag(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+def test_the_same_again_costs_one_request_and_one_for_each_tag(
+    fake: FakeRegistry, client: RegistryClient, image: Image
+) -> None:
     push_image(image, client, "a/b", ["26.11", "latest"])
     fake.requests.clear()
     report = push_image(image, client, "a/b", ["26.11", "latest"])
@@ -60,7 +69,9 @@ def test_the_same_again_costs_one_request_and_one_for_each_tag(fake: FakeRegistr
     assert (report.blobs_present, report.blobs_sent) == (6, 0)
 
 
-def test_a_layer_that_comes_twice_is_sent_once(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+def test_a_layer_that_comes_twice_is_sent_once(
+    fake: FakeRegistry, client: RegistryClient, image: Image
+) -> None:
     twice = make_test_image([image.layers[0], image.layers[1], image.layers[0]])
     report = push_image(twice, client, "a/b", [])
     assert report.blobs_sent == 3 and fake.count("PUT", "/uploads/") == 3
@@ -68,14 +79,18 @@ def test_a_layer_that_comes_twice_is_sent_once(fake: FakeRegistry, client: Regis
 
 def test_no_tag_moves_when_a_blob_fails(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
     fake.fault = lambda r: (
-        Reply(400, body=b'{"errors":[{"code":"DIGEST_INVALID","message":"no"}]}') if r.method == "PUT" else None
+        Reply(400, body=b'{"errors":[{"code":"DIGEST_INVALID","message":"no"}]}')
+        if r.method == "PUT"
+        else None
     )
     with pytest.raises(RegistryError, match="DIGEST_INVALID"):
         push_image(image, client, "a/b", ["latest"])
     assert not fake.manifests.get("a/b") and fake.count("PUT", "/manifests/") == 0
 
 
-def test_a_tag_that_must_not_move_is_seen_first(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+def test_a_tag_that_must_not_move_is_seen_first(
+    fake: FakeRegistry, client: RegistryClient, image: Image
+) -> None:
     fake.manifests["a/b"] = {"26.11": (b"{}", DOCKER_MANIFEST)}
     with pytest.raises(TagExistsError):
         push_image(image, client, "a/b", ["latest", "26.11"], immutable=lambda tag: tag == "26.11")
@@ -132,10 +147,18 @@ def test_an_index_gives_the_image_of_the_architecture(
     fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path
 ) -> None:
     push_image(image, client, "a/b", [])
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [
-        {**image.manifest_descriptor.to_json(), "digest": sha256(b"other"), "platform": {"os": "linux", "architecture": "arm64"}},
-        {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}},
-    ]}  # fmt: skip
+    index = {
+        "schemaVersion": 2,
+        "mediaType": OCI_INDEX,
+        "manifests": [
+            {
+                **image.manifest_descriptor.to_json(),
+                "digest": sha256(b"other"),
+                "platform": {"os": "linux", "architecture": "arm64"},
+            },
+            {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}},
+        ],
+    }
     client.put_manifest("a/b", "multi", json.dumps(index).encode(), OCI_INDEX)
     store = Store(tmp_path / "cache")
     assert pull_image(client, "a/b", "multi", "amd64", store, layers=False).layers[0].path is None
@@ -148,7 +171,7 @@ def test_what_is_no_image_is_said(client: RegistryClient, tmp_path: Path) -> Non
     client.put_manifest("a/b", "old", b"{}", "application/vnd.docker.distribution.manifest.v1+prettyjws")
     with pytest.raises(RegistryError, match="not an image") as caught:
         pull_image(client, "a/b", "old", "amd64", Store(tmp_path))
-    assert "schema 2" in caught.value.cure
+    assert "schema 2" in caught.value.hint
 
 
 # destinations
@@ -158,7 +181,9 @@ def settings(folder: Path, **more: Any) -> Settings:
     return Settings(cache=folder / "cache", tmpdir=folder / "cache/tmp", jobs=2, **more)
 
 
-def test_registry_and_layout_behave_the_same(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:
+def test_registry_and_layout_behave_the_same(
+    fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path
+) -> None:
     store = Store(tmp_path / "cache")
     for there in (RegistryDestination(client, "a/b"), LayoutDestination(tmp_path / "layout", store)):
         assert there.resolve("latest") is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builder.errors import RegistryError
-from builder.registry.reference import Reference
+from builder.oci.reference import Reference
 
 DIGEST = "sha256:" + "0f" * 32
 
@@ -72,7 +72,9 @@ def test_what_is_wrong_is_said(text: str, says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["user:s3cret@ghcr.io/a", "https://user:s3cret@ghcr.io/a", "user:s3cret@" + DIGEST[:20]])
+@pytest.mark.parametrize(
+    "text", ["user:s3cret@ghcr.io/a", "https://user:s3cret@ghcr.io/a", "user:s3cret@" + DIGEST[:20]]
+)
 def test_a_password_in_a_reference_is_not_repeated(text: str) -> None:
     with pytest.raises(RegistryError) as caught:
         Reference.parse(text)

@@ -14,15 +14,16 @@ from typing import Any
 
 import pytest
 
-import builder.run as run_module
+import builder.run.select as run_module
 from builder.errors import RunnerError, UsageError
-from builder.run import NAMES, Mount, find_runner, runners
 from builder.run import docker as docker_module
-from builder.run.base import TIMED_OUT, ImageConfig, check_mounts, execute, gpu_devices, reason, without_userinfo
+from builder.run.base import ImageConfig, Mount, check_mounts, gpu_devices
 from builder.run.docker import DockerRunner, _engine
-from builder.run.embedded import parse_ldconfig
 from builder.run.podman import PodmanRunner, _variables
-from builder.store import Store
+from builder.run.process import TIMED_OUT, execute, reason
+from builder.run.select import NAMES, find_runner, runners
+from builder.run.userns import parse_ldconfig
+from builder.store.blobs import Store
 from tests.support.image_kit import image, settings
 
 
@@ -35,11 +36,16 @@ class Fake:
 
 
 def test_the_first_that_works_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes = [Fake("docker", "no engine"), Fake("podman", None), Fake("apptainer", None), Fake("embedded", None)]
+    fakes = [
+        Fake("docker", "no engine"),
+        Fake("podman", None),
+        Fake("apptainer", None),
+        Fake("userns", None),
+    ]
     monkeypatch.setattr(run_module, "runners", lambda *a: fakes)
     args = settings(tmp_path), Store(tmp_path)
     assert find_runner(*args).name == "podman"
-    assert find_runner(*args, "embedded").name == "embedded"
+    assert find_runner(*args, "userns").name == "userns"
     assert find_runner(*args, without=["podman"]).name == "apptainer"
     with pytest.raises(RunnerError, match="docker: no engine"):
         find_runner(*args, "docker")
@@ -48,10 +54,14 @@ def test_the_first_that_works_is_taken(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_when_nothing_works_every_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "runners", lambda *a: [Fake("docker", "no engine"), Fake("embedded", "no user namespaces")])
+    monkeypatch.setattr(
+        run_module,
+        "runners",
+        lambda *a: [Fake("docker", "no engine"), Fake("userns", "no user namespaces")],
+    )
     with pytest.raises(RunnerError) as e:
         find_runner(settings(tmp_path), Store(tmp_path))
-    assert "docker: no engine" in e.value.message and "embedded: no user namespaces" in e.value.message
+    assert "docker: no engine" in e.value.message and "userns: no user namespaces" in e.value.message
     assert e.value.exit_code == 10
 
 
@@ -88,7 +98,8 @@ def test_command_lines_are_made_as_docker_makes_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "said"), [("data", "not an absolute path"), ("/", "not an absolute path"), ("/a/../..", "not an absolute path")]
+    ("target", "said"),
+    [("data", "not an absolute path"), ("/", "not an absolute path"), ("/a/../..", "not an absolute path")],
 )
 def test_a_mount_without_a_place_is_refused(target: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(RunnerError, match=said):
@@ -124,7 +135,15 @@ def test_the_devices_of_each_vendor(tmp_path: Path) -> None:
     for name in ("dri", "nvidia-caps"):
         (tmp_path / name).mkdir()
     assert [p.name for p in gpu_devices("amd", tmp_path)] == ["dri", "kfd"]
-    names = ["nvidia-caps", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia12", "nvidiactl"]
+    names = [
+        "nvidia-caps",
+        "nvidia-modeset",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia0",
+        "nvidia12",
+        "nvidiactl",
+    ]
     assert [p.name for p in gpu_devices("nvidia", tmp_path)] == names
     assert gpu_devices("none", tmp_path) == []
     (tmp_path / "kfd").unlink()
@@ -159,11 +178,19 @@ class Engine:
         return {"Runtimes": dict.fromkeys(self.names)}
 
 
-def test_docker_is_asked_for_gpus_only_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docker_is_asked_for_gpus_only_where_there_are_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found: list[Path] = []
     monkeypatch.setattr(docker_module, "gpu_devices", lambda vendor: found)
-    assert docker_module._gpu_options("nvidia", Engine("runc")) == {} == docker_module._gpu_options("amd", Engine("runc"))
-    (request,) = docker_module._gpu_options("nvidia", Engine("runc", "nvidia"))["device_requests"]  # a remote engine, perhaps
+    assert (
+        docker_module._gpu_options("nvidia", Engine("runc"))
+        == {}
+        == docker_module._gpu_options("amd", Engine("runc"))
+    )
+    (request,) = docker_module._gpu_options("nvidia", Engine("runc", "nvidia"))[
+        "device_requests"
+    ]  # a remote engine, perhaps
     assert request["Count"] == -1 and request["Capabilities"] == [["gpu"]]
     (tmp_path / "kfd").touch()
     (tmp_path / "dri").mkdir()
@@ -187,7 +214,9 @@ def test_output_and_exit_codes() -> None:
         execute(["/no/such/program"])
 
 
-@pytest.mark.parametrize("script", ["sleep {n} & sleep {n} & wait", "trap '' TERM; sleep {n}", "setsid sleep {n}"])
+@pytest.mark.parametrize(
+    "script", ["sleep {n} & sleep {n} & wait", "trap '' TERM; sleep {n}", "setsid sleep {n}"]
+)
 def test_what_takes_too_long_is_ended_with_what_it_started(script: str) -> None:
     n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
     started = time.monotonic()
@@ -215,8 +244,10 @@ def processes(word: str) -> list[int]:
 
 def test_ctrl_c_ends_what_was_started() -> None:
     n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
-    code = f"from builder.run.base import execute; execute(['sleep', '{n}'])"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=Path(__file__).parents[2])
+    code = f"from builder.run.process import execute; execute(['sleep', '{n}'])"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=Path(__file__).parents[2]
+    )
     end = time.monotonic() + 30
     while not processes(n) and time.monotonic() < end:
         time.sleep(0.05)
@@ -228,8 +259,6 @@ def test_ctrl_c_ends_what_was_started() -> None:
 
 def test_reasons_are_one_line_and_addresses_have_no_password() -> None:
     assert reason("\n  first thing \nsecond") == "first thing" and reason("") == "no reason given"
-    assert without_userinfo("tcp://me:secret@host:2376") == "tcp://host:2376"
-    assert without_userinfo("unix:///var/run/docker.sock") == "unix:///var/run/docker.sock"
 
 
 # docker's configuration -----------------------------------------------------------------------------------------------
@@ -263,12 +292,16 @@ def test_docker_contexts_count(docker_config: Path, tmp_path: Path, monkeypatch:
     assert "other.sock" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
 
 
-def test_a_docker_context_that_does_not_exist(docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_docker_context_that_does_not_exist(
+    docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_CONTEXT", "gone")
     assert "gone" in str(DockerRunner(settings(tmp_path), Store(tmp_path)).available())
 
 
-def test_the_password_of_an_engine_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_password_of_an_engine_is_not_shown(
+    docker_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DOCKER_HOST", "tcp://me:s3cret@127.0.0.1:9")
     said = DockerRunner(settings(tmp_path), Store(tmp_path)).available()
     assert said and "s3cret" not in said
@@ -278,12 +311,21 @@ def test_the_password_of_an_engine_is_not_shown(docker_config: Path, tmp_path: P
 
 
 def test_variables_go_by_a_private_file(tmp_path: Path) -> None:
-    with _variables({"TOKEN": "s3cret, $x 'y'", "KEY": "-----BEGIN\nline", "EMPTY": ""}, tmp_path) as (options, environ):
+    with _variables({"TOKEN": "s3cret, $x 'y'", "KEY": "-----BEGIN\nline", "EMPTY": ""}, tmp_path) as (
+        options,
+        environ,
+    ):
         file = Path(options[1])
         assert options == ["--env-file", str(file), "--env", "KEY"]
         assert file.read_text() == "TOKEN=s3cret, $x 'y'\nEMPTY=\n"
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        assert environ is not None and environ["KEY"] == "-----BEGIN\nline" and environ["PATH"] == os.environ["PATH"]
+        assert (
+            stat.S_IMODE(file.stat().st_mode) == 0o600 and stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        )
+        assert (
+            environ is not None
+            and environ["KEY"] == "-----BEGIN\nline"
+            and environ["PATH"] == os.environ["PATH"]
+        )
     assert not list(tmp_path.iterdir())
     with _variables({}, tmp_path) as (options, environ):
         assert options == [] and environ is None

@@ -14,24 +14,24 @@ from typing import Any
 
 import pytest
 
+from builder.bases.base import open_base, resolve_base
 from builder.config.recipe import Compression
 from builder.errors import ConfigError, ImageError, UsageError
-from builder.image.base import open_base, resolve_base
 from builder.image.convert import image_tree, open_image, sif_to_oci, split_image
-from builder.image.layout import write_layout
-from builder.image.sif import MAX_OVERLAYS, Layout, open_sif, read_sif, write_sif
-from builder.image.singularity import (
+from builder.model import Image, Layer, SifImage
+from builder.oci.layout import write_layout
+from builder.settings import Settings
+from builder.sif.image import MAX_OVERLAYS, Layout, open_sif, read_sif, write_sif
+from builder.sif.singularity import (
     FOLDER,
     container_environment,
     container_files,
     environment_script,
     run_script,
 )
-from builder.image.squashfs import Squashfs
-from builder.image.trees import compare_trees
-from builder.model import Image, Layer, SifImage
-from builder.settings import Settings
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.merge import compare_trees
+from builder.trees.squashfs import Squashfs
 from tests.support import image_kit as kit
 from tests.support.image_kit import layer
 from tests.unit.test_sif_trees import random_layers
@@ -62,7 +62,15 @@ class Place:
         settings: Settings | None = None,
     ) -> SifImage:
         path = self.folder / name
-        return write_sif(image, path, settings or self.settings, self.store, layout=layout, compression=compression, base=base)
+        return write_sif(
+            image,
+            path,
+            settings or self.settings,
+            self.store,
+            layout=layout,
+            compression=compression,
+            base=base,
+        )
 
     def image(self, *more: Layer, **recipe: object) -> Image:
         """A base, a prefix, two packages, and builder's own files."""
@@ -86,11 +94,20 @@ class Place:
             ),
         ]
         bottom = [
-            member("./", mode=0o751), member("etc/"), member("etc/base", b"base\n"), member("tmp/", mode=0o1777),
-            member("opt/"), member("opt/conda/", mode=0o700), member("opt/conda/bin/"), member("opt/conda/bin/python", b"old"),
-            member("opt/conda/old/"), member("opt/conda/old/file", b"old"),
-        ]  # fmt: skip
-        base = kit.base(layer(self.store, *bottom, title="bottom"), env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"])
+            member("./", mode=0o751),
+            member("etc/"),
+            member("etc/base", b"base\n"),
+            member("tmp/", mode=0o1777),
+            member("opt/"),
+            member("opt/conda/", mode=0o700),
+            member("opt/conda/bin/"),
+            member("opt/conda/bin/python", b"old"),
+            member("opt/conda/old/"),
+            member("opt/conda/old/file", b"old"),
+        ]
+        base = kit.base(
+            layer(self.store, *bottom, title="bottom"), env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]
+        )
         return _made(base, layers, **recipe)
 
     def package(self, title: str, name: str, text: bytes = b"1", size: int = 0) -> Layer:
@@ -109,7 +126,9 @@ def _made(under: object, layers: list[Layer], **recipe: object) -> Image:
     from builder.model import Lock
 
     made = kit.recipe(**recipe)
-    return make_image(under, layers, recipe=made, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=kit.EPOCH)  # type: ignore[arg-type]
+    return make_image(
+        under, layers, recipe=made, lock=Lock((), ("linux-64",)), env={}, annotations={}, epoch=kit.EPOCH
+    )  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -138,7 +157,10 @@ def test_a_sif_has_the_image_s_files(place: Place, layout: Layout, compression: 
     assert tree["singularity"].target == ".singularity.d/runscript"
     with Squashfs(sif.path, read_sif(sif.path).partitions[0].offset) as squashfs:
         assert squashfs.compression == compression
-    expected = {"flat": ["root"], "layered": ["base", "bottom", "packages-small-1", "packages-small-2", "top"]}
+    expected = {
+        "flat": ["root"],
+        "layered": ["base", "bottom", "packages-small-1", "packages-small-2", "top"],
+    }
     assert partitions(sif) == expected[layout]
 
 
@@ -147,7 +169,9 @@ def test_the_same_bytes_whoever_makes_it(tmp_path: Path) -> None:
         digests = set()
         for number, jobs in enumerate((1, 4)):
             one = Place(tmp_path / f"{layout}-{number}")
-            sif = one.sif(one.image(), f"name-{number}.sif", layout, settings=replace(one.settings, jobs=jobs))
+            sif = one.sif(
+                one.image(), f"name-{number}.sif", layout, settings=replace(one.settings, jobs=jobs)
+            )
             digests.add(sif.digest)
             assert sif.digest == open_sif(sif.path, Store(tmp_path / "elsewhere")).digest
         assert len(digests) == 1
@@ -177,7 +201,9 @@ def test_a_changed_package_costs_its_piece(place: Place) -> None:
     blobs = {json.loads((place.store.root / "layers" / p).read_bytes())["digest"] for p in first}
     changed = place.image(large, place.package("pip group 9: a", "new"))
     place.sif(changed, "b.sif", "layered")
-    names = [json.loads((place.store.root / "layers" / p).read_bytes())["name"] for p in place.pieces() - first]
+    names = [
+        json.loads((place.store.root / "layers" / p).read_bytes())["name"] for p in place.pieces() - first
+    ]
     assert sorted(names) == ["packages-small-1", "top"]
     # A new version of numpy: its layer keeps its name, and nothing but its piece is made, and the one with the labels.
     second = place.pieces()
@@ -185,10 +211,14 @@ def test_a_changed_package_costs_its_piece(place: Place) -> None:
     layers = [*image.layers[1:2], place.package("pip numpy 2.0", "numpy", b"2"), *image.layers[3:]]
     bumped = _made(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
     sif = place.sif(bumped, "c.sif", "layered")
-    names = [json.loads((place.store.root / "layers" / p).read_bytes())["name"] for p in place.pieces() - second]
+    names = [
+        json.loads((place.store.root / "layers" / p).read_bytes())["name"] for p in place.pieces() - second
+    ]
     assert sorted(names) == ["packages-small-1", "top"]
     assert compare_trees(image_tree(bumped, place.store), image_tree(sif, place.store)) == []
-    assert blobs <= {json.loads((place.store.root / "layers" / p).read_bytes())["digest"] for p in place.pieces()}
+    assert blobs <= {
+        json.loads((place.store.root / "layers" / p).read_bytes())["digest"] for p in place.pieces()
+    }
 
 
 def test_a_damaged_piece_is_made_again(place: Place) -> None:
@@ -211,7 +241,9 @@ def test_overlays_hide_what_layers_hide(place: Place) -> None:
         image = _made(kit.base(layers[0]), [replace(x, title="anything") for x in layers[1:]])
         sif = place.sif(image, f"{seed}.sif", "layered")
         assert partitions(sif) == ["base", "top"]
-        assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == [], f"seed {seed}"
+        assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == [], (
+            f"seed {seed}"
+        )
         part = read_sif(sif.path).partitions[1]
         with Squashfs(sif.path, part.offset) as squashfs:
             hidden += sum(m.kind == b"w" for m, _ in squashfs.members())
@@ -226,7 +258,9 @@ def test_never_too_many_overlays(place: Place) -> None:
 
 
 def test_what_inspect_reads(place: Place) -> None:
-    sif = place.sif(place.image(cmd=("python", "-c", "print('a b')"), env={"WORDS": "a 'b' $c"}, labels={"x": "y"}))
+    sif = place.sif(
+        place.image(cmd=("python", "-c", "print('a b')"), env={"WORDS": "a 'b' $c"}, labels={"x": "y"})
+    )
     read = read_sif(sif.path)
     data = json.loads(read.read("inspect-metadata.json") or b"")
     attributes = data["data"]["attributes"]
@@ -318,7 +352,7 @@ def test_a_base_with_too_many_overlays(place: Place) -> None:
     base = place.sif(place.image(*more), "base.sif", "layered")
     with pytest.raises(ImageError, match=r"base\.sif has [5-8] overlay partitions of its own") as e:
         place.sif(above(place, base), "b.sif", "layered", base=base)
-    assert "layout: flat" in e.value.cure
+    assert "layout: flat" in e.value.hint
 
 
 def test_the_base_is_pinned(place: Place) -> None:
@@ -326,9 +360,11 @@ def test_the_base_is_pinned(place: Place) -> None:
     locked = resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
     assert locked.digest == base.digest
     place.sif(place.image(labels={"a": "b"}), "base.sif")
-    with pytest.raises(ImageError, match="the lock pins the base sif:base.sif as sha256:.* holds sha256:") as e:
+    with pytest.raises(
+        ImageError, match="the lock pins the base sif:base.sif as sha256:.* holds sha256:"
+    ) as e:
         open_base(locked, "amd64", place.settings, place.store, root=place.folder)
-    assert "--update-base" in e.value.cure
+    assert "--update-base" in e.value.hint
 
 
 def test_a_large_base_is_hashed_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +375,7 @@ def test_a_large_base_is_hashed_once(place: Place, monkeypatch: pytest.MonkeyPat
     def again(path: Path) -> str:
         raise AssertionError(f"{path} is hashed again")
 
-    monkeypatch.setattr("builder.image.sif.sha256_file", again)
+    monkeypatch.setattr("builder.sif.image.sha256_file", again)
     assert open_sif(base.path, other).digest == base.digest
     os.utime(base.path, ns=(1, 1))
     with pytest.raises(AssertionError, match="is hashed again"):
@@ -375,7 +411,7 @@ def _refused(place: Place, data: bytes | None, architecture: str = "amd64") -> I
     with pytest.raises(ImageError) as e:
         resolve_base("sif:base.sif", architecture, place.settings, place.store, root=place.folder)
     assert "base.sif" in e.value.message
-    assert e.value.cure
+    assert e.value.hint
     return e.value
 
 
@@ -392,15 +428,18 @@ def test_a_truncated_base(place: Place, good: bytes, length: int) -> None:
 
 def test_not_a_sif(place: Place, good: bytes) -> None:
     assert "is not a SIF" in _refused(place, b"").message
-    assert "web page" in _refused(place, b"<!DOCTYPE html>" + bytes(500)).cure
-    assert "bare squashfs" in _refused(place, good[struct.unpack_from("<q", good, _partition_at(good) + 17)[0] :]).cure
+    assert "web page" in _refused(place, b"<!DOCTYPE html>" + bytes(500)).hint
+    assert (
+        "bare squashfs"
+        in _refused(place, good[struct.unpack_from("<q", good, _partition_at(good) + 17)[0] :]).hint
+    )
 
 
 def test_an_encrypted_base(place: Place, good: bytes) -> None:
     data = _with(good, _partition_at(good) + 201, struct.pack("<i", 5))
     error = _refused(place, data)
     assert "is encrypted" in error.message
-    assert "without encryption" in error.cure
+    assert "without encryption" in error.hint
 
 
 def test_another_architecture(place: Place, good: bytes) -> None:
@@ -411,8 +450,11 @@ def test_no_squashfs(place: Place, good: bytes) -> None:
     at = _partition_at(good)
     error = _refused(place, _with(good, at + 201, struct.pack("<i", 2)))
     assert "its root file system is ext3, not squashfs" in error.message
-    assert "apptainer build" in error.cure
-    assert "has no primary system partition" in _refused(place, _with(good, at + 205, struct.pack("<i", 3))).message
+    assert "apptainer build" in error.hint
+    assert (
+        "has no primary system partition"
+        in _refused(place, _with(good, at + 205, struct.pack("<i", 3))).message
+    )
     assert "is an OCI-SIF" in _refused(place, _with(good, DESCRIPTORS, struct.pack("<i", 0x400A))).message
 
 
@@ -440,7 +482,7 @@ def test_a_damaged_squashfs_in_a_base(place: Place, good: bytes) -> None:
 def test_references(place: Place) -> None:
     with pytest.raises(ConfigError, match="base 'sif:' is not a reference") as e:
         resolve_base("sif:", "amd64", place.settings, place.store)
-    assert "sif:FILE" in e.value.cure
+    assert "sif:FILE" in e.value.hint
     assert split_image("a/b.sif") == ("sif", "a/b.sif")
     assert split_image("oci:a.sif") == ("oci", "a.sif")
     with pytest.raises(UsageError, match="'somewhere' does not name an image"):
@@ -498,7 +540,9 @@ def test_the_environment_script_is_what_the_config_says() -> None:
     script = environment_script({**values, "not-a-name": "1"})
     show = script + "\nfor n in PATH ODD TWO CONDA_PREFIX; do eval printf '%s\\\\0' '\"$'$n'\"'; done"
     assert _shell(show).split("\0")[:-1] == list(values.values())
-    host = _shell(show, env={"ODD": "host", "CONDA_PREFIX": "host", "PATH": "/usr/bin:/bin:/host"}).split("\0")
+    host = _shell(show, env={"ODD": "host", "CONDA_PREFIX": "host", "PATH": "/usr/bin:/bin:/host"}).split(
+        "\0"
+    )
     assert host[:-1] == list(values.values())
     base = {"PATH": "/rocm:/bin:/usr/bin", "TWO": "x\ny", "ODD": "theirs"}
     above = environment_script({**values, "PATH": "/opt/conda/bin:/rocm:/bin:/usr/bin"}, base)

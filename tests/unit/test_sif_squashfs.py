@@ -10,15 +10,27 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError
-from builder.image.rootfs import Member
-from builder.image.squashfs import BLOCK, DIRECTORY, FIFO, FILE, HARDLINK, SYMLINK, WHITEOUT, Squashfs, SquashfsWriter
+from builder.trees.rootfs import Member
+from builder.trees.squashfs import (
+    BLOCK,
+    DIRECTORY,
+    FIFO,
+    FILE,
+    HARDLINK,
+    SYMLINK,
+    WHITEOUT,
+    Squashfs,
+    SquashfsWriter,
+)
 from tests.support.parts import need
 
 EPOCH = 315532800
 Content = list[tuple[Member, bytes]]
 
 
-def file(path: str, data: bytes, mode: int = 0o644, uid: int = 0, gid: int = 0, mtime: int = 1000) -> tuple[Member, bytes]:
+def file(
+    path: str, data: bytes, mode: int = 0o644, uid: int = 0, gid: int = 0, mtime: int = 1000
+) -> tuple[Member, bytes]:
     return Member(path, FILE, mode, uid, gid, len(data), mtime, ""), data
 
 
@@ -42,8 +54,13 @@ def read(path: Path) -> dict[str, tuple[Member, bytes]]:
 def everything() -> Content:
     r = random.Random(7)
     sizes = [0, 1, 4095, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17, 60000, 60000, 60000]
-    content = [file(f"data/size-{n}-{i}", r.randbytes(n // 2) + bytes(n - n // 2), uid=i * 70000) for i, n in enumerate(sizes)]
-    content += [file(f"many/a rather long name, so that listings grow {i:05d}", b"%d" % i) for i in range(3000)]
+    content = [
+        file(f"data/size-{n}-{i}", r.randbytes(n // 2) + bytes(n - n // 2), uid=i * 70000)
+        for i, n in enumerate(sizes)
+    ]
+    content += [
+        file(f"many/a rather long name, so that listings grow {i:05d}", b"%d" % i) for i in range(3000)
+    ]
     content += [
         other("links/first", HARDLINK, "data/size-1-1"),  # before what it links to, too
         other("links/big", HARDLINK, f"data/size-{BLOCK + 1}-5"),
@@ -66,7 +83,9 @@ def test_what_is_written_is_read(tmp_path: Path, compression: str) -> None:
         got, got_data = found[member.path]
         if member.kind == HARDLINK or got.kind == HARDLINK:
             twin = found[got.target] if got.kind == HARDLINK else (got, got_data)
-            assert twin[1] == next(d for m, d in content if m.path in (member.path, member.target) and m.kind == FILE)
+            assert twin[1] == next(
+                d for m, d in content if m.path in (member.path, member.target) and m.kind == FILE
+            )
             continue
         assert got_data == data
         assert (got.kind, got.uid, got.gid, got.mtime, got.target) == (
@@ -91,12 +110,16 @@ def test_unsquashfs_agrees(tmp_path: Path) -> None:
     (unsquashfs,) = need("unsquashfs")
     content = everything()
     path = write(tmp_path / "a", content)
-    listing = subprocess.run([unsquashfs, "-UTC", "-lln", path], check=True, capture_output=True, text=True).stdout
+    listing = subprocess.run(
+        [unsquashfs, "-UTC", "-lln", path], check=True, capture_output=True, text=True
+    ).stdout
     assert "drwxr-x--x 4/0" in listing.splitlines()[0]
     assert "crwx------" not in listing and "c---------" in listing
     assert "-rwsr-xr-x 1/2" in listing and "2106-02-07" in listing
     subprocess.run(
-        [unsquashfs, "-q", "-n", "-d", tmp_path / "out", path, "data", "many", "links"], check=True, capture_output=True
+        [unsquashfs, "-q", "-n", "-d", tmp_path / "out", path, "data", "many", "links"],
+        check=True,
+        capture_output=True,
     )
     for member, data in content:
         if member.kind == FILE and "/" in member.path:
@@ -110,7 +133,9 @@ def test_mksquashfs_is_read(tmp_path: Path, compression: str) -> None:
     tree = tmp_path / "tree"
     r = random.Random(3)
     (tree / "deep/er").mkdir(parents=True)
-    contents = {f"deep/er/file {i}": r.randbytes(r.choice([10, 5000, 200000])) + bytes(1000) for i in range(40)}
+    contents = {
+        f"deep/er/file {i}": r.randbytes(r.choice([10, 5000, 200000])) + bytes(1000) for i in range(40)
+    }
     contents["holes"] = bytes(2 * BLOCK) + b"end"
     for name, data in contents.items():
         (tree / name).write_bytes(data)
@@ -165,7 +190,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         except ImageError as e:
             damaged += 1
             assert str(path) in e.message
-            assert e.cure
+            assert e.hint
     assert damaged > 10  # the rest hit content that is stored as it is
     for length in (10, 90, 5000, len(whole) // 2):
         path.write_bytes(whole[:length])
@@ -179,4 +204,4 @@ def test_a_compression_that_is_not_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(data)
     with pytest.raises(ImageError, match="compressed with lz4") as e:
         Squashfs(tmp_path / "a")
-    assert "apptainer build" in e.value.cure
+    assert "apptainer build" in e.value.hint

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError
-from builder.image.rootfs import unpack
-from builder.image.trees import Difference, Merge, Node, Tree, compare_trees, layer_source, read_tree
 from builder.model import Layer
-from builder.store import Store
+from builder.store.blobs import Store
+from builder.trees.merge import Difference, Merge, Node, Tree, compare_trees, layer_source, read_tree
+from builder.trees.rootfs import unpack
 from tests.support.image_kit import layer, member
 from tests.support.images import make_test_image
 
@@ -43,7 +43,11 @@ def unpacked(layers: list[Layer], store: Store, folder: Path) -> dict[str, tuple
 
 
 def summary(tree: Tree) -> dict[str, tuple[str, str]]:
-    values = {"symlink": lambda n: n.target, "directory": lambda n: f"{n.mode & 0o077:o}", "file": lambda n: n.sha256}
+    values = {
+        "symlink": lambda n: n.target,
+        "directory": lambda n: f"{n.mode & 0o077:o}",
+        "file": lambda n: n.sha256,
+    }
     return {p: (n.type, values[n.type](n)) for p, n in tree.items() if p}
 
 
@@ -57,7 +61,11 @@ def random_layers(r: random.Random, store: Store) -> list[Layer]:
         members = []
         for name in r.sample(names, r.randint(1, 7)):
             parents = ["/".join(name.split("/")[: i + 1]) for i in range(name.count("/"))]
-            if name in here or any(here.get(p, "dir") != "dir" for p in parents) or any(h.startswith(f"{name}/") for h in here):
+            if (
+                name in here
+                or any(here.get(p, "dir") != "dir" for p in parents)
+                or any(h.startswith(f"{name}/") for h in here)
+            ):
                 continue
             for parent in parents:
                 if parent not in here:
@@ -112,7 +120,9 @@ def test_each_path_comes_once_and_content_is_whole(tmp_path: Path) -> None:
 def test_hard_links_outlive_what_they_link_to(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     link = tarfile.LNKTYPE
-    bottom = layer(store, member("a", b"A"), member("b", kind=link, target="a"), member("c", kind=link, target="b"))
+    bottom = layer(
+        store, member("a", b"A"), member("b", kind=link, target="a"), member("c", kind=link, target="b")
+    )
     whiteout = layer(store, member(".wh.a", b""))
     assert {p: n.sha256 for p, n in tree_of([bottom, whiteout], store).items() if p} == {
         p: hashlib.sha256(b"A").hexdigest() for p in "bc"
@@ -170,8 +180,11 @@ def test_comparing() -> None:
         ("l", "differs", ("target",)),
     ]
     assert found[3].to_json() == {
-        "path": "/f", "kind": "differs", "what": ["sha256", "mode"], "values": {"sha256": ["aa", "bb"], "mode": [0o644, 0o600]}
-    }  # fmt: skip
+        "path": "/f",
+        "kind": "differs",
+        "what": ["sha256", "mode"],
+        "values": {"sha256": ["aa", "bb"], "mode": [0o644, 0o600]},
+    }
     assert [d.path for d in compare_trees(a, b, owners=False, modes=False)] == [
         "environment",
         "etc/resolv.conf",

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from builder.config.recipe import load_recipe, recipe_files
 from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm, seconds
 from builder.errors import ConfigError, RunnerError
-from builder.run.shell import ShellText, command_line, expand, from_user, join, map_literal, quote
-from builder.run.site import site_sif
+from builder.site.command import site_sif
+from builder.site.shell import ShellText, command_line, expand, from_user, join, map_literal, quote
 
 ROOT = Path(__file__).parents[2]
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
@@ -30,7 +30,7 @@ def refusal(root: Path, site: str) -> ConfigError:
     (root / "recipes" / "one.yaml").write_text(HEAD + site)
     with pytest.raises(ConfigError) as caught:
         load_recipe("one", root)
-    assert caught.value.cure == "correct the recipe; docs/recipes.md lists every key"
+    assert caught.value.hint == "correct the recipe; docs/recipes.md lists every key"
     return caught.value
 
 
@@ -39,18 +39,36 @@ def refusal(root: Path, site: str) -> ConfigError:
     [
         ("  runtme: {}", "one.yaml:4: site.runtme: unknown key; did you mean runtime?"),
         ("  runtime:\n    kind: dockr", "one.yaml:5: site.runtime.kind: Input should be 'docker', 'podman'"),
-        ("  runtime: {binds: [scratch]}", "one.yaml:4: site.runtime.binds.0: 'scratch': write SOURCE, SOURCE:TARGET"),
+        (
+            "  runtime: {binds: [scratch]}",
+            "one.yaml:4: site.runtime.binds.0: 'scratch': write SOURCE, SOURCE:TARGET",
+        ),
         ("  runtime: {binds: ['/a,/b']}", "'/a,/b': write SOURCE"),
         ("  runtime: {binds: ['/a:/b:rx']}", "'rx' is neither ro nor rw"),
         ("  runtime: {env: {A-B: x}}", "'A-B' cannot be the name of a variable"),
-        ("  runtime: {env: {A: $(id)}}", "one.yaml:4: site.runtime.env.A: '$(id)': write a variable as $NAME"),
+        (
+            "  runtime: {env: {A: $(id)}}",
+            "one.yaml:4: site.runtime.env.A: '$(id)': write a variable as $NAME",
+        ),
         ("  runtime: {shm_size: much}", "'much' is not a size"),
-        ("  runtime: {kind: apptainer, shm_size: 1g}\n  launcher: torchrun", "apptainer has neither shm_size nor groups"),
-        ("  runtime: {kind: docker, clean_env: true}\n  launcher: torchrun", "clean_env is for singularity and apptainer"),
+        (
+            "  runtime: {kind: apptainer, shm_size: 1g}\n  launcher: torchrun",
+            "apptainer has neither shm_size nor groups",
+        ),
+        (
+            "  runtime: {kind: docker, clean_env: true}\n  launcher: torchrun",
+            "clean_env is for singularity and apptainer",
+        ),
         ("  images: /work/{project}/x", "'/work/{project}/x': {project} is not {account}"),
         ("  slurm: {queues: {gpuu: {}}}", "site.slurm.queues.gpuu: unknown key; known here: 'gpu', 'node'"),
-        ("  slurm: {queues: {gpu: {partion: x}}}", "site.slurm.queues.gpu.partion: unknown key; did you mean partition?"),
-        ("  slurm:\n    queues:\n      gpu:\n        time: 5x", "one.yaml:7: site.slurm.queues.gpu.time: '5x' is not a time"),
+        (
+            "  slurm: {queues: {gpu: {partion: x}}}",
+            "site.slurm.queues.gpu.partion: unknown key; did you mean partition?",
+        ),
+        (
+            "  slurm:\n    queues:\n      gpu:\n        time: 5x",
+            "one.yaml:7: site.slurm.queues.gpu.time: '5x' is not a time",
+        ),
         ("  slurm: {time: '0'}", "'0' is no time at all"),
         ("  slurm: {gpus: 'gpu:{gpus}'}", "write options as --name=value"),
         ("  slurm: {gpus: '--gres=gpu:{n}'}", "{n} is not one of {gpus}, {total}, {nodes}"),
@@ -77,7 +95,9 @@ def test_an_error_in_what_a_recipe_extends_names_that_file(project: Path) -> Non
 
 def test_where_the_sites_jobs_look_is_known_on_its_machines_only(project: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
-    text = f"{HEAD}  runtime: {{kind: apptainer}}\n  launcher: torchrun\n  images: $SCRATCH/{{account}}/images\n"
+    text = (
+        f"{HEAD}  runtime: {{kind: apptainer}}\n  launcher: torchrun\n  images: $SCRATCH/{{account}}/images\n"
+    )
     (project / "recipes" / "one.yaml").write_text(text)
     recipe = load_recipe("one", project)
 
@@ -90,7 +110,10 @@ def test_where_the_sites_jobs_look_is_known_on_its_machines_only(project: Path, 
     assert found(SCRATCH=str(scratch)) == file, "the folder of images can be made there"
     file.parent.mkdir()
     assert found(SCRATCH=str(scratch)) == file
-    assert found("", SCRATCH=str(scratch)) is None and found("", SCRATCH=str(scratch), SLURM_JOB_ACCOUNT="def-x") == file
+    assert (
+        found("", SCRATCH=str(scratch)) is None
+        and found("", SCRATCH=str(scratch), SLURM_JOB_ACCOUNT="def-x") == file
+    )
     assert found(SCRATCH="scratch") is None, "not from whichever folder one is in"
     text = text.replace("$SCRATCH/{account}/images", "$SCRATCH/images")
     (project / "recipes" / "one.yaml").write_text(text)
@@ -115,7 +138,14 @@ def test_a_date_needs_no_quotes(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("90", 5400), ("5:30", 330), ("1:00:00", 3600), ("0-03:00", 10800), ("2-0", 172800), ("1-00:00:01", 86401)],
+    [
+        ("90", 5400),
+        ("5:30", 330),
+        ("1:00:00", 3600),
+        ("0-03:00", 10800),
+        ("2-0", 172800),
+        ("1-00:00:01", 86401),
+    ],
 )
 def test_times_are_read_as_slurm_reads_them(text: str, expected: int) -> None:
     assert seconds(text) == expected
@@ -134,13 +164,20 @@ def test_docs_list_every_key_of_a_site() -> None:
 def by_bash(line: str, **env: str) -> list[str]:
     """The words that bash makes of a line."""
     done = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, env={"PATH": os.environ["PATH"], **env}, check=True
+        ["bash", "-c", f"printf '%s\\0' {line}"],
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], **env},
+        check=True,
     )
     return done.stdout.decode().split("\0")[:-1]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), min_size=1, max_size=5))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), min_size=1, max_size=5
+    )
+)
 def test_words_reach_a_command_as_they_are(words: list[str]) -> None:
     assert by_bash(command_line(words)) == words
 
@@ -168,4 +205,4 @@ def test_paths_of_people_may_name_variables() -> None:
 def test_a_variable_that_is_not_set_is_an_error_with_its_name() -> None:
     with pytest.raises(RunnerError, match=r"\$SLURM_JOB_ID is not set") as caught:
         expand(ShellText("/tmp/$SLURM_JOB_ID"), {})
-    assert "builder job TARGET --interactive" in caught.value.cure
+    assert "builder job TARGET --interactive" in caught.value.hint

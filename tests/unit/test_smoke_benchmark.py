@@ -28,14 +28,20 @@ def bench() -> ModuleType:
 
 def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    done = subprocess.run([sys.executable, "-S", BENCHMARK, "--json", str(path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-S", BENCHMARK, "--json", str(path)], capture_output=True, text=True
+    )
     assert done.returncode == 1 and "FAIL" in done.stdout
     assert json.loads(path.read_text())["verdict"] == "fail"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-S", BENCHMARK, "--json", f"{tmp_path}/no/r.json"], capture_output=True, text=True)
-    assert done.returncode == 2 and "cannot write the report" in done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-S", BENCHMARK, "--json", f"{tmp_path}/no/r.json"], capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 2 and "cannot write the report" in done.stderr and "Traceback" not in done.stderr
+    )
 
 
 # torch is not right ---------------------------------------------------------------------------------------------------
@@ -52,7 +58,10 @@ def test_torch_missing() -> None:
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("raise OSError('libcudart.so.12: cannot open shared object file: No such file or directory')", "libcudart.so.12"),
+        (
+            "raise OSError('libcudart.so.12: cannot open shared object file: No such file or directory')",
+            "libcudart.so.12",
+        ),
         ("import a_package_that_is_not_there", "a_package_that_is_not_there"),
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
         ("", "AttributeError"),
@@ -105,7 +114,10 @@ def test_what_libraries_print_does_not_get_into_the_report(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_interrupted_run_still_reports(number: int, tmp_path: Path) -> None:
-    env = {**os.environ, **with_torch(tmp_path, f"open({str(tmp_path / 'here')!r}, 'w'); import time; time.sleep(1000)")}
+    env = {
+        **os.environ,
+        **with_torch(tmp_path, f"open({str(tmp_path / 'here')!r}, 'w'); import time; time.sleep(1000)"),
+    }
     command = [sys.executable, str(BENCHMARK), "--json", "-"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     end = time.monotonic() + 20
@@ -121,9 +133,13 @@ def test_the_child_dies_with_the_parent(tmp_path: Path) -> None:
     here = tmp_path / "pid"
     env = {
         **os.environ,
-        **with_torch(tmp_path, f"import os, time; open({str(here)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"),
+        **with_torch(
+            tmp_path, f"import os, time; open({str(here)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+        ),
     }
-    process = subprocess.Popen([sys.executable, str(BENCHMARK)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    process = subprocess.Popen(
+        [sys.executable, str(BENCHMARK)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
+    )
     end = time.monotonic() + 20
     while not (here.exists() and here.read_text()) and time.monotonic() < end:
         time.sleep(0.02)
@@ -182,12 +198,27 @@ def test_every_probe_and_measurement_is_documented(bench: ModuleType) -> None:
 def test_the_schema_refuses_what_is_not_a_report() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     good = {
-        "schema_version": 2, "verdict": "pass", "started": "2026-01-01T00:00:00Z", "duration_s": 1.0,
-        "expect": {"gpu": "none", "architectures": [], "devices": None}, "facts": {}, "probes": [],
-        "measurements": [{"id": "a.b", "status": "pass", "seen": "", "advice": "", "median_s": 1.0, "mad_s": 0.1,
-                          "samples_s": [0.9, 1.0, 1.1], "repeats": 3,
-                          "correctness": {"check": "c", "value": 1, "limit": 1, "ok": True}}],
-    }  # fmt: skip
+        "schema_version": 2,
+        "verdict": "pass",
+        "started": "2026-01-01T00:00:00Z",
+        "duration_s": 1.0,
+        "expect": {"gpu": "none", "architectures": [], "devices": None},
+        "facts": {},
+        "probes": [],
+        "measurements": [
+            {
+                "id": "a.b",
+                "status": "pass",
+                "seen": "",
+                "advice": "",
+                "median_s": 1.0,
+                "mad_s": 0.1,
+                "samples_s": [0.9, 1.0, 1.1],
+                "repeats": 3,
+                "correctness": {"check": "c", "value": 1, "limit": 1, "ok": True},
+            }
+        ],
+    }
     check = jsonschema.Draft202012Validator(SCHEMA)
     check.validate(good)
     for key in good:
@@ -195,5 +226,11 @@ def test_the_schema_refuses_what_is_not_a_report() -> None:
     for key in ("median_s", "mad_s", "samples_s", "repeats", "correctness", "advice"):
         measurement = {k: v for k, v in good["measurements"][0].items() if k != key}  # type: ignore[index]
         assert not check.is_valid({**good, "measurements": [measurement]})
-    for key, value in (("schema_version", 1), ("verdict", "fine"), ("started", "today"), ("more", 1), ("duration_s", -1)):
+    for key, value in (
+        ("schema_version", 1),
+        ("verdict", "fine"),
+        ("started", "today"),
+        ("more", 1),
+        ("duration_s", -1),
+    ):
         assert not check.is_valid({**good, key: value})

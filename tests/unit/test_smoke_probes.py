@@ -38,11 +38,21 @@ def root(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("build", "expect", "status"),
-    [("CPU", "nvidia", "fail"), ("CPU", "amd", "fail"), ("HIP", "nvidia", "fail"),
-     ("CUDA", "amd", "fail"), ("CUDA", "nvidia", "pass"),
-     ("HIP", "amd", "pass"), ("CPU", "none", "pass"), ("CUDA", "none", "warn"), ("CUDA", "auto", "pass")],
-)  # fmt: skip
-def test_the_build_must_be_that_of_the_recipe(build: str, expect: str, status: str, bench: ModuleType) -> None:
+    [
+        ("CPU", "nvidia", "fail"),
+        ("CPU", "amd", "fail"),
+        ("HIP", "nvidia", "fail"),
+        ("CUDA", "amd", "fail"),
+        ("CUDA", "nvidia", "pass"),
+        ("HIP", "amd", "pass"),
+        ("CPU", "none", "pass"),
+        ("CUDA", "none", "warn"),
+        ("CUDA", "auto", "pass"),
+    ],
+)
+def test_the_build_must_be_that_of_the_recipe(
+    build: str, expect: str, status: str, bench: ModuleType
+) -> None:
     found = ask(bench, "torch.build", fake_torch(build), expect=expect)
     assert found.status == status and build in found.seen
     assert bool(found.advice) == (status != "pass")
@@ -57,7 +67,9 @@ def test_a_gpu_image_without_a_gpu(bench: ModuleType) -> None:
 
 
 def test_the_number_of_gpus(bench: ModuleType) -> None:
-    assert ask(bench, "gpu.visible", fake_torch("CUDA", devices=4), expect="nvidia", devices=4).status == "pass"
+    assert (
+        ask(bench, "gpu.visible", fake_torch("CUDA", devices=4), expect="nvidia", devices=4).status == "pass"
+    )
     found = ask(bench, "gpu.visible", fake_torch("CUDA", devices=3), expect="nvidia", devices=4)
     assert found.status == "fail" and found.seen.startswith("3: ") and "4 were expected" in found.advice
 
@@ -77,10 +89,14 @@ def test_the_number_of_gpus(bench: ModuleType) -> None:
         ("HIP", "gfx908", ["gfx90a"], "fail"),
     ],
 )
-def test_torch_must_have_code_for_the_gpu(build: str, arch: str, known: list[str], status: str, bench: ModuleType) -> None:
+def test_torch_must_have_code_for_the_gpu(
+    build: str, arch: str, known: list[str], status: str, bench: ModuleType
+) -> None:
     torch = fake_torch(build, arch=arch, known=known)
     assert ask(bench, "gpu.architecture", torch).status == status
-    without_gpu = fake_torch(build, devices=0, arch=arch, known=known)  # the recipe's can be checked where no GPU is
+    without_gpu = fake_torch(
+        build, devices=0, arch=arch, known=known
+    )  # the recipe's can be checked where no GPU is
     assert ask(bench, "torch.architectures", without_gpu, architectures=[arch]).status == status
 
 
@@ -113,10 +129,18 @@ def test_no_driver_library(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("build", "arch", "none"),
-    [("CUDA", "sm_80", []), ("CUDA", "sm_70", ["bf16", "tf32"]), ("CUDA", "sm_60", ["bf16", "tf32"]), ("HIP", "gfx90a", ["tf32"]),
-     ("HIP", "gfx906", ["bf16", "tf32"]), ("HIP", "gfx942", [])],
-)  # fmt: skip
-def test_precisions_are_measured_where_the_hardware_has_them(build: str, arch: str, none: list[str], bench: ModuleType) -> None:
+    [
+        ("CUDA", "sm_80", []),
+        ("CUDA", "sm_70", ["bf16", "tf32"]),
+        ("CUDA", "sm_60", ["bf16", "tf32"]),
+        ("HIP", "gfx90a", ["tf32"]),
+        ("HIP", "gfx906", ["bf16", "tf32"]),
+        ("HIP", "gfx942", []),
+    ],
+)
+def test_precisions_are_measured_where_the_hardware_has_them(
+    build: str, arch: str, none: list[str], bench: ModuleType
+) -> None:
     probing = bench.Run(bench.parse([]))
     probing.torch = fake_torch(build, arch=arch)
     assert [p for p in sorted(bench.PRECISIONS) if bench.without(probing, p)] == none
@@ -142,7 +166,9 @@ def test_the_affinity_of_this_process_is_what_is_seen() -> None:
 
 
 def test_too_little_shared_memory(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_frsize=4096, f_blocks=(64 << 20) // 4096))
+    monkeypatch.setattr(
+        os, "statvfs", lambda path: SimpleNamespace(f_frsize=4096, f_blocks=(64 << 20) // 4096)
+    )
     found = ask(bench, "memory.shm")
     assert found.status == "warn" and "64 MiB" in found.seen and "--shm-size" in found.advice
 
@@ -166,11 +192,22 @@ def test_packages_of_the_home_leak_in(bench: ModuleType, monkeypatch: pytest.Mon
 
 def test_pythonpath_and_certificates(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
-    result = run(python=["-S"], env={"PYTHONPATH": str(tmp_path), "SSL_CERT_FILE": str(tmp_path / "gone.pem")})
-    assert result.probe("python.path")["status"] == "warn" and str(tmp_path) in result.probe("python.path")["seen"]
-    assert result.probe("system.certificates")["status"] == "warn" and "gone.pem" in result.probe("system.certificates")["seen"]
+    result = run(
+        python=["-S"], env={"PYTHONPATH": str(tmp_path), "SSL_CERT_FILE": str(tmp_path / "gone.pem")}
+    )
+    assert (
+        result.probe("python.path")["status"] == "warn"
+        and str(tmp_path) in result.probe("python.path")["seen"]
+    )
+    assert (
+        result.probe("system.certificates")["status"] == "warn"
+        and "gone.pem" in result.probe("system.certificates")["seen"]
+    )
     result = run(python=["-S"], env={"SSL_CERT_FILE": str(tmp_path / "empty.pem")})
-    assert result.probe("system.certificates")["status"] == "warn" and "empty.pem" in result.probe("system.certificates")["seen"]
+    assert (
+        result.probe("system.certificates")["status"] == "warn"
+        and "empty.pem" in result.probe("system.certificates")["seen"]
+    )
 
 
 def test_no_room_for_temporary_files(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +218,9 @@ def test_no_room_for_temporary_files(bench: ModuleType, monkeypatch: pytest.Monk
     assert ask(bench, "system.tmp").status == "fail"
 
 
-def test_a_temporary_folder_that_is_noexec_or_full(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_folder_that_is_noexec_or_full(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench.tempfile, "gettempdir", lambda: "/scratch")
     size = SimpleNamespace(f_frsize=4096, f_bavail=1 << 20, f_flag=os.ST_NOEXEC | os.ST_NOSUID)
     monkeypatch.setattr(os, "statvfs", lambda path: size)
@@ -195,7 +234,9 @@ def test_a_temporary_folder_that_is_noexec_or_full(bench: ModuleType, monkeypatc
 
 
 def test_no_secret_gets_into_the_facts() -> None:
-    result = run(python=["-S"], env={"REGISTRY_PASSWORD": "s3cret", "WANDB_API_KEY": "s3cret", "OMP_NUM_THREADS": "3"})
+    result = run(
+        python=["-S"], env={"REGISTRY_PASSWORD": "s3cret", "WANDB_API_KEY": "s3cret", "OMP_NUM_THREADS": "3"}
+    )
     assert "s3cret" not in json.dumps(result.report)
     assert result.report["facts"]["variables"]["OMP_NUM_THREADS"] == "3"
 
@@ -239,7 +280,9 @@ def test_amd_gpus_need_their_device_file(bench: ModuleType, root: Any) -> None:
 
 def test_the_hosts_driver_needs_a_newer_glibc(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(name: str) -> None:
-        raise OSError("/lib/libc.so.6: version `GLIBC_2.38' not found (required by /.singularity.d/libs/libcuda.so.1)")
+        raise OSError(
+            "/lib/libc.so.6: version `GLIBC_2.38' not found (required by /.singularity.d/libs/libcuda.so.1)"
+        )
 
     monkeypatch.setattr(bench.ctypes, "CDLL", refuse)
     found = ask(bench, "gpu.driver", fake_torch("CUDA"), expect="nvidia")
@@ -277,7 +320,15 @@ class Nvml:
     """libnvidia-ml.so.1, of one GPU."""
 
     def __init__(self, **values: Any) -> None:
-        self.values = {"ecc": (1, 1), "errors": 0, "rows": (0, 0, 0, 0), "persistence": 1, "reasons": 0, "clock": 1400, **values}
+        self.values = {
+            "ecc": (1, 1),
+            "errors": 0,
+            "rows": (0, 0, 0, 0),
+            "persistence": 1,
+            "reasons": 0,
+            "clock": 1400,
+            **values,
+        }
         self.asked = b""
 
     def nvmlInit_v2(self) -> int:
@@ -343,7 +394,12 @@ class Nvml:
     ],
 )
 def test_what_nvml_says(
-    probe: str, values: dict[str, Any], status: str, said: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+    probe: str,
+    values: dict[str, Any],
+    status: str,
+    said: str,
+    bench: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     nvml = Nvml(**values)
     monkeypatch.setattr(bench.ctypes, "CDLL", lambda name: nvml)
@@ -362,22 +418,29 @@ def test_no_nvml_is_no_fault(bench: ModuleType, monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(bench.ctypes, "CDLL", refuse)
     assert ask(bench, "gpu.ecc", fake_torch("CUDA")).status == "skip"
-    monkeypatch.setattr(bench.ctypes, "CDLL", lambda name: SimpleNamespace())  # a library without these functions
+    monkeypatch.setattr(
+        bench.ctypes, "CDLL", lambda name: SimpleNamespace()
+    )  # a library without these functions
     assert ask(bench, "gpu.persistence", fake_torch("CUDA")).status == "skip"
 
 
 def test_what_amds_driver_says(bench: ModuleType, root: Any) -> None:
     device = "/sys/bus/pci/devices/0000:3b:00.0"
     for path, text in (
-        ("hwmon/hwmon3/temp1_input", "71000"), ("hwmon/hwmon3/freq1_input", "1700000000"),
+        ("hwmon/hwmon3/temp1_input", "71000"),
+        ("hwmon/hwmon3/freq1_input", "1700000000"),
         ("pp_dpm_sclk", "0: 500Mhz\n1: 1700Mhz *"),
         ("ras/umc_err_count", "ue: 0\nce: 5"),
-    ):  # fmt: skip
+    ):
         root(f"{device}/{path}", text)
     torch = fake_torch("HIP", arch="gfx90a")
     assert bench.gpu_state(probing(bench, torch), 0) == {
-        "temperature_c": 71.0, "clock_mhz": 1700.0, "clock_max_mhz": 1700.0, "ecc": True, "ecc_uncorrected": 0,
-    }  # fmt: skip
+        "temperature_c": 71.0,
+        "clock_mhz": 1700.0,
+        "clock_max_mhz": 1700.0,
+        "ecc": True,
+        "ecc_uncorrected": 0,
+    }
     assert ask(bench, "gpu.ecc", torch).status == "pass"
     root(f"{device}/ras/umc_err_count", "ue: 2\nce: 5")
     assert ask(bench, "gpu.ecc", torch).status == "fail"
@@ -394,9 +457,17 @@ def probing(bench: ModuleType, torch: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("value", "status"),
-    [("hsn", "pass"), ("hsn0", "pass"), ("=hsn0,hsn1", "pass"), ("=hsn", "fail"), ("ib0", "fail"), ("^lo", "pass"),
-     ("^hsn,lo", "fail"), ("", "pass")],
-)  # fmt: skip
+    [
+        ("hsn", "pass"),
+        ("hsn0", "pass"),
+        ("=hsn0,hsn1", "pass"),
+        ("=hsn", "fail"),
+        ("ib0", "fail"),
+        ("^lo", "pass"),
+        ("^hsn,lo", "fail"),
+        ("", "pass"),
+    ],
+)
 def test_nccl_socket_ifname_names_an_interface(
     value: str, status: str, bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -453,12 +524,20 @@ def test_what_nccls_log_says(bench: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     ("log", "fabric", "nodes", "status"),
-    [(OFI, "/sys/class/cxi/cxi0/x", 2, "pass"), (SOCKETS, "/sys/class/cxi/cxi0/x", 2, "fail"),
-     (SOCKETS, "/sys/class/cxi/cxi0/x", 1, "warn"),
-     (SOCKETS, "/sys/class/infiniband/mlx5_0/x", 2, "fail"), (SOCKETS, "", 2, "warn"), (SOCKETS, "", 1, "pass"),
-     (INFINIBAND, "/sys/class/infiniband/mlx5_0/x", 2, "pass"), ("", "", 1, "skip")],
-)  # fmt: skip
-def test_falling_back_to_sockets(log: str, fabric: str, nodes: int, status: str, bench: ModuleType, root: Any) -> None:
+    [
+        (OFI, "/sys/class/cxi/cxi0/x", 2, "pass"),
+        (SOCKETS, "/sys/class/cxi/cxi0/x", 2, "fail"),
+        (SOCKETS, "/sys/class/cxi/cxi0/x", 1, "warn"),
+        (SOCKETS, "/sys/class/infiniband/mlx5_0/x", 2, "fail"),
+        (SOCKETS, "", 2, "warn"),
+        (SOCKETS, "", 1, "pass"),
+        (INFINIBAND, "/sys/class/infiniband/mlx5_0/x", 2, "pass"),
+        ("", "", 1, "skip"),
+    ],
+)
+def test_falling_back_to_sockets(
+    log: str, fabric: str, nodes: int, status: str, bench: ModuleType, root: Any
+) -> None:
     root("/sys/class/net/eth0/address")
     if fabric:
         root(fabric)
@@ -470,12 +549,16 @@ def test_falling_back_to_sockets(log: str, fabric: str, nodes: int, status: str,
 
 
 @pytest.mark.parametrize(
-    ("kind", "status"), [("lustre", "warn"), ("nfs4", "warn"), ("fuse.sshfs", "warn"), ("ext4", "pass"), ("tmpfs", "pass")]
+    ("kind", "status"),
+    [("lustre", "warn"), ("nfs4", "warn"), ("fuse.sshfs", "warn"), ("ext4", "pass"), ("tmpfs", "pass")],
 )
 def test_miopens_cache_on_a_network_file_system(
     kind: str, status: str, bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    root("/proc/self/mountinfo", f"1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 0:9 / {tmp_path} rw,relatime shared:2 - {kind} x rw\n")
+    root(
+        "/proc/self/mountinfo",
+        f"1 0 8:1 / / rw - ext4 /dev/x rw\n2 1 0:9 / {tmp_path} rw,relatime shared:2 - {kind} x rw\n",
+    )
     monkeypatch.setenv("MIOPEN_USER_DB_PATH", str(tmp_path / "db"))
     monkeypatch.delenv("MIOPEN_CUSTOM_CACHE_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -485,7 +568,9 @@ def test_miopens_cache_on_a_network_file_system(
     assert ask(bench, "miopen.cache", fake_torch("CUDA")).status == "skip"
 
 
-def test_miopens_cache_that_cannot_be_written(bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_miopens_cache_that_cannot_be_written(
+    bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     found = ask(bench, "miopen.cache", fake_torch("HIP"))
     assert found.status == "warn" and "cannot be written" in found.seen
@@ -494,7 +579,9 @@ def test_miopens_cache_that_cannot_be_written(bench: ModuleType, root: Any, monk
 # processor ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_two_threads_of_one_core_are_one_core(bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_two_threads_of_one_core_are_one_core(
+    bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for cpu in (3, 67):
         root(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", "3,67")
     monkeypatch.setattr(bench, "affinity", lambda: {3, 67})
@@ -517,7 +604,11 @@ def test_a_rank_far_from_its_gpu(bench: ModuleType, root: Any, monkeypatch: pyte
     root("/sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "48-63,176-191\n")
     monkeypatch.setattr(bench, "affinity", lambda: set(range(8)))
     found = ask(bench, "gpu.distance", fake_torch("CUDA"), place=bench.Place(0, 4, 0, 4))
-    assert found.status == "warn" and "cores 0-7; near: GPU 0 48-63,176-191" in found.seen and "48-63,176-191" in found.advice
+    assert (
+        found.status == "warn"
+        and "cores 0-7; near: GPU 0 48-63,176-191" in found.seen
+        and "48-63,176-191" in found.advice
+    )
     monkeypatch.setattr(bench, "affinity", lambda: set(range(48, 56)))
     assert ask(bench, "gpu.distance", fake_torch("CUDA"), place=bench.Place(0, 4, 0, 4)).status == "pass"
     assert ask(bench, "gpu.distance", fake_torch("CPU")).status == "skip"
@@ -541,11 +632,21 @@ def test_the_pci_address_without_torchs_help(bench: ModuleType, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("value", "ranks", "status"),
-    [("8", 1, "pass"), ("16", 1, "warn"), ("many", 1, "warn"), ("0", 1, "warn"), ("1", 1, "warn"), ("1", 8, "pass"),
-     ("4", 8, "warn"),
-     ("4,2", 1, "pass"), ("", 1, "pass")],
-)  # fmt: skip
-def test_omp_num_threads(value: str, ranks: int, status: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    [
+        ("8", 1, "pass"),
+        ("16", 1, "warn"),
+        ("many", 1, "warn"),
+        ("0", 1, "warn"),
+        ("1", 1, "warn"),
+        ("1", 8, "pass"),
+        ("4", 8, "warn"),
+        ("4,2", 1, "pass"),
+        ("", 1, "pass"),
+    ],
+)
+def test_omp_num_threads(
+    value: str, ranks: int, status: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bench, "affinity", lambda: set(range(8)))
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setenv("OMP_NUM_THREADS", value)
@@ -573,8 +674,12 @@ def test_a_home_that_hides_the_images_files(
     assert found.status == "warn" and f"LD_LIBRARY_PATH={home}/lib" in found.seen
     monkeypatch.setenv("CONDA_PREFIX", f"{home}/conda")
     found = ask(bench, "system.home")
-    assert found.status == "fail" and f"CONDA_PREFIX={home}/conda" in found.seen and "--no-home" in found.advice
-    root("/proc/self/mountinfo", mounts.splitlines()[0] + "\n")  # nothing is mounted there: nothing can be hidden
+    assert (
+        found.status == "fail" and f"CONDA_PREFIX={home}/conda" in found.seen and "--no-home" in found.advice
+    )
+    root(
+        "/proc/self/mountinfo", mounts.splitlines()[0] + "\n"
+    )  # nothing is mounted there: nothing can be hidden
     assert ask(bench, "system.home").status == "pass"
     root("/proc/self/mountinfo", mounts)
     monkeypatch.delenv("CONDA_PREFIX")
@@ -612,7 +717,11 @@ def test_the_c_library(bench: ModuleType, root: Any, monkeypatch: pytest.MonkeyP
     library.parent.mkdir(parents=True)
     library.write_bytes(b"\x7fELF" + bytes(60) + b"\0GLIBC_2.17\0GLIBC_2.2.5\0GLIBC_2.34\0")
     found = ask(bench, "system.glibc")
-    assert found.status == "fail" and "libcuda.so.1 needs 2.34" in found.seen and "glibc 2.34 or newer" in found.advice
+    assert (
+        found.status == "fail"
+        and "libcuda.so.1 needs 2.34" in found.seen
+        and "glibc 2.34 or newer" in found.advice
+    )
     monkeypatch.setattr(bench.platform, "libc_ver", lambda: ("glibc", "2.36"))
     assert ask(bench, "system.glibc").seen == "glibc 2.36; 1 libraries of the host fit"
     monkeypatch.setattr(bench.platform, "libc_ver", lambda: ("glibc", "2.17"))
@@ -640,8 +749,15 @@ def late(bench: ModuleType, name: str, prepare: Any) -> Any:
 
 
 def test_a_process_that_does_not_get_its_core(bench: ModuleType, root: Any) -> None:
-    assert late(bench, "machine.steady", lambda run: setattr(run, "wall_s", 1.0) or setattr(run, "busy_s", 0.97)).status == "pass"
-    found = late(bench, "machine.steady", lambda run: setattr(run, "wall_s", 1.0) or setattr(run, "busy_s", 0.5))
+    assert (
+        late(
+            bench, "machine.steady", lambda run: setattr(run, "wall_s", 1.0) or setattr(run, "busy_s", 0.97)
+        ).status
+        == "pass"
+    )
+    found = late(
+        bench, "machine.steady", lambda run: setattr(run, "wall_s", 1.0) or setattr(run, "busy_s", 0.5)
+    )
     assert found.status == "warn" and "50 % of a core" in found.seen
     root("/sys/fs/cgroup/cpu.stat", "usage_usec 5\nthrottled_usec 4000000")
     found = late(bench, "machine.steady", lambda run: run.kept.update(throttled_s=1.0))
@@ -662,7 +778,9 @@ def test_a_spent_budget(bench: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("hangs", "status"), [(0, "pass"), (1, "warn"), (2, "fail")])
-def test_workers_that_hang(hangs: int, status: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_hang(
+    hangs: int, status: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Forked workers may hang by chance: once is told, twice is no chance."""
     tries: list[object] = []
 
@@ -683,7 +801,9 @@ def test_workers_that_hang(hangs: int, status: str, bench: ModuleType, monkeypat
     assert found[0] == status and len(tries) == min(hangs, 1) + 1
 
 
-def test_a_temporary_folder_too_deep_for_sockets(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_temporary_folder_too_deep_for_sockets(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def hang(run: object, samples: object) -> None:
         raise RuntimeError("DataLoader timed out after 20 seconds")
 

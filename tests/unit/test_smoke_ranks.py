@@ -63,7 +63,9 @@ b.MEASUREMENTS[:] = [
 def ranks(tmp_path: Path, code: str = "", *options: str) -> Result:
     folder = tmp_path / "meeting"
     folder.mkdir()
-    return Beginning(RANKS + code).run("--ranks", "2", "--timeout", "60", *options, env={"MEETING": str(folder)})
+    return Beginning(RANKS + code).run(
+        "--ranks", "2", "--timeout", "60", *options, env={"MEETING": str(folder)}
+    )
 
 
 def test_two_ranks(tmp_path: Path) -> None:
@@ -112,7 +114,10 @@ AMONG = "def in_meeting(run):\n    if run.place.rank == 1:\n        os.unlink(FO
 def test_a_rank_dies_among_the_others(tmp_path: Path) -> None:
     result = ranks(tmp_path, AMONG + "        os.kill(os.getpid(), signal.SIGKILL)\n")
     assert result.verdict == "fail" and result.failed == {"process"}
-    assert "rank 1 (" in result.probe("process")["seen"] and "SIGKILL in allreduce.node" in result.probe("process")["seen"]
+    assert (
+        "rank 1 (" in result.probe("process")["seen"]
+        and "SIGKILL in allreduce.node" in result.probe("process")["seen"]
+    )
     assert result.measurement("work")["status"] == "pass" and result.report["duration_s"] < 30
 
 
@@ -126,7 +131,11 @@ def test_all_ranks_hang_together(tmp_path: Path) -> None:
     result = ranks(tmp_path, "def in_meeting(run): time.sleep(1000)\n", "--stall", "2")
     assert result.failed == {"watchdog"}
     found = result.probe("watchdog")
-    assert "rank 0 (" in found["seen"] and "rank 1 (" in found["seen"] and "no end of allreduce.node" in found["seen"]
+    assert (
+        "rank 0 (" in found["seen"]
+        and "rank 1 (" in found["seen"]
+        and "no end of allreduce.node" in found["seen"]
+    )
     assert "network" in found["advice"]
 
 
@@ -154,7 +163,9 @@ def test_what_one_rank_alone_finds(tmp_path: Path) -> None:
 def test_a_rank_without_torch(tmp_path: Path) -> None:
     code = "def take_one(run):\n    if run.place.rank == 1:\n        raise b.fail('no torch', 'x')\n    return take(run)\n"
     result = ranks(tmp_path, code + "b.PROBES[:] = [b.Probe('torch.import', take_one)]\n")
-    assert result.failed == {"torch.import", "allreduce.node"} and result.measurement("work")["status"] == "pass"
+    assert (
+        result.failed == {"torch.import", "allreduce.node"} and result.measurement("work")["status"] == "pass"
+    )
 
 
 # started from elsewhere -----------------------------------------------------------------------------------------------
@@ -173,9 +184,12 @@ class Unit:
     def __init__(self, rank: int, variables: dict[str, str], code: str = "", *options: str) -> None:
         env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
         self.process = subprocess.Popen(
-            Beginning(RANKS + code).command("--timeout", "60", *options), env={**env, **variables}, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            Beginning(RANKS + code).command("--timeout", "60", *options),
+            env={**env, **variables},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=60)
@@ -186,17 +200,28 @@ class Unit:
 def torchrun(rank: int, port: int, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     return {
-        "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port), "MEETING": str(folder),
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "MEETING": str(folder),
+    }
 
 
 def slurm(rank: int, job: int, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     return {
-        "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_JOB_ID": str(job),
-        "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2", "MEETING": str(folder),
-    }  # fmt: skip
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "MEETING": str(folder),
+    }
 
 
 @pytest.mark.parametrize("by", ["environment", "slurm"])
@@ -208,7 +233,10 @@ def test_ranks_of_torchrun_and_srun(by: str, tmp_path: Path) -> None:
     report = json.loads(out)
     assert (code, report["verdict"]) == (0, "pass"), err
     assert report["launch"] == {"ranks": 2, "nodes": 1, "by": by}
-    assert [r["rank"] for r in next(m for m in report["measurements"] if m["id"] == "work")["ranks"]] == [0, 1]
+    assert [r["rank"] for r in next(m for m in report["measurements"] if m["id"] == "work")["ranks"]] == [
+        0,
+        1,
+    ]
     assert second.end()[:2] == (0, "")  # one report for all
 
 
@@ -303,7 +331,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load()
 
 
-def planned(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, variables: dict[str, Any], *options: str) -> Any:
+def planned(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, variables: dict[str, Any], *options: str
+) -> Any:
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
     return bench.plan(bench.parse(list(options)))
@@ -320,9 +350,14 @@ def test_who_starts_what(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_one_task_for_each_gpu_of_two_nodes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     step = {
-        "SLURM_STEP_NUM_TASKS": 16, "SLURM_PROCID": 9, "SLURM_LOCALID": 1, "SLURM_STEP_NODELIST": "nid[005003,005009]",
-        "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 2,
-    }  # fmt: skip
+        "SLURM_STEP_NUM_TASKS": 16,
+        "SLURM_PROCID": 9,
+        "SLURM_LOCALID": 1,
+        "SLURM_STEP_NODELIST": "nid[005003,005009]",
+        "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
+        "SLURM_JOB_ID": 7,
+        "SLURM_STEP_ID": 2,
+    }
     launch = planned(bench, monkeypatch, step)
     assert (launch.by, launch.address, launch.port) == ("slurm", "nid005003", 20116)
     assert launch.place(0, "") == bench.Place(9, 16, 1, 8, "tcp://nid005003:20117")
@@ -331,20 +366,33 @@ def test_one_task_for_each_gpu_of_two_nodes(bench: ModuleType, monkeypatch: pyte
 
 def test_one_task_for_each_of_two_nodes(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     step = {
-        "SLURM_STEP_NUM_TASKS": 2, "SLURM_PROCID": 1, "SLURM_LOCALID": 0, "SLURM_STEP_NODELIST": "a1,b2",
+        "SLURM_STEP_NUM_TASKS": 2,
+        "SLURM_PROCID": 1,
+        "SLURM_LOCALID": 0,
+        "SLURM_STEP_NODELIST": "a1,b2",
         "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    }  # fmt: skip
+    }
     monkeypatch.setattr(bench, "count_gpus", lambda limit: 4)
     launch = planned(bench, monkeypatch, step, "--all-gpus")
-    assert [launch.place(n, "")[:4] for n in range(4)] == [(4, 8, 0, 4), (5, 8, 1, 4), (6, 8, 2, 4), (7, 8, 3, 4)]
+    assert [launch.place(n, "")[:4] for n in range(4)] == [
+        (4, 8, 0, 4),
+        (5, 8, 1, 4),
+        (6, 8, 2, 4),
+        (7, 8, 3, 4),
+    ]
 
 
 def test_a_step_of_one_task_is_alone(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     # so is a batch script, whose SLURM_NTASKS is that of the whole job
-    assert planned(bench, monkeypatch, {"SLURM_STEP_NUM_TASKS": 1, "SLURM_NTASKS": 8, "SLURM_PROCID": 0}) == bench.Launch()
+    assert (
+        planned(bench, monkeypatch, {"SLURM_STEP_NUM_TASKS": 1, "SLURM_NTASKS": 8, "SLURM_PROCID": 0})
+        == bench.Launch()
+    )
 
 
-def test_ranks_whose_number_on_the_node_nobody_says(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_whose_number_on_the_node_nobody_says(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = {"WORLD_SIZE": 8, "RANK": 5, "LOCAL_RANK": 1, "MASTER_ADDR": "nid1", "MASTER_PORT": 29600}
     place = planned(bench, monkeypatch, job).place(0, "")
     assert place == bench.Place(5, 8, 1, 0, "tcp://nid1:29602")
@@ -365,7 +413,11 @@ def test_ranks_whose_number_on_the_node_nobody_says(bench: ModuleType, monkeypat
     ],
 )
 def test_variables_that_make_no_sense(
-    variables: dict[str, str], said: str, bench: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    variables: dict[str, str],
+    said: str,
+    bench: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -401,7 +453,9 @@ def test_odd_numbers_of_ranks(value: str, bench: ModuleType, capsys: pytest.Capt
     assert "--ranks" in capsys.readouterr().err
 
 
-def test_counting_gpus_survives_anything(bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_counting_gpus_survives_anything(
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "torch.py").write_text("raise OSError('no driver')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert bench.count_gpus(20) == 0
@@ -414,6 +468,8 @@ def test_options_are_documented(bench: ModuleType, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         bench.parse(["--help"])
     documented = (REPOSITORY / "docs" / "smoke.md").read_text()
-    options = {a for line in capsys.readouterr().out.splitlines() for a in line.split() if a.startswith("--")} - {"--help"}
+    options = {
+        a for line in capsys.readouterr().out.splitlines() for a in line.split() if a.startswith("--")
+    } - {"--help"}
     assert options and all(f"{o.rstrip(',')}" in documented for o in options)
     assert isinstance(bench.parse([]), argparse.Namespace)

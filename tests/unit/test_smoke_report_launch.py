@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 
-from builder.attest import SBOM, SMOKE_REPORT, sbom
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe
 from builder.errors import RegistryError, RunnerError, UsageError
-from builder.image.layout import write_layout
 from builder.model import Lock, LockedPackage
+from builder.oci.layout import write_layout
+from builder.project import Project
+from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
 from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
 from builder.settings import Settings
-from builder.smoke import SmokeReport, complete, could_not_run, keep
+from builder.smoke.run import SmokeReport, complete, keep
+from builder.smoke.schema import could_not_run
 from builder.smoke.slurm import smoke_on_slurm, wait
 from builder.smoke.track import TrackError, check, figures, to_mlflow, to_tensorboard
-from builder.store import Store
-from builder.workflow import Project
+from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.reports import A100_40, a100, ranked, report
 
@@ -46,7 +47,11 @@ site:
   slurm: {account: optional}
 """
 LOCK = Lock(
-    (LockedPackage("torch", "2.13.0", "pip", "linux-64", "https://p.example/torch-2.13.0-py3-none-any.whl", "1" * 64),),
+    (
+        LockedPackage(
+            "torch", "2.13.0", "pip", "linux-64", "https://p.example/torch-2.13.0-py3-none-any.whl", "1" * 64
+        ),
+    ),
     ("linux-64",),
 )
 
@@ -54,7 +59,9 @@ LOCK = Lock(
 class Here:
     """A project whose build is pretended, and whose smoke tests give what they are told to."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         self.root, self.capsys, self.asked = root, capsys, []
         (root / "recipes").mkdir()
         (root / "recipes" / "gpu.yaml").write_text(RECIPE + SLURM)
@@ -63,12 +70,16 @@ class Here:
         here = self
 
         def build(project: Project, recipe: Any, **options: Any) -> Any:
-            return SimpleNamespace(recipe=recipe, digest=here.digest, lock=LOCK, sif=None, image=None, artifact=None)
+            return SimpleNamespace(
+                recipe=recipe, digest=here.digest, lock=LOCK, sif=None, image=None, artifact=None
+            )
 
         def smoke(project: Project, result: Any, **options: Any) -> SmokeReport:
             here.asked.append(options)
             answer = here.answers.pop(0) if len(here.answers) > 1 else here.answers[0]
-            whole = complete(answer, result.recipe, result.digest, "docker", devices=options["devices"], lock=result.lock)
+            whole = complete(
+                answer, result.recipe, result.digest, "docker", devices=options["devices"], lock=result.lock
+            )
             path = keep(whole, project.reports / result.recipe.name)
             return SmokeReport(whole["verdict"], whole, "docker", result.digest, 41.5, path)
 
@@ -89,7 +100,13 @@ class Here:
         return json.loads(self(*args, "--json", code=code)[0])
 
     def before(
-        self, scale: dict[str, float] | None = None, *, digest: str = OLD, tag: str = "26.10", runs: int = 1, **more: Any
+        self,
+        scale: dict[str, float] | None = None,
+        *,
+        digest: str = OLD,
+        tag: str = "26.10",
+        runs: int = 1,
+        **more: Any,
     ) -> None:
         """Keeps earlier reports."""
         for n in range(runs):
@@ -110,8 +127,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_a_pass_is_told_graded_and_remembered(here: Here) -> None:
     out, _ = here("smoke", "gpu", "--devices", "1", "--timeout", "99")
     assert "smoke test: pass" in out and "101% of what it can do" in out
-    assert here.asked == [{"runner": None, "timeout_s": 99.0, "devices": 1, "all_gpus": False, "budget_s": None}]
-    from builder.publish import SmokeRecord
+    assert here.asked == [
+        {"runner": None, "timeout_s": 99.0, "devices": 1, "all_gpus": False, "budget_s": None}
+    ]
+    from builder.publishing.publish import SmokeRecord
 
     assert SmokeRecord(here.root / "cache").passed(NEW) == "pass"
 
@@ -120,7 +139,7 @@ def test_a_slow_gpu_fails_and_is_not_remembered(here: Here) -> None:
     here.answers = [a100({"matmul.bf16": 0.3})]
     out, _ = here("smoke", "gpu", code=11)
     assert "smoke test: fail" in out and "30% of 246 TFLOP/s" in out and "clock, power and heat" in out
-    from builder.publish import SmokeRecord
+    from builder.publishing.publish import SmokeRecord
 
     assert SmokeRecord(here.root / "cache").passed(NEW) is None
     said = here.json("smoke", "gpu", code=11)
@@ -128,7 +147,11 @@ def test_a_slow_gpu_fails_and_is_not_remembered(here: Here) -> None:
 
 
 def test_what_could_not_be_carried_out_has_a_code_of_its_own(here: Here) -> None:
-    here.answers = [could_not_run(load_recipe("gpu", here.root), "watchdog", "the container did not end in time", "a hung GPU")]
+    here.answers = [
+        could_not_run(
+            load_recipe("gpu", here.root), "watchdog", "the container did not end in time", "a hung GPU"
+        )
+    ]
     out, _ = here("smoke", "gpu", code=14)
     assert "smoke test: error" in out and "did not end in time" in out
 
@@ -144,7 +167,9 @@ def test_all_gpus_are_asked_for_and_the_slow_one_is_named(here: Here) -> None:
     here.answers = [report([ranked("matmul.bf16", (248e3, 249e3, 150e3, 247e3))], devices=devices, ranks=4)]
     out, _ = here("smoke", "gpu", "--all-gpus", code=11)
     assert here.asked[0]["all_gpus"] is True
-    assert "rank 2 on n017 (cuda:2): 150 TFLOP/s; the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in out
+    assert (
+        "rank 2 on n017 (cuda:2): 150 TFLOP/s; the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in out
+    )
 
 
 # comparing ------------------------------------------------------------------------------------------------------------
@@ -157,7 +182,7 @@ def test_a_regression_is_confirmed_by_two_more_runs_and_named_with_packages(here
     assert len(here.asked) == 3 and "slower: matmul.bf16; running it twice more to be sure" in err
     assert "1 slower; 3 against 2 runs" in out and "12% slower" in out and "torch 2.12.1 -> 2.13.0" in out
     assert "smoke test: pass" in out  # by itself it is fast enough
-    from builder.publish import SmokeRecord
+    from builder.publishing.publish import SmokeRecord
 
     assert SmokeRecord(here.root / "cache").passed(NEW) is None
 
@@ -166,7 +191,11 @@ def test_a_single_slow_run_is_forgiven_when_the_next_two_are_not(here: Here) -> 
     here.before(runs=3)
     here.answers = [a100({"matmul.bf16": 0.9}, seed=1), a100(seed=2), a100(seed=3)]
     said = here.json("smoke", "gpu", "--compare", "previous")
-    assert len(here.asked) == 3 and said["comparison"]["regressions"] == [] and said["comparison"]["new"]["runs"] == 3
+    assert (
+        len(here.asked) == 3
+        and said["comparison"]["regressions"] == []
+        and said["comparison"]["new"]["runs"] == 3
+    )
 
 
 def test_no_further_runs_when_their_number_was_given(here: Here) -> None:
@@ -176,7 +205,9 @@ def test_no_further_runs_when_their_number_was_given(here: Here) -> None:
     assert len(here.asked) == 1 and said["comparison"]["regressions"] == ["memory.copy"]
 
 
-def test_what_to_compare_with_is_looked_up_before_anything_runs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_to_compare_with_is_looked_up_before_anything_runs(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
         raise RegistryError(f"registry.example has no {reference}", "correct the repository and the tag")
 
@@ -190,20 +221,28 @@ def test_what_to_compare_with_is_looked_up_before_anything_runs(here: Here, monk
     assert "schema version 1, not 2" in err and not here.asked
 
 
-def test_the_registrys_reports_and_bill_of_material_are_used(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_registrys_reports_and_bill_of_material_are_used(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
     asked = []
 
     def attached(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
         asked.append((reference, kind))
-        data = {SMOKE_REPORT: json.dumps(a100(digest=OLD)).encode(), SBOM: sbom(load_recipe("gpu", here.root), older, None)}[kind]
+        data = {
+            SMOKE_REPORT: json.dumps(a100(digest=OLD)).encode(),
+            SBOM: sbom(load_recipe("gpu", here.root), older, None),
+        }[kind]
         return [SimpleNamespace(files=(SimpleNamespace(name="x", data=data),))]
 
     monkeypatch.setattr("builder.registry.referrers.fetch_attached", attached)
     here.answers = [a100({"matmul.fp16": 0.85})]
     out, _ = here("smoke", "gpu", "--compare", "26.01", "--repeat", "1", code=11)
     assert "torch 2.9.0 -> 2.13.0" in out
-    assert asked == [("registry.example/team/gpu:26.01", SMOKE_REPORT), ("registry.example/team/gpu:26.01", SBOM)]
+    assert asked == [
+        ("registry.example/team/gpu:26.01", SMOKE_REPORT),
+        ("registry.example/team/gpu:26.01", SBOM),
+    ]
     here("smoke", "gpu", "--compare", "oci:dist:gpu", "--repeat", "1", code=11)
     assert asked[2][0] == "oci:dist:gpu"
 
@@ -220,20 +259,27 @@ def test_a_run_that_could_not_be_carried_out_is_compared_with_nothing(here: Here
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--nodes", "2"], "--nodes is for jobs"), (["--account", "x"], "add --on slurm"),
+        (["--nodes", "2"], "--nodes is for jobs"),
+        (["--account", "x"], "add --on slurm"),
         (["--image", "x.sif"], "--image is for jobs"),
-        (["--on", "slurm", "--runner", "docker"], "do not go together"), (["--devices", "0"], "Invalid value"),
-        (["--repeat", "0"], "Invalid value"), (["--on", "pbs"], "Invalid value"),
+        (["--on", "slurm", "--runner", "docker"], "do not go together"),
+        (["--devices", "0"], "Invalid value"),
+        (["--repeat", "0"], "Invalid value"),
+        (["--on", "pbs"], "Invalid value"),
         (["--mlflow", "http://u:p@host"], "holds a user or password"),
     ],
-)  # fmt: skip
-def test_options_that_do_not_fit(here: Here, monkeypatch: pytest.MonkeyPatch, args: list[str], words: str) -> None:
+)
+def test_options_that_do_not_fit(
+    here: Here, monkeypatch: pytest.MonkeyPatch, args: list[str], words: str
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     out, err = here("smoke", "gpu", *args, code=2)
     assert words in err and "u:p" not in out + err and not here.asked
 
 
-def test_trackers_that_are_not_installed_are_said_before_anything_runs(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trackers_that_are_not_installed_are_said_before_anything_runs(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     _, err = here("smoke", "gpu", "--mlflow", "file:x", code=2)
     assert "mlflow is not installed" in err and "pip install mlflow-skinny" in err
@@ -326,13 +372,25 @@ def smoked(slurm: Path, here: Here, **options: Any) -> SmokeReport:
     )
 
 
-def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(slurm: Path, here: Here) -> None:
+def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(
+    slurm: Path, here: Here
+) -> None:
     devices = [{**A100_40, "rank": i} for i in range(8)]
-    (slurm / "report").write_text(json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8)))
+    (slurm / "report").write_text(
+        json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
+    )
     got = smoked(slurm, here, nodes=2, devices=4, account="me", timeout_s=120)
-    assert got.verdict == "pass" and got.runner == "slurm (apptainer)" and got.report["image"]["packages"] == {"torch": "2.13.0"}
+    assert (
+        got.verdict == "pass"
+        and got.runner == "slurm (apptainer)"
+        and got.report["image"]["packages"] == {"torch": "2.13.0"}
+    )
     script = (slurm / "script").read_text()
-    assert "#SBATCH --nodes=2" in script and "#SBATCH --time=00:07:00" in script and "#SBATCH --account=me" in script
+    assert (
+        "#SBATCH --nodes=2" in script
+        and "#SBATCH --time=00:07:00" in script
+        and "#SBATCH --account=me" in script
+    )
     assert (
         "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
         and "--devices 4" in script
@@ -352,7 +410,7 @@ def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(sl
         ("OUT_OF_MEMORY", "", "job", ["OUT_OF_MEMORY"]),
         ("forgotten", "", "job", ["UNKNOWN"]),
     ],
-)  # fmt: skip
+)
 def test_a_job_without_a_report_is_an_error_that_says_why(
     slurm: Path, here: Here, states: str, output: str, probe: str, words: list[str]
 ) -> None:
@@ -362,12 +420,15 @@ def test_a_job_without_a_report_is_an_error_that_says_why(
     (found,) = got.report["probes"]
     assert got.verdict == "error" and found["id"] == probe and all(w in found["seen"] for w in words), found
     kept = sorted(p.name for p in (here.root / "reports" / "gpu").iterdir())
-    assert kept[1:] == (["job-4711.out"] if output else []) and kept[0].endswith(".json")  # what explains it stays
+    assert kept[1:] == (["job-4711.out"] if output else []) and kept[0].endswith(
+        ".json"
+    )  # what explains it stays
     assert not output or str(here.root / "reports" / "gpu" / "job-4711.out") in found["advice"]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "no smoke report")]
+    ("text", "words"),
+    [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "no smoke report")],
 )
 def test_a_damaged_report_of_a_job_is_no_pass(slurm: Path, here: Here, text: str, words: str) -> None:
     (slurm / "report").write_text(text)
@@ -380,7 +441,9 @@ def test_an_interrupted_wait_cancels_the_job(slurm: Path, here: Here) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        smoke_on_slurm(load_recipe("gpu", here.root), "/x.sif", NEW, here.root / "reports" / "gpu", sleep=interrupt)
+        smoke_on_slurm(
+            load_recipe("gpu", here.root), "/x.sif", NEW, here.root / "reports" / "gpu", sleep=interrupt
+        )
     assert '["scancel", "4711"]' in (slurm / "calls").read_text()
     assert not list((here.root / "reports" / "gpu").iterdir())
 
@@ -395,14 +458,30 @@ def test_a_site_without_slurm(here: Here) -> None:
     (here.root / "recipes" / "gpu.yaml").write_text(RECIPE)
     with pytest.raises(UsageError, match="has no scheduler") as e:
         smoke_on_slurm(load_recipe("gpu", here.root), "", NEW, here.root / "reports" / "gpu")
-    assert "builder smoke gpu" in e.value.cure
+    assert "builder smoke gpu" in e.value.hint
 
 
-def test_the_command_hands_a_job_what_it_was_given(here: Here, slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_hands_a_job_what_it_was_given(
+    here: Here, slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("builder.smoke.slurm._POLL_S", 0.0)
     devices = [{**A100_40, "rank": i} for i in range(4)]
-    (slurm / "report").write_text(json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4)))
-    said = here.json("smoke", "gpu", "--on", "slurm", "--all-gpus", "--account", "me", "--time", "0:09:00", "--image", "/x.sif")
+    (slurm / "report").write_text(
+        json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))
+    )
+    said = here.json(
+        "smoke",
+        "gpu",
+        "--on",
+        "slurm",
+        "--all-gpus",
+        "--account",
+        "me",
+        "--time",
+        "0:09:00",
+        "--image",
+        "/x.sif",
+    )
     assert said["verdict"] == "pass" and said["runner"] == "slurm (apptainer)" and not here.asked
     script = (slurm / "script").read_text()
     assert "--time=0:09:00" in script and "/x.sif" in script and "4" in script.split("gpus")[1][:20]
@@ -415,7 +494,9 @@ def test_figures_of_a_report() -> None:
     devices = [{**A100_40, "rank": i} for i in range(2)]
     made = report([ranked("matmul.bf16", (248e3, 240e3))], devices=devices, ranks=2)
     made["grade"] = {
-        "findings": [{"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "achieved", "fraction": 0.97}]
+        "findings": [
+            {"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "achieved", "fraction": 0.97}
+        ]
     }
     assert figures(made) == {
         "matmul.bf16.gflop_per_s.rank0": 248e3,
@@ -437,7 +518,9 @@ def test_mlflow_receives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run.data.metrics["matmul.bf16.fraction"] == pytest.approx(1.0, abs=0.03)
     assert (run.data.tags["verdict"], run.data.tags["digest"], run.info.status) == ("pass", NEW, "FINISHED")
     assert [a.path for a in client.list_artifacts(number)] == [path.name]
-    assert to_mlflow(uri, {**made, "verdict": "fail"}, None) != number  # a run of its own in the same experiment
+    assert (
+        to_mlflow(uri, {**made, "verdict": "fail"}, None) != number
+    )  # a run of its own in the same experiment
     assert len(client.search_runs([run.info.experiment_id])) == 2
 
 
@@ -446,7 +529,7 @@ def test_an_mlflow_that_says_no_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(TrackError, match="MLflow at http://127.0.0.1:9/: ") as e:
         to_mlflow("http://127.0.0.1:9/", a100(), None)
-    assert "\n" not in e.value.message and "the report itself is kept" in e.value.cure
+    assert "\n" not in e.value.message and "the report itself is kept" in e.value.hint
 
 
 def _tracker(name: str) -> Any:
@@ -463,7 +546,9 @@ def _project(folder: Path) -> Path:
 def test_tensorboard_receives_the_run(tmp_path: Path) -> None:
     _tracker("tensorboardX")
     check(None, tmp_path)
-    place = to_tensorboard(tmp_path / "tb", complete(a100(), load_recipe("gpu", _project(tmp_path)), NEW, "docker"))
+    place = to_tensorboard(
+        tmp_path / "tb", complete(a100(), load_recipe("gpu", _project(tmp_path)), NEW, "docker")
+    )
     (events,) = place.iterdir()
     data = events.read_bytes()
     assert b"smoke/matmul.bf16.gflop_per_s" in data and b"smoke/matmul.bf16.fraction" in data
@@ -476,7 +561,10 @@ def test_tensorboard_receives_the_run(tmp_path: Path) -> None:
 def test_reports_attached_to_an_image_of_a_layout_are_compared_with(here: Here) -> None:
     store = Store(here.root / "cache")
     made = image_kit.image(store, image_kit.layer(store, image_kit.member("a", b"1")))
-    layout, settings = here.root / "published", Settings(cache=here.root / "cache", tmpdir=here.root / "cache" / "tmp", jobs=1)
+    layout, settings = (
+        here.root / "published",
+        Settings(cache=here.root / "cache", tmpdir=here.root / "cache" / "tmp", jobs=1),
+    )
     write_layout(made, layout, "26.02", store)
     older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
     for n, kind, data in (
@@ -484,7 +572,9 @@ def test_reports_attached_to_an_image_of_a_layout_are_compared_with(here: Here) 
         (2, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=2)).encode()),
         (3, SBOM, sbom(load_recipe("gpu", here.root), older, None)),
     ):
-        attach_in_layout(layout, store, made.manifest_descriptor, kind, [AttachedFile(f"{n}.json", kind, data)])
+        attach_in_layout(
+            layout, store, made.manifest_descriptor, kind, [AttachedFile(f"{n}.json", kind, data)]
+        )
     assert len(fetch_attached(f"oci:{layout}:26.02", SMOKE_REPORT, settings)) == 2
     here.answers = [a100({"matmul.fp16": 0.85})]
     said = here.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02", "--repeat", "1", code=11)

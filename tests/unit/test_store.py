@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import builder.store
+import builder.store.blobs
 from builder.errors import BuilderError, SpaceError
-from builder.store import Store, require_space, sha256_file, space_errors, verified, write_atomic
+from builder.store.blobs import Store, verified
+from builder.store.files import require_space, sha256_file, space_errors, write_atomic
 from tests.support.disk import small_disk
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def hashed(monkeypatch):
         seen.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr(builder.store, "sha256_file", counting)
+    monkeypatch.setattr(builder.store.blobs, "sha256_file", counting)
     return seen
 
 
@@ -49,7 +50,9 @@ def test_what_is_written_is_found_by_its_digest(store):
         assert out.write(b"some ") == 5 and out.write(memoryview(b"bytes")) == 5
         assert out.commit() == (digest(b"some bytes"), 10)
     path = store.get(digest(b"some bytes"))
-    assert path == store.root / "blobs/sha256" / digest(b"some bytes")[7:] and path.read_bytes() == b"some bytes"
+    assert (
+        path == store.root / "blobs/sha256" / digest(b"some bytes")[7:] and path.read_bytes() == b"some bytes"
+    )
     assert store.get(digest(b"some bytes"), 10) == path and store.get(digest(b"some bytes"), 11) is None
     assert store.get(digest(b"other")) is None and list(store.tmp.iterdir()) == []
     assert sha256_file(path) == store.add(b"some bytes") == digest(b"some bytes")
@@ -112,8 +115,15 @@ def test_a_file_outside_is_believed_while_it_looks_the_same(store, tmp_path, has
     wheel = tmp_path / "w.whl"
     wheel.write_bytes(b"wheel")
     name = digest(b"wheel")
-    assert not verified(wheel, digest(b"x"), store.seen_file(digest(b"x"))) and not store.seen_file(digest(b"x")).exists()
-    assert verified(wheel, name, store.seen_file(name)) and verified(wheel, name, store.seen_file(name)) and len(hashed) == 2
+    assert (
+        not verified(wheel, digest(b"x"), store.seen_file(digest(b"x")))
+        and not store.seen_file(digest(b"x")).exists()
+    )
+    assert (
+        verified(wheel, name, store.seen_file(name))
+        and verified(wheel, name, store.seen_file(name))
+        and len(hashed) == 2
+    )
     wheel.write_bytes(b"wheeL")
     assert not verified(wheel, name, store.seen_file(name))
     assert not verified(tmp_path / "none", name, store.seen_file(name))
@@ -129,7 +139,9 @@ def test_looking_at_a_blob_counts_as_use(store):
 
 def test_sweep_takes_only_what_dead_processes_of_this_host_left(store):
     store.tmp.mkdir(parents=True)
-    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True).stdout.strip()
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
+    ).stdout.strip()
     names = {
         "dead": f"blob-{socket.gethostname()}-{dead}-00",
         "alive": f"blob-{socket.gethostname()}-{os.getpid()}-00",
@@ -147,7 +159,7 @@ def test_sweep_takes_only_what_dead_processes_of_this_host_left(store):
 
 def test_a_killed_writer_leaves_no_blob(store):
     script = (
-        "import os, sys; from pathlib import Path; from builder.store import Store\n"
+        "import os, sys; from pathlib import Path; from builder.store.blobs import Store\n"
         "with Store(Path(sys.argv[1])).writer() as out:\n    out.write(b'half'); os.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", script, str(store.root)], cwd=ROOT)
@@ -167,10 +179,12 @@ def test_a_lock_keeps_others_out_threads_and_processes_alike(store):
         thread = threading.Thread(target=hold)
         thread.start()
         script = (
-            "import sys; from pathlib import Path; from builder.store import Store\n"
+            "import sys; from pathlib import Path; from builder.store.blobs import Store\n"
             "with Store(Path(sys.argv[1])).lock('a'): print('third')\n"
         )
-        process = subprocess.Popen([sys.executable, "-c", script, str(store.root)], cwd=ROOT, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(store.root)], cwd=ROOT, stdout=subprocess.PIPE
+        )
         with store.lock("b"):  # another name is free
             pass
         time.sleep(0.5)
@@ -182,7 +196,7 @@ def test_a_lock_keeps_others_out_threads_and_processes_alike(store):
 
 def test_a_lock_of_a_killed_process_is_free(store):
     script = (
-        "import os, sys; from pathlib import Path; from builder.store import Store\n"
+        "import os, sys; from pathlib import Path; from builder.store.blobs import Store\n"
         "with Store(Path(sys.argv[1])).lock('a'): os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(store.root)], cwd=ROOT).returncode == -9
@@ -192,7 +206,9 @@ def test_a_lock_of_a_killed_process_is_free(store):
 
 
 def test_many_writers_of_the_same_blob(store):
-    threads = [threading.Thread(target=lambda: [store.add(b"same" * 1000) for _ in range(20)]) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: [store.add(b"same" * 1000) for _ in range(20)]) for _ in range(4)
+    ]
     for t in threads:
         t.start()
     for t in threads:
@@ -205,7 +221,11 @@ def test_write_atomic_replaces_whole_files_with_the_mode_given(tmp_path):
     path = tmp_path / "new folder" / "file"
     write_atomic(path, b"one")
     write_atomic(path, b"two", 0o600)
-    assert path.read_bytes() == b"two" and path.stat().st_mode & 0o777 == 0o600 and list(path.parent.iterdir()) == [path]
+    assert (
+        path.read_bytes() == b"two"
+        and path.stat().st_mode & 0o777 == 0o600
+        and list(path.parent.iterdir()) == [path]
+    )
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):
         write_atomic(tmp_path / "folder", b"cannot replace a folder")
@@ -224,7 +244,7 @@ def test_write_atomic_replaces_whole_files_with_the_mode_given(tmp_path):
 def test_the_disks_errors_are_named(tmp_path, number, words):
     with pytest.raises(SpaceError, match=f"{words}.*{tmp_path}") as e, space_errors(tmp_path):
         raise OSError(number, os.strerror(number))
-    assert "BUILDER_CACHE" in e.value.cure
+    assert "BUILDER_CACHE" in e.value.hint
     with pytest.raises(OSError, match="Input/output"), space_errors(tmp_path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -36,9 +36,9 @@ def read(data: bytes) -> list[tarfile.TarInfo]:
         return t.getmembers()
 
 
-part = st.text(st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=120).filter(
-    lambda s: s not in (".", "..")
-)
+part = st.text(
+    st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=120
+).filter(lambda s: s not in (".", ".."))
 paths = st.lists(part, min_size=1, max_size=5).map("/".join)
 
 
@@ -63,7 +63,10 @@ def test_files_come_back_as_they_went(files: dict[str, bytes], mtime: int) -> No
         assert {m.name for m in t.getmembers() if m.isfile()} == set(files)
 
 
-@given(paths, st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=300))
+@given(
+    paths,
+    st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=300),
+)
 def test_link_targets_come_back(path: str, target: str) -> None:
     member = read(archive([Entry(path, "symlink", 0o777, target=target)]))[-1]
     assert member.issym() and (member.name, member.linkname, member.mode) == (path, target, 0o777)
@@ -99,7 +102,11 @@ def test_a_line_end_is_a_name_like_any_other() -> None:
 
 
 def test_modes_and_hard_links() -> None:
-    entries = [file("a/x", b"text", 0o755), Entry("a/y", "hardlink", 0o755, target="a/x"), Entry("tmp", "dir", 0o1777)]
+    entries = [
+        file("a/x", b"text", 0o755),
+        Entry("a/y", "hardlink", 0o755, target="a/x"),
+        Entry("tmp", "dir", 0o1777),
+    ]
     folder, x, y, tmp = read(archive(entries))
     assert (folder.name, folder.mode) == ("a", 0o755)
     assert (x.mode, y.islnk(), y.linkname, y.size) == (0o755, True, "a/x", 0)
@@ -111,7 +118,9 @@ def test_a_directory_is_written_once() -> None:
     assert [m.name for m in read(archive(entries))] == ["a", "a/b", "a/c", "a/c/d"]
 
 
-@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "..", "./a", "a/./b", "a/..", "../a", "a\0b", "a/\udc80"])
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/", "a//b", ".", "..", "./a", "a/./b", "a/..", "../a", "a\0b", "a/\udc80"]
+)
 def test_unsafe_paths_are_refused(path: str) -> None:
     with pytest.raises(LayerError, match="unsafe path"):
         check_path(path)
@@ -143,7 +152,12 @@ def test_what_cannot_be_in_one_layer(entries: list[Entry], message: str) -> None
 
 def test_gnu_tar_reads_it(tmp_path: Path) -> None:
     long = "/".join(["d" * 80] * 4)
-    entries = [file(f"{long}/f", b"1"), file("ü/ß", b"2"), Entry("s", "symlink", 0o777, target="x" * 150), file("x", b"3" * 1000)]
+    entries = [
+        file(f"{long}/f", b"1"),
+        file("ü/ß", b"2"),
+        Entry("s", "symlink", 0o777, target="x" * 150),
+        file("x", b"3" * 1000),
+    ]
     (tmp_path / "t.tar").write_bytes(archive(entries))
     done = subprocess.run(["tar", "-xf", "t.tar"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

@@ -47,7 +47,9 @@ x = y:z
 """
 
 
-def entries(path: Path, context: LinkContext = CONTEXT, leave_out: frozenset[str] = frozenset()) -> dict[str, Entry]:
+def entries(
+    path: Path, context: LinkContext = CONTEXT, leave_out: frozenset[str] = frozenset()
+) -> dict[str, Entry]:
     return {e.path: e for e in READER.entries(fetched(path), context, leave_out)}
 
 
@@ -59,7 +61,12 @@ def record(path: Path, context: LinkContext = CONTEXT) -> dict[str, tuple[str, s
 
 def test_the_layout_is_that_of_installer(tmp_path: Path) -> None:
     wheel = make_wheel(
-        tmp_path, files=RICH, entry_points=ENTRY_POINTS, executable=["demo/tool"], stored=["demo/data.bin"], purelib=False
+        tmp_path,
+        files=RICH,
+        entry_points=ENTRY_POINTS,
+        executable=["demo/tool"],
+        stored=["demo/data.bin"],
+        purelib=False,
     )
     assert_like_installer(wheel, tmp_path)
 
@@ -67,7 +74,9 @@ def test_the_layout_is_that_of_installer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", ["/opt/conda", "/opt/an env", "/opt/" + "deep/" * 40 + "env"])
 def test_interpreters_that_a_shebang_cannot_name(tmp_path: Path, prefix: str) -> None:
     context = LinkContext(prefix, "3.11", "lib/python3.11/site-packages")
-    wheel = make_wheel(tmp_path, files={"demo-1.0.data/scripts/run": "#!python\nprint(1)\n"}, entry_points=ENTRY_POINTS)
+    wheel = make_wheel(
+        tmp_path, files={"demo-1.0.data/scripts/run": "#!python\nprint(1)\n"}, entry_points=ENTRY_POINTS
+    )
     found = entries(wheel, context)
     for name in ("run", "demo"):
         content = found[f"{prefix.strip('/')}/bin/{name}"].content
@@ -82,14 +91,20 @@ def test_interpreters_that_a_shebang_cannot_name(tmp_path: Path, prefix: str) ->
 def test_members_are_given_by_reference(tmp_path: Path) -> None:
     wheel = make_wheel(
         tmp_path,
-        files={"demo/a.py": "x = 1\n" * 100, "demo/b": b"stored", "demo-1.0.data/scripts/tool": b"\x7fELF" * 99},
+        files={
+            "demo/a.py": "x = 1\n" * 100,
+            "demo/b": b"stored",
+            "demo-1.0.data/scripts/tool": b"\x7fELF" * 99,
+        },
         stored=["demo/b"],
     )
     found = entries(wheel)
     a, b, tool = found[f"{SITE}/demo/a.py"], found[f"{SITE}/demo/b"], found["opt/conda/bin/tool"]
     assert isinstance(a.content, Deflated) and a.size == 600
     assert isinstance(b.content, Range) and wheel.read_bytes()[b.content.offset :][: b.size] == b"stored"
-    assert isinstance(tool.content, Deflated) and tool.mode == 0o755, "a program among the scripts is not read into memory"
+    assert isinstance(tool.content, Deflated) and tool.mode == 0o755, (
+        "a program among the scripts is not read into memory"
+    )
 
 
 def test_record_installer_and_requested(tmp_path: Path) -> None:
@@ -97,16 +112,23 @@ def test_record_installer_and_requested(tmp_path: Path) -> None:
     rows = record(wheel)
     assert rows["demo-1.0.dist-info/RECORD"] == ("", "")
     assert rows["demo-1.0.dist-info/INSTALLER"][1] == "8"
-    assert "../../../bin/demo" in rows and "../../../bin/run.py" in rows and "../../../share/demo/x.txt" in rows
+    assert (
+        "../../../bin/demo" in rows and "../../../bin/run.py" in rows and "../../../share/demo/x.txt" in rows
+    )
     assert "demo-1.0.dist-info/REQUESTED" not in rows
     asked = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages", requested=frozenset({"demo"}))
     assert "demo-1.0.dist-info/REQUESTED" in record(wheel, asked)
     assert f"{SITE}/demo-1.0.dist-info/REQUESTED" in entries(wheel, asked)
-    assert all(digest.startswith("sha256=") for path, (digest, _) in rows.items() if not path.endswith("/RECORD"))
+    assert all(
+        digest.startswith("sha256=") for path, (digest, _) in rows.items() if not path.endswith("/RECORD")
+    )
 
 
 def test_what_the_wheel_says_about_its_installation_is_not_believed(tmp_path: Path) -> None:
-    files = {f"demo-1.0.dist-info/{n}": "theirs" for n in ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD.jws")}
+    files = {
+        f"demo-1.0.dist-info/{n}": "theirs"
+        for n in ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD.jws")
+    }
     found = entries(make_wheel(tmp_path, files=files))
     assert {p.rsplit("/", 1)[1] for p in found} == {"METADATA", "WHEEL", "INSTALLER", "RECORD"}
     content = found[f"{SITE}/demo-1.0.dist-info/INSTALLER"].content
@@ -121,7 +143,9 @@ def test_a_member_that_record_forgot_gets_its_hash(tmp_path: Path) -> None:
 
 def test_an_entry_point_replaces_the_wrapper_in_the_wheel(tmp_path: Path) -> None:
     wheel = make_wheel(
-        tmp_path, files={"demo-1.0.data/scripts/demo": "#!python\nold\n"}, entry_points="[console_scripts]\ndemo = demo:main\n"
+        tmp_path,
+        files={"demo-1.0.data/scripts/demo": "#!python\nold\n"},
+        entry_points="[console_scripts]\ndemo = demo:main\n",
     )
     content = entries(wheel)["opt/conda/bin/demo"].content
     assert isinstance(content, Inline) and b"from demo import main" in content.data
@@ -156,7 +180,10 @@ def test_names_that_differ_in_case_are_noted(tmp_path: Path) -> None:
         (zip_info("demo/link", kind=stat.S_IFLNK), "'demo/link' is a symlink"),
         (zip_info("demo/pipe", kind=stat.S_IFIFO), "'demo/pipe' is a special file"),
         (zip_info("demo/__init__.py"), "'demo/__init__.py' stands twice"),
-        (zip_info("demo-1.0.data/purelib/demo/__init__.py"), "two members go to 'lib/python3.11/site-packages/demo/__init__.py'"),
+        (
+            zip_info("demo-1.0.data/purelib/demo/__init__.py"),
+            "two members go to 'lib/python3.11/site-packages/demo/__init__.py'",
+        ),
         (zip_info("demo-1.0.data/other/x"), "no known scheme"),
         (zip_info("demo-1.0.data/x"), "no known scheme"),
         (zip_info("other-1.0.dist-info/METADATA"), "2 .dist-info folders"),
@@ -169,7 +196,7 @@ def test_hostile_members_are_refused_by_name(tmp_path: Path, member: zipfile.Zip
     for read in (lambda: READER.index(fetched(wheel), CONTEXT), lambda: entries(wheel)):
         with pytest.raises(LayerError, match=message) as caught:
             read()
-        assert "demo-1.0-py3-none-any.whl" in caught.value.message and caught.value.cure
+        assert "demo-1.0-py3-none-any.whl" in caught.value.message and caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Base images: from registries, layouts, archives, Debian and SIF files."""

@@ -1,0 +1,1 @@
+"""HTTP clients, mirrors, and the settings of pip and apt on this machine."""

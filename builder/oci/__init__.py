@@ -1,0 +1,1 @@
+"""Formats of the Open Container Initiative: image references, manifests, configs and layouts on disk."""

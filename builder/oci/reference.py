@@ -1,0 +1,124 @@
+"""Names of images in registries, read by Docker's rules (distribution's reference grammar)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from builder.errors import RegistryError
+from builder.redact import redact
+
+DOCKER_IO = "docker.io"
+#: Other names under which Docker Hub is known, all of them one registry.
+DOCKER_ALIASES = frozenset({DOCKER_IO, "index.docker.io", "registry-1.docker.io"})
+
+_DOMAIN = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
+)
+_COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def is_tag(text: str) -> bool:
+    """Whether the distribution-spec allows this tag."""
+    return _TAG.fullmatch(text) is not None
+
+
+def is_digest(text: str) -> bool:
+    """Whether this is a sha256 digest."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where an image lies: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""
+
+    host: str
+    repository: str
+    tag: str | None = None
+    digest: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Host and repository, without tag and digest."""
+        return f"{self.host}/{self.repository}"
+
+    @property
+    def ref(self) -> str:
+        """What to ask the registry for: the digest, else the tag, else ``latest``."""
+        return self.digest or self.tag or "latest"
+
+    def __str__(self) -> str:
+        return self.name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Reads a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is allowed.
+
+        Without a host it is Docker Hub's, and a repository of one word there lies in ``library/``.
+
+        Raises:
+            RegistryError: it breaks a rule, which the message names.
+        """
+        rest = text.strip().removeprefix("docker://").removeprefix("oras://")
+        if "://" in rest:
+            raise RegistryError(
+                f"{_shown(text)!r} is a URL, not an image reference",
+                "leave out the scheme: HOST[:PORT]/REPOSITORY[:TAG]",
+            )
+        rest, at, digest = rest.partition("@")
+        if at and not is_digest(digest):
+            raise RegistryError(
+                f"{_shown(text)!r}: after @ must come sha256: and 64 hex digits",
+                "write HOST/REPOSITORY@sha256:...; credentials never belong in a reference (see docs/registries.md)",
+            )
+        tag = None
+        if (colon := rest.rfind(":")) > rest.rfind("/"):
+            rest, tag = rest[:colon], rest[colon + 1 :]
+            if not is_tag(tag):
+                raise RegistryError(
+                    f"{text!r}: {tag!r} is not a tag",
+                    "a tag has up to 128 letters, digits, '_', '.', '-', and starts with none of '.' and '-'",
+                )
+        first, slash, path = rest.partition("/")
+        if slash and (any(c in first for c in ".:[") or first == "localhost" or first != first.lower()):
+            host = first
+        else:
+            host, path = DOCKER_IO, rest
+        if not _DOMAIN.fullmatch(host):
+            raise RegistryError(
+                f"{text!r}: {host!r} is not a host name", "write HOST[:PORT]/REPOSITORY[:TAG]"
+            )
+        host = host.lower()
+        if host in DOCKER_ALIASES:
+            host = DOCKER_IO
+            if path and "/" not in path:
+                path = f"library/{path}"
+        check_repository(path, text)
+        return cls(host, path, tag, digest or None)
+
+
+def check_repository(path: str, text: str | None = None) -> None:
+    """Raises RegistryError unless ``path`` is a repository name that the distribution-spec allows."""
+    shown = text or path
+    if not path:
+        raise RegistryError(f"{shown!r} names no repository", "write HOST[:PORT]/REPOSITORY[:TAG]")
+    if len(path) > 255:
+        raise RegistryError(
+            f"{shown!r}: the repository's name is longer than 255 characters", "choose a shorter one"
+        )
+    for component in path.split("/"):
+        if not _COMPONENT.fullmatch(component):
+            hint = (
+                "repository names are lower-case letters and digits, with '.', '_', '__' or '-' between them"
+            )
+            if _COMPONENT.fullmatch(component.lower()):
+                hint = f"write it in lower case: {path.lower()}"
+            raise RegistryError(f"{shown!r}: {component!r} cannot be part of a repository's name", hint)
+
+
+def _shown(text: str) -> str:
+    """The text without what may be a password before an @."""
+    scheme = "" if "://" in text else "docker://"
+    return redact(scheme + text).removeprefix(scheme)

@@ -1,0 +1,257 @@
+"""The stages in their order, for one target: what the command line and publish.py call.
+
+recipe + environment -> lock -> layers -> image -> smoke -> publish
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.bases.base import resolve_base
+from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.engines.base import BuildRequest, BuildResult
+from builder.engines.dispatch import find_engine, run_engine
+from builder.errors import ConfigError, LockError
+from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
+from builder.model import Lock
+from builder.oci.layout import prune_layout, write_layout
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.smoke.run import SmokeReport, smoke
+from builder.store.blobs import Store
+from builder.store.files import place_file, write_atomic
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder with ``recipes/`` and ``environments/``, and what this machine offers to work on it."""
+
+    root: Path
+    settings: Settings
+    store: Store
+    reporter: Reporter = QUIET
+
+    @classmethod
+    def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
+        """The project of a folder: it, or the nearest folder above it that holds ``recipes/``.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        start = start.absolute()
+        for folder in (start, *start.parents):
+            if (folder / "recipes").is_dir():
+                return cls(folder, settings, Store(settings.cache), reporter)
+        raise ConfigError(
+            f"no recipes/ folder in {start} or above it", "go to your project, or name it with --project DIR"
+        )
+
+    @property
+    def layout(self) -> Path:
+        """Where built images are: an OCI layout with one tag per target."""
+        return self.root / "dist"
+
+    def prune_layout(self) -> int:
+        """Removes blobs of :attr:`layout` that no tag needs; returns the bytes freed."""
+        return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
+
+    def recipe(self, name: str) -> Recipe:
+        """The resolved recipe of a target."""
+        return load_recipe(name, self.root)
+
+    def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
+        """The recipes of these targets and groups, or all; each once, by name.
+
+        Raises:
+            ConfigError: an unknown target, or a group that no recipe declares.
+        """
+        everything = (
+            {name: self.recipe(name) for name in recipe_files(self.root)} if groups or not names else {}
+        )
+        chosen = {name: self.recipe(name) for name in names}
+        declared = sorted({g for r in everything.values() for g in r.group})
+        for group in groups:
+            members = {n: r for n, r in everything.items() if group in r.group}
+            if not members:
+                raise ConfigError(
+                    f"no recipe declares the group {group!r}",
+                    f"groups: {', '.join(declared) or 'none'}; a recipe joins by 'group: [{group}]'",
+                )
+            chosen |= members
+        return list((chosen or everything).values())
+
+    # lock ---------------------------------------------------------------------------------------------------------
+
+    def lock(
+        self,
+        recipe: Recipe,
+        *,
+        update: Sequence[str] = (),
+        update_base: bool = False,
+        exclude_newer: str | None = None,
+    ) -> Lock:
+        """Solves the environment and writes the lock file.
+
+        With ``update`` everything else stays as it is, and so does the base image unless ``update_base``.
+        """
+        path = recipe.lock_path
+        if recipe.lock:
+            raise LockError(
+                f"{recipe.source}: target {recipe.name} uses {path}, which was made elsewhere",
+                "remove 'lock:' to lock here",
+            )
+        previous = read_lock(path) if path.exists() and (update or update_base) else None
+        if update and previous is None:
+            raise LockError(f"{path}: no lock to update", f"make it first: builder lock {recipe.name}")
+        base = previous.base if previous and not update_base else None
+        if base is None:
+            base = resolve_base(
+                recipe.base,
+                recipe.architecture,
+                self.settings,
+                self.store,
+                packages=recipe.base_packages,
+                root=recipe.root,
+                reporter=self.reporter,
+            )
+        if previous and not update:  # nothing but the base moves
+            return write_lock(replace(previous, base=base), path)
+        lock = lock_target(
+            recipe,
+            self.settings,
+            base=base,
+            previous=previous,
+            update=update,
+            exclude_newer=exclude_newer,
+            reporter=self.reporter,
+        )
+        return write_lock(lock, path)
+
+    def stale(self, recipe: Recipe) -> list[str]:
+        """Why the lock of a target is not that of its sources; empty when it is."""
+        path = recipe.lock_path
+        if not path.exists():
+            return [f"{path}: there is no lock file"]
+        return stale_reasons(recipe, read_lock(path), self.settings)
+
+    def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
+        """The target's lock, made when there is none.
+
+        Raises:
+            LockError: it is stale; the reasons are in the message.
+        """
+        path = recipe.lock_path
+        if not path.exists():
+            if recipe.lock:
+                raise LockError(
+                    f"{recipe.source}: lock: {path} does not exist",
+                    "correct the path, or remove 'lock:' to lock here",
+                )
+            self.reporter.note(f"no lock for {recipe.name} yet: locking")
+            return self.lock(recipe), path
+        lock = read_lock(path)
+        if reasons := stale_reasons(recipe, lock, self.settings):
+            raise LockError(
+                f"{path} is stale: {'; '.join(reasons)}", f"lock again: builder lock {recipe.name}"
+            )
+        return lock, path
+
+    # build, smoke -------------------------------------------------------------------------------------------------
+
+    def build(
+        self,
+        recipe: Recipe,
+        *,
+        lock_file: Path | None = None,
+        download_base: bool = True,
+        annotations: dict[str, str] | None = None,
+        engine: str | None = None,
+        accept_licenses: bool = False,
+        rebuild: bool = False,
+    ) -> BuildResult:
+        """Builds a target from its lock, or from ``lock_file``; nothing is written to ``dist/`` yet.
+
+        Args:
+            engine: instead of the recipe's.
+            accept_licenses, rebuild: see :class:`builder.engines.base.BuildRequest`.
+        """
+        request = replace(
+            self.request(recipe, lock_file),
+            download_base=download_base,
+            annotations=annotations or {},
+            accept_licenses=accept_licenses,
+            rebuild=rebuild,
+        )
+        return run_engine(find_engine(engine or recipe.engine), request)
+
+    def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
+        """What engines are given for a target, from its lock (made when there is none) or from ``lock_file``."""
+        if lock_file is not None:
+            lock, path = read_lock(lock_file), lock_file
+        else:
+            lock, path = self.ensure_lock(recipe)
+        return BuildRequest(
+            recipe,
+            lock,
+            path.read_bytes(),
+            self.settings,
+            self.store,
+            requested=self._requested(recipe),
+            reporter=self.reporter,
+        )
+
+    def _requested(self, recipe: Recipe) -> frozenset[str]:
+        if not recipe.environment_path.exists():
+            return frozenset()  # a lock made elsewhere needs no environment file
+        return read_environment(recipe.environment_path, recipe.platform).requested
+
+    def keep(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
+        """Puts a build where people find it; gives the OCI layout's folder, or the SIF's path.
+
+        An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``; so does the Dockerfile,
+        definition file or environment that another engine was given.
+        """
+        folder = layout or self.layout
+        name = tag or result.recipe.name
+        if result.definition is not None:
+            suffix, text = result.definition
+            write_atomic(folder / f"{name}.{suffix}", text.encode())
+        if result.sif is not None:
+            return place_file(result.sif.path, folder / f"{name}.sif")
+        if result.image is None:
+            raise AssertionError("a build gives an image or a SIF")
+        write_layout(result.image, folder, name, self.store)
+        return folder
+
+    @property
+    def reports(self) -> Path:
+        """Where the reports of smoke tests are kept: a folder of JSON for each target."""
+        return self.root / "reports"
+
+    def smoke(
+        self,
+        result: BuildResult,
+        *,
+        runner: str | None = None,
+        timeout_s: float = 300,
+        devices: int | None = None,
+        all_gpus: bool = False,
+        budget_s: float | None = None,
+    ) -> SmokeReport:
+        """Runs the smoke test inside the image (the SIF, where the target has one) on this host, and keeps its report."""
+        return smoke(
+            result.artifact,
+            result.recipe,
+            self.settings,
+            self.store,
+            runner=runner,
+            timeout_s=timeout_s,
+            devices=devices,
+            all_gpus=all_gpus,
+            budget_s=budget_s,
+            lock=result.lock,
+            folder=self.reports,
+            reporter=self.reporter,
+        )

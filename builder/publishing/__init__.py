@@ -1,0 +1,1 @@
+"""Publishing and pulling images: tags, attached documents, registries and OCI layouts."""

@@ -1,0 +1,169 @@
+"""What is said about an image beside it: its bill of material and how it was made. The same lock gives the same bytes."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.model import Lock, LockedBase, LockedPackage, canonical_json
+from builder.redact import redact
+from builder.version import __version__
+
+#: Types of attached artifacts (``artifactType``), and media types of the files in them.
+SMOKE_REPORT = "application/vnd.builder.smoke-report.v1+json"
+SBOM = "application/vnd.cyclonedx+json"
+PROVENANCE = "application/vnd.in-toto+json"
+
+_CYCLONEDX = "1.6"
+_BUILD_TYPE = "urn:builder:build:v1"
+_BUILDER_ID = "urn:builder:local"
+
+
+def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
+    """A CycloneDX 1.6 bill of material in JSON: each locked package with version, purl and hashes; what needs what; the base."""
+    packages = sorted(lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version))
+    references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
+    root = f"builder:{recipe.name}"
+    components = [_component(p) for p in packages]
+    if base is not None:
+        components.append(_base(base))
+    value = {
+        "bomFormat": "CycloneDX",
+        "specVersion": _CYCLONEDX,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{root} {lock.digest} {recipe.platform}')}",
+        "version": 1,
+        "metadata": {
+            "component": {"type": "container", "bom-ref": root, "name": recipe.name},
+            "tools": {"components": [{"type": "application", "name": "builder", "version": __version__}]},
+            "properties": [
+                {"name": "builder:lock", "value": lock.digest},
+                {"name": "builder:platform", "value": recipe.platform},
+            ],
+        },
+        "components": components,
+        "dependencies": [
+            {"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)},
+            *({"ref": references[p.manager, p.name], "dependsOn": _needs(p, references)} for p in packages),
+        ],
+    }
+    return canonical_json(value) + b"\n"
+
+
+def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
+    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base and version of builder that gave the image.
+
+    Args:
+        result: the build.
+        digest: the published image's.
+        epoch: SOURCE_DATE_EPOCH.
+
+    It is not signed and names no time and no machine: it says what has to be put in to get these bytes again.
+    """
+    recipe, lock, base = result.recipe, result.lock, result.base
+    dependencies = [
+        {"name": "lock", "digest": _digest_set(lock.digest)} if lock.digest else {"name": "lock"},
+        {"name": "base", "uri": base.reference, "digest": _digest_set(base.digest)},
+    ]
+    value = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": recipe.name, "digest": _digest_set(digest)}],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": _BUILD_TYPE,
+                "externalParameters": {
+                    "target": recipe.name,
+                    "engine": result.engine,
+                    "recipe": _recipe(recipe),
+                },
+                "internalParameters": {"SOURCE_DATE_EPOCH": epoch},
+                "resolvedDependencies": dependencies,
+            },
+            "runDetails": {"builder": {"id": _BUILDER_ID, "version": {"builder": __version__}}},
+        },
+    }
+    return canonical_json(value) + b"\n"
+
+
+def package_url(package: LockedPackage) -> str:
+    """A package's purl (package-url/purl-spec, types conda and pypi)."""
+    version = quote(package.version, safe=".-_~")
+    if package.manager == "pip":
+        name = re.sub(r"[-_.]+", "-", package.name).lower()
+        return f"pkg:pypi/{name}@{version}"
+    kind = "tar.bz2" if package.filename.endswith(".tar.bz2") else "conda"
+    qualifiers = {
+        "build": package.build,
+        "channel": _channel(package),
+        "subdir": package.subdir,
+        "type": kind,
+    }
+    query = "&".join(f"{k}={quote(v, safe='.-_~/')}" for k, v in sorted(qualifiers.items()) if v)
+    return f"pkg:conda/{quote(package.name.lower(), safe='.-_~')}@{version}?{query}"
+
+
+def _channel(package: LockedPackage) -> str:
+    """The channel's name as conda writes it: the URL's path for anaconda.org, the last part of others."""
+    parts = urlsplit(redact(package.url))
+    path = parts.path.strip("/").split("/")[:-2]
+    return "/".join(path) or parts.netloc
+
+
+def _component(package: LockedPackage) -> dict[str, Any]:
+    purl = package_url(package)
+    hashes = [("SHA-256", package.sha256), ("MD5", package.md5)]
+    value: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": purl,
+        "name": package.name,
+        "version": package.version,
+        "purl": purl,
+        "hashes": [{"alg": name, "content": content} for name, content in hashes if content],
+    }
+    url = redact(package.url)
+    if url.startswith(("http://", "https://")):
+        value["externalReferences"] = [{"type": "distribution", "url": url}]
+    return value
+
+
+def _base(base: LockedBase) -> dict[str, Any]:
+    return {
+        "type": "container",
+        "bom-ref": f"base:{base.digest}",
+        "name": base.reference,
+        "version": base.digest,
+        "hashes": [{"alg": "SHA-256", "content": base.digest.partition(":")[2]}],
+    }
+
+
+def _needs(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
+    found = set()
+    for name in package.dependencies:
+        ours = references.get((package.manager, name)) or references.get(("conda", name))
+        if ours is not None:
+            found.add(ours)
+    return sorted(found - {references[package.manager, package.name]})
+
+
+def _digest_set(digest: str) -> dict[str, str]:
+    algorithm, _, value = digest.partition(":")
+    return {algorithm: value}
+
+
+def _recipe(recipe: Recipe) -> Any:
+    """The resolved recipe without this machine's paths and without credentials in URLs."""
+    return _clean(recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True))
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _clean(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_clean(v) for v in value]
+    # image references hold no credentials, and may have an @ of their own
+    return redact(value) if isinstance(value, str) and not value.startswith("docker://") else value

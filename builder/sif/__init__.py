@@ -1,0 +1,1 @@
+"""SIF files (Singularity Image Format): read, and assembled from cached partitions."""

@@ -1,0 +1,137 @@
+"""How much the cache holds, and the removal of what was not used for a while.
+
+The folders and their rules are those of :data:`builder.store.folders.FOLDERS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.store.blobs import Store
+from builder.store.files import remove_tree
+from builder.store.folders import FOLDERS, CacheFolders, PruneRule
+
+_BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How much one folder of the cache holds; ``size`` is the sum of the sizes of its files in bytes."""
+
+    name: str
+    files: int
+    size: int
+
+
+def usage(cache: Path) -> list[Usage]:
+    """The use of each folder of a cache, by name; empty when there is no cache."""
+    if not cache.is_dir():
+        return []
+    found = []
+    for folder in sorted(p for p in cache.iterdir() if p.is_dir()):
+        sizes = [p.lstat().st_size for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()]
+        found.append(Usage(folder.name, len(sizes), sum(sizes)))
+    return found
+
+
+def prune(cache: Path, days: float | None) -> int:
+    """Removes what was last used over ``days`` ago (everything when None), and what killed builds left behind.
+
+    Locks stay, because another build may hold one.
+
+    Returns:
+        The bytes freed.
+    """
+    if not cache.is_dir():
+        return 0
+    before = sum(u.size for u in usage(cache))
+    if days is None:
+        _prune_everything(cache)
+    else:
+        _prune_old(cache, time.time() - days * 86400)
+    return before - sum(u.size for u in usage(cache))
+
+
+def _prune_everything(cache: Path) -> None:
+    locks = CacheFolders(cache).locks
+    for folder in cache.iterdir():
+        if folder.is_dir() and folder != locks:
+            _remove(folder)
+
+
+def _prune_old(cache: Path, oldest: float) -> None:
+    Store(cache).sweep()
+    for folder in FOLDERS:  # blobs come first: records go with the blobs that they name
+        if (rule := _RULES.get(folder.rule)) is not None:
+            rule(cache / folder.name, oldest)
+
+
+def _prune_blobs(folder: Path, oldest: float) -> None:
+    for blob in folder.glob("*/*"):
+        if blob.suffix != ".seen" and _last_used(blob) < oldest:
+            blob.unlink(missing_ok=True)
+            blob.with_name(blob.name + ".seen").unlink(missing_ok=True)
+
+
+def _last_used(blob: Path) -> float:
+    seen = blob.with_name(blob.name + ".seen")
+    return max(p.stat().st_mtime for p in (blob, seen) if p.exists())
+
+
+def _prune_records(folder: Path, oldest: float) -> None:
+    blobs = CacheFolders(folder.parent).blobs
+    for record in folder.glob("*.json"):
+        named = _BLOB.findall(record.read_bytes())
+        if not all((blobs / name.decode()).exists() for name in named):
+            record.unlink(missing_ok=True)
+
+
+def _prune_files(folder: Path, oldest: float) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_mtime < oldest:
+            path.unlink(missing_ok=True)
+
+
+def _prune_entries(folder: Path, oldest: float) -> None:
+    for path in folder.glob("*"):
+        if path.lstat().st_mtime >= oldest:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            _remove(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _remove(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # a part of it belongs to another user
+        remove_tree(folder)
+
+
+def _prune_uv(folder: Path, oldest: float) -> None:
+    """Empties uv's cache unless uv holds its lock, that is, runs right now."""
+    try:
+        if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
+            return
+        with (folder / ".lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if path.is_dir():
+                    _remove(path)
+            (folder / "CACHEDIR.TAG").unlink()  # last: until then the cache still counts as old
+    except OSError:
+        return  # there is no cache, or uv uses it
+
+
+_RULES: dict[PruneRule, Callable[[Path, float], None]] = {
+    PruneRule.BLOBS: _prune_blobs,
+    PruneRule.RECORDS: _prune_records,
+    PruneRule.FILES: _prune_files,
+    PruneRule.ENTRIES: _prune_entries,
+    PruneRule.UV: _prune_uv,
+}

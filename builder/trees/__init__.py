@@ -1,0 +1,1 @@
+"""File trees: tar and squashfs streams in and out, and layers merged as an overlay merges them."""
