@@ -136,7 +136,7 @@ def smoke(
     recipe = project.recipe(target)
     folder = project.reports / recipe.name
     result = project.build(recipe)
-    place = project.keep(result)
+    place = project.place(result)
     old = _baseline(context, recipe, compare, folder, result.digest) if compare else []
 
     def launch() -> SmokeReport:
