@@ -16,14 +16,14 @@ from tests.support.slurm import slurm  # noqa: F401  a fixture
 
 
 def pytest_configure() -> None:
-    """Makes Ctrl-C arrive: a background job of a shell ignores signals, others block them, and children inherit both."""
+    """Lets Ctrl-C through: background jobs of a shell ignore signals, others block them; children inherit both."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the integration tests of one file on one worker, with the parts that they share (pytest-xdist, loadgroup)."""
+    """Keeps the integration tests of one file on one worker (pytest-xdist, loadgroup): they share parts."""
     for item in items:
         if "integration" in item.path.parts:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -44,7 +44,7 @@ def docker_engine() -> Iterator[parts.DockerEngine]:
 
 @pytest.fixture(scope="session")
 def make_registry() -> Iterator[parts.RegistryFactory]:
-    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on a free port of 127.0.0.1."""
+    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on loopback."""
     with parts.registries() as factory:
         yield factory
 

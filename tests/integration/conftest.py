@@ -48,9 +48,8 @@ class Builder:
         full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
         done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)
         if check and done.returncode:
-            pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
+            command = " ".join(map(str, args))
+            pytest.fail(f"builder {command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
@@ -87,7 +86,7 @@ def keep_base(source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the base ``debian:bookworm`` and nothing else; all workers share it and only read it."""
+    """A cache with the base ``debian:bookworm`` and nothing else; all workers share it and only read it."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
