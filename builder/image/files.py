@@ -9,9 +9,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-import builder
 from builder.config.recipe import Files, Recipe
 from builder.errors import ConfigError
+from builder.image.smoke_program import smoke_program
 from builder.layers.entry import Entry, Inline, LinkContext, Range
 
 HOME = "/opt/builder"
@@ -87,13 +87,12 @@ def system_entries(recipe: Recipe, lock_text: bytes, context: LinkContext, activ
     Raises:
         ConfigError: a file of the recipe is missing, or would land where it breaks the base.
     """
-    benchmark = Path(builder.__file__).parent / "smoke" / "benchmark.py"
     home = HOME.lstrip("/")
     entries = [
         Entry(home, "dir", 0o755),
         _inline(f"{home}/conda-lock.yml", without_secrets(lock_text), 0o644),
         _inline(f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755),
-        _inline(f"{home}/smoke.py", benchmark.read_bytes(), 0o644),
+        _inline(f"{home}/smoke.py", smoke_program(), 0o644),
     ]
     for number, item in enumerate(recipe.files):
         entries += _copy(recipe, number, item)

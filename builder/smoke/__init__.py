@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
@@ -23,12 +24,8 @@ from builder.store import Store, write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
 ENTRYPOINT = "/opt/builder/entrypoint"
-SCHEMA_VERSION = 2
-#: Verdicts and the exit code that the benchmark ends with when it gives them.
-VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
 #: Seconds that the benchmark has for writing its report, when it had to end a hang, before the container is ended.
 _GRACE_S = 30.0
-_STATUSES = frozenset({"pass", "warn", "fail", "skip"})
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -179,7 +176,7 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
         return could_not_run(recipe, "report", seen, "the image was built by another version of builder: build it again")
     if said := fault(report):
         return could_not_run(recipe, "report", said, "run it again; if it stays so, build the image again")
-    if done.returncode != VERDICTS[report["verdict"]]:
+    if done.returncode != EXIT_CODES[report["verdict"]]:
         seen = f"the benchmark said {report['verdict']!r} and ended with code {done.returncode}"
         return could_not_run(recipe, "report", seen, "it was ended while it was writing, perhaps: run it again")
     return report
@@ -219,7 +216,7 @@ def fault(value: Any) -> str:
 
 def _fault(report: dict[str, Any]) -> str:
     """A hand-written part of the schema, which itself is checked in tests only."""
-    if str(report.get("verdict")) not in VERDICTS:
+    if str(report.get("verdict")) not in EXIT_CODES:
         return f"verdict {report.get('verdict')!r}"
     worst = "pass"
     for kind in ("probes", "measurements"):
@@ -227,7 +224,7 @@ def _fault(report: dict[str, Any]) -> str:
         if not isinstance(items, list):
             return f"{kind} is no list"
         for item in items:
-            if not isinstance(item, dict) or str(item.get("status")) not in _STATUSES:
+            if not isinstance(item, dict) or str(item.get("status")) not in SEVERITY:
                 return f"an entry of {kind} without a status"
             if not all(isinstance(item.get(key), str) for key in ("id", "seen", "advice")):
                 return f"an entry of {kind} without id, seen or advice"
@@ -258,7 +255,7 @@ def _fault(report: dict[str, Any]) -> str:
 def _is_finding(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and str(value.get("status")) in _STATUSES
+        and str(value.get("status")) in SEVERITY
         and all(isinstance(value.get(key), str) for key in ("id", "seen", "advice"))
         and (value.get("fraction") is None or number(value, "fraction") is not None)
     )
