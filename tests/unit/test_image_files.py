@@ -12,6 +12,7 @@ import pytest
 from builder.errors import ConfigError
 from builder.image.files import entrypoint, system_entries, whiteout_entries, without_secrets
 from builder.image.rootfs import unpack
+from builder.image.smoke_program import smoke_program
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.store import Store
@@ -162,8 +163,8 @@ def test_own_files(project: Path) -> None:
     assert set(found) == {"opt/builder", "opt/builder/conda-lock.yml", "opt/builder/entrypoint", "opt/builder/smoke.py"}
     lock = found["opt/builder/conda-lock.yml"].content
     assert isinstance(lock, Inline) and lock.data == b"url: https://host/chan/linux-64/a.conda\n"
-    smoke, source = found["opt/builder/smoke.py"].content, Path(__file__).parents[2] / "builder/smoke/benchmark.py"
-    assert isinstance(smoke, Inline) and smoke.data == source.read_bytes()
+    smoke = found["opt/builder/smoke.py"].content
+    assert isinstance(smoke, Inline) and smoke.data == smoke_program()
     assert found["opt/builder/entrypoint"].mode == 0o755
 
 
