@@ -16,8 +16,7 @@ uses relative imports only, and reads its data file with ``pkgutil``.
     probes/           one function per probe; the list of all probes is in probes/__init__.py
     measurements/     one function per measurement; the list is in measurements/__init__.py
     machine/          facts about this machine: /proc, /sys, NVML, torch
-    ranks/            processes, and the protocol between them
-    merge.py          the results of all ranks as one
+    ranks/            processes, the protocol between them, and their results as one
     report.py         verdict, table, output
 
 To add a probe or a measurement, write a function and add a line to the list.

@@ -28,16 +28,19 @@ def fake_torch(
             )
 
     cuda = SimpleNamespace(
-        is_available=lambda: devices > 0, device_count=lambda: devices, get_arch_list=lambda: list(known) if devices else [],
+        is_available=lambda: devices > 0, device_count=lambda: devices,
+        get_arch_list=lambda: list(known) if devices else [],
         get_device_properties=lambda i: properties, get_device_name=lambda i: properties.name, init=init,
         nccl=SimpleNamespace(version=lambda: (2, 21, 5)), set_device=lambda index: None,
     )  # fmt: skip
+    cudnn = SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)
     version = SimpleNamespace(
         cuda=runtime if build == "CUDA" else None, hip="6.2" if build == "HIP" else None
     )
     return SimpleNamespace(
-        cuda=cuda, version=version, __version__="2.9", __file__="/opt/conda/lib/torch/__init__.py", get_num_threads=lambda: 8,
+        cuda=cuda, version=version, __version__="2.9", __file__="/opt/conda/lib/torch/__init__.py",
+        get_num_threads=lambda: 8,
         _C=SimpleNamespace(_cuda_getArchFlags=lambda: " ".join(known)),
-        backends=SimpleNamespace(cudnn=SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)),
+        backends=SimpleNamespace(cudnn=cudnn),
         distributed=SimpleNamespace(is_available=lambda: True, is_nccl_available=lambda: True),
     )  # fmt: skip

@@ -6,9 +6,9 @@ from pathlib import Path
 
 __all__ = ["RANKS"]
 
-#: Code for ``tests.support.smoke.Modified``. Every rank has a GPU. It works alone, then meets the others: each rank
-#: writes a file into the folder $MEETING, and waits for the files of all others. Tests redefine ``fault`` (only rank 1
-#: calls it while it works alone), ``in_meeting`` (all ranks) or ``work``.
+#: Code for ``tests.support.smoke.Modified``. Every rank has a GPU. It works alone, then meets the others:
+#: each rank writes a file into the folder $MEETING, and waits for the files of all others. Tests redefine
+#: ``fault`` (only rank 1 calls it while it works alone), ``in_meeting`` (all ranks) or ``work``.
 RANKS = f"""
 sys.path.insert(1, {str(Path(__file__).parents[2])!r})
 from tests.support.fake_torch import fake_torch

@@ -118,7 +118,8 @@ class Modified:
 
     def command(self, *options: str, python: str = sys.executable, file: str = "") -> list[str]:
         """The command line. ``file``: where ``python`` finds the benchmark, by default on this machine."""
-        head = f"import os, signal, sys, time\nsys.path.insert(0, {file or str(program())!r})\nimport bench.main\n"
+        file = file or str(program())
+        head = f"import os, signal, sys, time\nsys.path.insert(0, {file!r})\nimport bench.main\n"
         tail = '\nsys.exit(bench.main.main(["--json", "-", *sys.argv[1:]]))\n'
         return [python, "-c", head + self.code + tail, *options]
 

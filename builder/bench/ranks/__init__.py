@@ -46,7 +46,7 @@ connections that the others still use.
 
 **Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. Silence is a fault only
 of a rank that waits for nobody: one that is STARTING, WORKING, TOGETHER or LEFT for ``--stall`` seconds
-without an event is ended and named. READY waits for others, which are in a state that has this limit. One case
-ends sooner: a rank that is still in a collective ``watchdog.GRACE_S`` after another rank has left it, or died,
-waits in vain and is ended.
+without an event is ended and named. READY waits for others, which are in a state that has this limit. One
+case ends sooner: a rank that is still in a collective ``watchdog.GRACE_S`` after another rank has left it,
+or died, waits in vain and is ended.
 """

@@ -12,8 +12,8 @@ from typing import Any, Callable
 
 from ..core import Item
 from ..machine.facts import host_name
-from ..merge import merged, uneven_ranks
 from .child import describe_death, end_process, start_rank
+from .merge import merged, uneven_ranks
 from .messages import Lines, encode, write_all
 from .plan import Launch
 from .rank import Rank

@@ -82,7 +82,7 @@ def test_torch_ends_the_process(source: str, seen: str, tmp_path: Path) -> None:
     "source",
     [
         "import time; time.sleep(1000)",
-        # holds the interpreter's lock, as a hung driver may: no thread of the same process would ever run again
+        # holds the interpreter's lock, as a hung driver may: no other thread of the process can run
         "import ctypes; ctypes.PyDLL(None).sleep(1000)",
         "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(1000)",
     ],

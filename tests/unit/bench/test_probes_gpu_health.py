@@ -124,8 +124,12 @@ def test_amd(root: WriteFile) -> None:
     root(f"{device}/ras/umc_err_count", "ue: 0\nce: 5")
     torch = fake_torch("HIP", arch="gfx90a")
     assert gpu_state(make_run(torch), 0) == {
-        "temperature_c": 71.0, "clock_mhz": 1700.0, "clock_max_mhz": 1700.0, "ecc": True, "ecc_uncorrected": 0,
-    }  # fmt: skip
+        "temperature_c": 71.0,
+        "clock_mhz": 1700.0,
+        "clock_max_mhz": 1700.0,
+        "ecc": True,
+        "ecc_uncorrected": 0,
+    }
     assert ask("gpu.ecc", torch).status == "pass"
     root(f"{device}/ras/umc_err_count", "ue: 2\nce: 5")
     assert ask("gpu.ecc", torch).status == "fail"

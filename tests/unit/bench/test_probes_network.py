@@ -69,7 +69,9 @@ gpu1:7:9 [0] NCCL INFO NET/Socket : Using [0]hsn0:10.0.0.1<0>
 gpu1:7:9 [0] NCCL INFO Using network Socket
 gpu1:7:9 [0] NCCL INFO Channel 00 : 0[0] -> 1[1] via SHM/direct/direct
 """
-INFINIBAND = "n:1:1 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\nn:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]\n"
+INFINIBAND = """n:1:1 [0] NCCL INFO NCCL version 2.21.5+cuda12.4
+n:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]
+"""
 
 
 def test_log_of_nccl() -> None:

@@ -125,8 +125,9 @@ def test_slow_rank(tmp_path: Path) -> None:
 
 def test_finding_of_one_rank(tmp_path: Path) -> None:
     """A finding of one rank names it."""
-    code = "def look(run):\n    if run.place.rank == 1:\n        raise bench.core.fail('odd', 'do this')\n    return 'fine'\n"
-    result = ranks(tmp_path, code + "bench.probes.PROBES.append(bench.core.Probe('gpu.compute', look))\n")
+    code = "def look(run):\n    if run.place.rank == 1:\n        raise bench.core.fail('odd', 'do this')\n"
+    code += "    return 'fine'\nbench.probes.PROBES.append(bench.core.Probe('gpu.compute', look))\n"
+    result = ranks(tmp_path, code)
     found = result.probe("gpu.compute")
     assert found["status"] == "fail" and found["seen"].startswith("rank 1 (") and found["ranks"] == [1]
     assert found["seen"].endswith("odd") and found["advice"] == "do this"
@@ -171,18 +172,28 @@ class Unit:
 def torchrun(rank: int, port: int, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     return {
-        "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "MEETING": str(folder),
-    }  # fmt: skip
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "MEETING": str(folder),
+    }
 
 
 def slurm(rank: int, job: int, folder: Path) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     return {
-        "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_JOB_ID": str(job),
-        "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_TASKS_PER_NODE": "2",
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
         "MEETING": str(folder),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("by", ["environment", "slurm"])

@@ -40,9 +40,14 @@ def test_without_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_srun_one_task_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     step = {
-        "SLURM_STEP_NUM_TASKS": 16, "SLURM_PROCID": 9, "SLURM_LOCALID": 1, "SLURM_STEP_NODELIST": "nid[005003,005009]",
-        "SLURM_STEP_TASKS_PER_NODE": "8(x2)", "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 2,
-    }  # fmt: skip
+        "SLURM_STEP_NUM_TASKS": 16,
+        "SLURM_PROCID": 9,
+        "SLURM_LOCALID": 1,
+        "SLURM_STEP_NODELIST": "nid[005003,005009]",
+        "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
+        "SLURM_JOB_ID": 7,
+        "SLURM_STEP_ID": 2,
+    }
     launch = planned(monkeypatch, step)
     assert (launch.by, launch.address, launch.port) == ("slurm", "nid005003", 20116)
     assert launch.place(0, "") == Place(9, 16, 1, 8, "tcp://nid005003:20117")
@@ -52,9 +57,12 @@ def test_srun_one_task_per_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_srun_one_task_per_node(monkeypatch: pytest.MonkeyPatch) -> None:
     """With --all-gpus each task starts a rank for each GPU of its node."""
     step = {
-        "SLURM_STEP_NUM_TASKS": 2, "SLURM_PROCID": 1, "SLURM_LOCALID": 0, "SLURM_STEP_NODELIST": "a1,b2",
+        "SLURM_STEP_NUM_TASKS": 2,
+        "SLURM_PROCID": 1,
+        "SLURM_LOCALID": 0,
+        "SLURM_STEP_NODELIST": "a1,b2",
         "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
-    }  # fmt: skip
+    }
     monkeypatch.setattr(module, "count_gpus", lambda limit: 4)
     launch = planned(monkeypatch, step, "--all-gpus")
     places = [launch.place(n, "")[:4] for n in range(4)]
@@ -68,7 +76,7 @@ def test_step_of_one_task(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_local_ranks_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without torchrun's LOCAL_WORLD_SIZE the number of ranks on this node comes from Slurm, or is unknown (0)."""
+    """Without LOCAL_WORLD_SIZE the ranks on this node come from Slurm, or are unknown (0)."""
     job = {"WORLD_SIZE": 8, "RANK": 5, "LOCAL_RANK": 1, "MASTER_ADDR": "nid1", "MASTER_PORT": 29600}
     assert planned(monkeypatch, job).place(0, "") == Place(5, 8, 1, 0, "tcp://nid1:29602")
     launch = planned(monkeypatch, {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"})

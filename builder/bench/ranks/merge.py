@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from typing import Tuple
 
-from .core import Item, finding
-from .ranks.rank import Rank
-from .schema import SEVERITY
+from ..core import Item, finding
+from ..schema import SEVERITY
+from .rank import Rank
 
 #: A result and the rank that it comes from.
 Result = Tuple[Rank, Item]
