@@ -2,7 +2,7 @@
 full speed?
 
 Probes look at the image and the machine. Measurements time an operation whose result is checked against a
-reference. All of them run in child processes, one per rank. If a driver, a network or torch itself hangs or
+reference. All of them run in child processes, one per rank. If a driver, a network or torch hangs or
 crashes there, the parent process still writes the report.
 
 This package needs Python 3.8 or newer, the standard library and torch, and imports nothing else of builder.

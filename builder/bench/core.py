@@ -34,7 +34,7 @@ def warn(seen: str, advice: str, **fields: Any) -> Outcome:
 
 
 def skip(seen: str) -> Outcome:
-    """An outcome that says why nothing was looked at."""
+    """An outcome for what does not apply here; ``seen`` is the reason."""
     return Outcome("skip", seen)
 
 

@@ -91,7 +91,7 @@ def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
             continue
         yield {"begin": measurement.id, "together": True}
         if order.get("go"):
-            # Without a look at the budget: all ranks must decide alike.
+            # The budget does not count here: all ranks must do the same.
             yield {"measurement": _measure(run, measurement, always=True)}
         else:
             advice = "all ranks must take part: see the other findings"
@@ -155,4 +155,4 @@ def _advice(name: str, error: Exception) -> str:
             "a rank ended, or the network between the ranks failed: "
             "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
         )
-    return "this check itself failed: see the message"
+    return "this check could not be carried out: see the message"

@@ -15,7 +15,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--expect",
         choices=("auto", "nvidia", "amd", "none"),
         default="auto",
-        help="the GPUs that the image is built for (default: whatever torch finds)",
+        help="the GPUs that the image is built for (default: those that torch finds)",
     )
     add(
         "--architectures",
@@ -39,7 +39,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--ranks",
         type=_number_of_ranks,
         metavar="N",
-        help="start N processes, whatever srun and torchrun say; on CPUs they communicate by gloo",
+        help="start N processes, and ignore srun and torchrun; on CPUs they communicate by gloo",
     )
     add(
         "--budget",

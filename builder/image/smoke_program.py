@@ -1,6 +1,6 @@
 """The smoke test that every image carries: builder/bench as one file, which Python runs like a script.
 
-The file is a zip. Python runs any zip that has a ``__main__.py`` at its top, whatever the file's name, so
+The file is a zip. Python runs any zip that has a ``__main__.py`` at its top, under any file name, so
 that ``python /opt/builder/smoke.py`` works. The package's modules stay separate files in it: tracebacks name
 them, and relative imports work. Everything is stored uncompressed, so that the file can be read in the image
 even by a Python without zlib, and its bytes do not depend on a version of zlib.

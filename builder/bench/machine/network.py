@@ -1,4 +1,4 @@
-"""The network between nodes: interfaces, fabrics, and what NCCL's log says about them."""
+"""The network between nodes: interfaces, fabrics, and what NCCL's log reports about them."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ def matches_interface(value: str, name: str) -> bool:
 
 
 def transport(log: str) -> Item:
-    """What a log written with NCCL_DEBUG=INFO says.
+    """The facts in a log written with NCCL_DEBUG=INFO.
 
     Returns:
         ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``, ``IB``,
-        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty where the log says
-        nothing.
+        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if not in the log.
     """
     library = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
     paths = re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)

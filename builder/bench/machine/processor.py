@@ -24,7 +24,7 @@ def usable_cores() -> int:
 
 
 def physical_cores() -> int:
-    """How many physical cores those are; the number of logical ones if the system does not say."""
+    """How many physical cores those are; the number of logical ones if that is unknown."""
     siblings = set()
     for core in affinity():
         siblings.add(read(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or str(core))

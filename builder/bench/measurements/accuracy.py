@@ -22,7 +22,7 @@ def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
 
 
 def require(check: Item, seen: str, advice: str, **fields: Any) -> None:
-    """Raises a failure unless a check (see ``checked``) says that the result is right."""
+    """Raises a failure unless a check (see ``checked``) is ok."""
     if not check["correctness"]["ok"]:
         raise fail(seen, advice, **fields, **check)
 

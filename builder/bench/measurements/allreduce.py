@@ -16,7 +16,7 @@ from .timing import rate, timed
 REDUCTIONS = {"cpu": (1 << 20, 8 << 20), "gpu": (16 << 20, 256 << 20)}
 #: All ranks must repeat equally often.
 _REPEATS = 10
-#: The benchmark's own watchdog must come first, because it says more: torch's ends the process.
+#: torch's timeout ends the process; the benchmark's watchdog must come first, because it reports more.
 _LATER_THAN_WATCHDOG_S = 60
 
 

@@ -24,7 +24,7 @@ print(imported - started, time.perf_counter() - imported, total, torch.__version
 
 
 def measure_import(run: Run) -> Item:
-    """Importing torch in new processes. ``first_s`` is the import of this process itself."""
+    """Importing torch in new processes. ``first_s`` is the import in this process."""
     version = str(run.need_torch.__version__)
     starts = _starts(run)
     found = starts[-1][3]

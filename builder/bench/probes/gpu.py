@@ -140,7 +140,7 @@ def probe_dnn(run: Run) -> str:
             raise skip("torch reports it only where there is a GPU")
         raise fail(
             f"torch has no {name}",
-            f"convolutions fail or are slow: lock a torch with {name}, and {name} itself",
+            f"convolutions fail or are slow: lock {name}, and a build of torch that uses it",
         )
     if not cudnn.enabled:
         raise warn(f"{name} is disabled", "a program set torch.backends.cudnn.enabled = False: remove that")

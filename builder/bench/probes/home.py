@@ -19,7 +19,7 @@ def probe_home(run: Run) -> str:
     """The home directory exists, can be written, and hides nothing of the image."""
     home = os.environ.get("HOME") or os.path.expanduser("~")
     advice = (
-        "torch, Triton and MIOpen keep caches there: bind a home directory, or set HOME to a writable folder"
+        "torch, Triton and MIOpen store caches there: bind a home directory, or set HOME to a writable folder"
     )
     if not os.path.isdir(home):
         raise warn(f"HOME={home} does not exist", advice)

@@ -15,7 +15,7 @@ _NETWORK_FILE_SYSTEMS = re.compile(
 
 
 def probe_cache(run: Run) -> str:
-    """MIOpen can keep its databases and compiled kernels on a local file system."""
+    """MIOpen can store its databases and compiled kernels on a local file system."""
     if run.build != "HIP":
         raise skip("no MIOpen")
     home = os.environ.get("HOME") or "/"
@@ -24,7 +24,7 @@ def probe_cache(run: Run) -> str:
         "MIOPEN_CUSTOM_CACHE_DIR": os.environ.get("MIOPEN_CUSTOM_CACHE_DIR") or home + "/.cache/miopen",
     }
     for variable, folder in folders.items():
-        advice = f"set {variable} to a folder on the node itself, such as /tmp/$USER-miopen"
+        advice = f"set {variable} to a local folder of the node, such as /tmp/$USER-miopen"
         kind = file_system(folder)[1]
         if _NETWORK_FILE_SYSTEMS.fullmatch(kind):
             seen = f"{folder} is on a network file system ({kind})"

@@ -1,4 +1,4 @@
-"""Probes of torch itself: can it be imported, and was it built for this recipe's GPUs?"""
+"""Probes of torch: can it be imported, and was it built for this recipe's GPUs?"""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def probe_build(run: Run) -> str:
         return seen
     if wanted == "CPU":
         raise warn(seen, "the recipe is for CPUs: lock a CPU build of torch, which is several GB smaller")
-    advice = "declare __cuda in the recipe's virtual packages and lock again"
+    advice = "declare __cuda under virtual_packages in the recipe, and lock again"
     if wanted == "HIP":
         advice = "use an index or channel with ROCm builds of torch, and lock again"
     raise fail(seen, f"the recipe is for {run.options.expect.upper()} GPUs: {advice}")

@@ -28,7 +28,7 @@ connection to the launcher.
     LEFT       is past the collectives, runs the last probes
     DONE       sent "end", or died, or was ended by the launcher
 
-A single rank has nobody to wait for: it moves from WORKING to TOGETHER by itself.
+A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
 
 **Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two of its own:
 
@@ -44,9 +44,15 @@ Launcher to rank; a relay reads ``rank`` and passes them on, except for the last
 After "end" a rank does not exit: it waits until its process is killed. A rank that exits early would close
 connections that the others still use.
 
-**Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. Silence is a fault only
-of a rank that waits for nobody: one that is STARTING, WORKING, TOGETHER or LEFT for ``--stall`` seconds
-without an event is ended and named. READY waits for others, which are in a state that has this limit. One
-case ends sooner: a rank that is still in a collective ``watchdog.GRACE_S`` after another rank has left it,
-or died, waits in vain and is ended.
+**Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. A rank
+that is STARTING, WORKING, TOGETHER or LEFT must send an event at least every ``--stall`` seconds; if it does
+not, it is named in the report and killed. Only READY has no such limit, because another rank then has. A rank
+that is still in a collective ``watchdog.GRACE_S`` after another rank has left it, or died, can never finish
+it, and is killed sooner. For example, rank 1 hangs in ``matmul.fp32`` while rank 0 is READY:
+
+    time       rank 0     rank 1
+    0 s        READY      WORKING (matmul.fp32)
+    --stall    READY      DONE: killed, "rank 1 (node2): matmul.fp32 did not end within 150 s"
+    + 0.5 s    TOGETHER   the order is {"go": false, "why": "rank 1 cannot take part"}
+    + 1 s      LEFT, and soon DONE
 """

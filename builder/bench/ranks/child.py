@@ -18,7 +18,7 @@ from ..examine import examine
 from ..machine.files import read
 from .messages import complain, encode
 
-#: Exit code of a rank in which the benchmark itself failed.
+#: Exit code of a rank in which the benchmark failed.
 _EXIT_BROKEN = 70
 _PR_SET_PDEATHSIG = 1
 
@@ -138,7 +138,7 @@ def describe_death(pid: int, step: str) -> tuple[str, str]:
     """
     status = _wait_for(pid)
     if not os.WIFSIGNALED(status):
-        return f"the process exited by itself in {step}", "a library ended the process: see the output above"
+        return f"the process exited in {step}", "a library ended the process: see the output above"
     number = os.WTERMSIG(status)
     name = f"signal {number}"
     for known in signal.Signals:
@@ -161,7 +161,7 @@ def _wait_for(pid: int, patience_s: float = 5) -> int:
 
 
 def process_state(pid: int | None) -> str:
-    """Why a process of this node makes no progress, for a message; empty if the kernel does not say."""
+    """Why a process of this node makes no progress, for a message; empty if unknown."""
     if pid is None:
         return ""
     state = re.search(r"^State:\s+(\w)", read(f"/proc/{pid}/status"), re.MULTILINE)

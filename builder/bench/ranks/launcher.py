@@ -53,9 +53,8 @@ class Launcher:
             while not all(rank.done for rank in self.ranks):
                 now = time.monotonic()
                 if now >= deadline:
-                    self.watchdog.end_hung(
-                        [rank for rank in self.ranks if not rank.done], self.options.timeout
-                    )
+                    unfinished = [rank for rank in self.ranks if not rank.done]
+                    self.watchdog.end_hung(unfinished, self.options.timeout)
                     break
                 self.watchdog.evaluate(now)
                 for key, _ in self.selector.select(max(0.0, min(deadline - now, _TICK_S))):

@@ -53,7 +53,7 @@ def _badness(result: Result) -> tuple[int, float]:
 
 
 def _figures(rank: Rank, item: Item) -> Item:
-    """What the report keeps of one rank's measurement."""
+    """The part of one rank's measurement that goes into the report."""
     return {
         "rank": rank.number,
         "host": rank.host,

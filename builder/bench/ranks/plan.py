@@ -134,7 +134,7 @@ def first_host(nodes: str) -> str:
 def count_gpus(limit_s: float) -> int:
     """How many GPUs torch sees; 0 if that cannot be found out.
 
-    A process of its own counts them, because a process that has used CUDA cannot fork ranks that use it.
+    A new process counts them, because a process that has used CUDA cannot fork ranks that use it.
     """
     code = "import torch; n = torch.cuda.device_count(); print(); print(n)"
     command = [sys.executable, "-c", code]

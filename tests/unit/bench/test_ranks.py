@@ -42,7 +42,7 @@ def test_two_ranks(tmp_path: Path) -> None:
     ("code", "seen"),
     [
         ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV in work"),
-        ("os._exit(3)", "exited by itself in work"),
+        ("os._exit(3)", "the process exited in work"),
     ],
 )
 def test_dies_alone(code: str, seen: str, tmp_path: Path) -> None:
