@@ -10,64 +10,83 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="smoke.py", description="Test whether this image uses this machine at full speed."
     )
-    add = parser.add_argument
-    add(
+    _add_expectations(parser)
+    _add_ranks(parser)
+    _add_limits(parser)
+    _add_output(parser)
+    return parser.parse_args(arguments)
+
+
+def _add_expectations(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--expect",
         choices=("auto", "nvidia", "amd", "none"),
         default="auto",
         help="the GPUs that the image is built for (default: those that torch finds)",
     )
-    add(
+    parser.add_argument(
         "--architectures",
         type=_names,
         default="",
         metavar="A,B",
         help="GPU architectures that torch must have code for: sm_80,sm_90 or gfx90a",
     )
-    add(
+    parser.add_argument(
         "--devices",
         type=int,
         metavar="N",
         help="number of GPUs that this node must have (default: at least one)",
     )
-    add(
+
+
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--all-gpus",
         action="store_true",
         help="start one process per GPU; under srun or torchrun, every task starts one per GPU of its own",
     )
-    add(
+    parser.add_argument(
         "--ranks",
         type=_number_of_ranks,
         metavar="N",
         help="start N processes, and ignore srun and torchrun; on CPUs they communicate by gloo",
     )
-    add(
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--budget",
         type=float,
         metavar="S",
         help="seconds for the measurements (default: 60 on CPUs, 45 on GPUs)",
     )
-    add(
+    parser.add_argument(
         "--timeout",
         type=float,
         default=240,
         metavar="S",
         help="end everything after S seconds (default: %(default)s)",
     )
-    add(
+    parser.add_argument(
         "--stall",
         type=float,
         default=150,
         metavar="S",
         help="a process without progress for S seconds counts as hung (default: %(default)s)",
     )
-    add(
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--scratch",
         metavar="FOLDER",
         help="write checkpoints there (default: the folder for temporary files)",
     )
-    add("--json", metavar="FILE|-", help="write the report there; with - the table goes to standard error")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--json",
+        metavar="FILE|-",
+        help="write the report there; with - the table goes to standard error",
+    )
 
 
 def _number_of_ranks(text: str) -> int:

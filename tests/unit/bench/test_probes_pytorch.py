@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.smoke import ask, fake_torch, run, with_torch
+from tests.support.smoke import ask, fake_torch, with_torch
+
+UseTorch = Callable[[str], None]
+
+
+@pytest.fixture
+def use_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[UseTorch]:
+    """``use_torch(source)``: ``import torch`` runs this source."""
+    before = sys.modules.pop("torch", None)
+
+    def use(source: str) -> None:
+        monkeypatch.syspath_prepend(with_torch(tmp_path, source)["PYTHONPATH"])
+
+    yield use
+    sys.modules.pop("torch", None)
+    if before is not None:
+        sys.modules["torch"] = before
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("raise OSError('libcudart.so.12: cannot open shared object file: No such file')", "libcudart.so.12"),
+        ("import a_package_that_is_not_there", "a_package_that_is_not_there"),
+        ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
+        ("", "AttributeError"),
+        ("this is no Python", "SyntaxError"),
+    ],
+)
+def test_import_fails(source: str, seen: str, use_torch: UseTorch) -> None:
+    use_torch(source)
+    found = ask("torch.import", expect="nvidia")
+    assert found.status == "fail" and seen in found.seen and found.advice
 
 
 @pytest.mark.parametrize(
@@ -18,10 +52,11 @@ from tests.support.smoke import ask, fake_torch, run, with_torch
         ("libmkl.so: undefined symbol: x", "lock"),
     ],
 )
-def test_missing_library(message: str, advice: str, tmp_path: Path) -> None:
+def test_missing_library(message: str, advice: str, use_torch: UseTorch) -> None:
     """The advice depends on the library that torch misses."""
-    found = run(env=with_torch(tmp_path, f"raise OSError({message!r})")).probe("torch.import")
-    assert found["status"] == "fail" and message in found["seen"] and advice in found["advice"]
+    use_torch(f"raise OSError({message!r})")
+    found = ask("torch.import")
+    assert found.status == "fail" and message in found.seen and advice in found.advice
 
 
 @pytest.mark.parametrize(
