@@ -15,7 +15,8 @@ import pytest
 
 from builder import bench
 from builder.image.smoke_program import pack, smoke_program
-from tests.support.smoke import program, run
+from tests.support.ranks import RANKS
+from tests.support.smoke import Modified, Result, program, run
 
 PACKAGE = Path(bench.__file__).parent
 
@@ -84,14 +85,27 @@ def old_python() -> str | None:
     return None
 
 
-def test_runs_on_python_3_8(tmp_path: Path) -> None:
-    python = old_python()
-    if python is None:
+@pytest.fixture(scope="module")
+def python38() -> str:
+    found = old_python()
+    if found is None:
         pytest.skip("Python 3.8 is not installed")
-    command = [python, "-I", "-S", str(program()), "--json", str(tmp_path / "r.json")]
+    return found
+
+
+def test_runs_on_python_3_8(python38: str, tmp_path: Path) -> None:
+    command = [python38, "-I", "-S", str(program()), "--json", str(tmp_path / "r.json")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     assert "FAIL in" in done.stdout
+
+
+def test_ranks_on_python_3_8(python38: str, tmp_path: Path) -> None:
+    """Two ranks work and meet, see tests/support/ranks.py."""
+    command = Modified(RANKS).command("--ranks", "2", "--timeout", "60", python=python38)
+    env = {**os.environ, "MEETING": str(tmp_path), "PYTHONPATH": ""}
+    result = Result(subprocess.run(command, capture_output=True, text=True, env=env))
+    assert result.verdict == "pass", result.table
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
