@@ -246,7 +246,7 @@ def test_bad_files_are_named(project: Path, file: dict[str, str], message: str) 
     os.mkfifo(project / "fifo")
     with pytest.raises(ConfigError, match=message) as caught:
         entries(project, file)
-    assert "tiny.yaml" in caught.value.message and caught.value.cure
+    assert "tiny.yaml" in caught.value.message and caught.value.hint
 
 
 def test_libraries_beside_merged_folders_are_no_trouble(project: Path) -> None:
