@@ -308,7 +308,9 @@ def flip(path: Path, at: float = 0.5) -> None:
 
 @pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
 def test_corrupt_cache(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
-    """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the cache."""
+    """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the
+    cache.
+    """
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)  # pytest shows it when the test fails
     rng = random.Random(seed)

@@ -64,8 +64,8 @@ def need_root() -> None:
 def part_folder(name: str) -> Iterator[Path]:
     """A temporary folder with a short path (for unix sockets) that other users may enter.
 
-    It is removed afterwards with everything mounted below it. It is locked while its owner lives, so the next run
-    removes what a killed run left.
+    It is removed afterwards with everything mounted below it. It is locked while its owner lives, so the
+    next run removes what a killed run left.
     """
     parent = Path("/var/tmp")
     for old in parent.glob("bt-*"):
@@ -164,7 +164,9 @@ def wait_for(
     what: str,
     patience_s: float = READY_S,
 ) -> Any:
-    """Polls until ``ready`` returns something true; fails with the log's end if the process dies or is too slow."""
+    """Polls until ``ready`` returns something true; fails with the log's end if the process dies or is too
+    slow.
+    """
     end = time.monotonic() + patience_s
     while time.monotonic() < end and process.poll() is None:
         if value := ready():
@@ -380,7 +382,9 @@ def make_htpasswd(file: Path, users: Mapping[str, str]) -> None:
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
-    """Makes a certificate authority, and a certificate and key for 127.0.0.1 and localhost, valid for two days."""
+    """Makes a certificate authority, and a certificate and key for 127.0.0.1 and localhost, valid for two
+    days.
+    """
     need("openssl")
     folder.mkdir(parents=True)
     (folder / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
@@ -461,8 +465,11 @@ class Podman:
 
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
-    """The environment of podman, buildah and skopeo with all files in ``folder``, which their user has made."""
-    # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's exit code
+    """The environment of podman, buildah and skopeo with all files in ``folder``, which their user has
+    made.
+    """
+    # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's
+    # exit code
     assert len(f"{folder}/run/containers") <= 50, f"too long for podman: {folder}"
     (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
     storage = (
@@ -546,9 +553,10 @@ def apptainer_environment(path: Path, folder: Path) -> dict[str, str]:
 class OrdinaryUser:
     """A user without privileges. They own ``home`` and ``tmp``; ``env`` is the environment of their commands.
 
-    When the tests run as root, each command gets its own mount namespace. In it, ``/etc/passwd``, ``/etc/group``,
-    ``/etc/subuid`` and ``/etc/subgid`` list the user, ``/dev/fuse`` is open to them, and they can reach the clone,
-    its Python and the folders in ``readable``, even if a parent folder is closed to them. The host does not change.
+    When the tests run as root, each command gets its own mount namespace. In it, ``/etc/passwd``,
+    ``/etc/group``, ``/etc/subuid`` and ``/etc/subgid`` list the user, ``/dev/fuse`` is open to them, and
+    they can reach the clone, its Python and the folders in ``readable``, even if a parent folder is closed
+    to them. The host does not change.
     """
 
     name: str
@@ -559,7 +567,9 @@ class OrdinaryUser:
     _etc: Path | None = None
 
     def podman_environment(self) -> dict[str, str]:
-        """The environment that podman, buildah and skopeo need for this user: pass it to ``run`` as ``env``."""
+        """The environment that podman, buildah and skopeo need for this user: pass it to ``run`` as
+        ``env``.
+        """
         folder = self.home.parent / "pm"
         folder.mkdir(exist_ok=True)
         env = podman_environment(folder, self.home)
@@ -607,7 +617,10 @@ class OrdinaryUser:
         check: bool = True,
         timeout: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command as this user; ``env`` is added to theirs. With ``check``, a failure fails the test."""
+        """Runs a command as this user; ``env`` is added to theirs.
+
+        With ``check``, a failure fails the test.
+        """
         full = {**self.env, **(env or {})}
         where = ["env", f"--chdir={cwd or self.home}"]
         done = subprocess.run(
@@ -634,8 +647,8 @@ def _fuse(folder: Path) -> list[str]:
 def _open_ways(paths: Iterable[Path], stash: Path, below: Path = Path("/")) -> list[str]:
     """Mount commands that let an ordinary user reach ``paths``.
 
-    Every folder under ``below`` that is closed to them is hidden by an open, empty one that holds nothing but the
-    way to those paths.
+    Every folder under ``below`` that is closed to them is hidden by an open, empty one that holds nothing
+    but the way to those paths.
     """
     closed: dict[Path, list[Path]] = {}
     for path in paths:
