@@ -28,8 +28,9 @@ from builder.net.mirrors import mirrors_of
 from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
-from builder.store.blobs import Store, verified
+from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space, sha256_file, space_errors, write_atomic
+from builder.store.fingerprints import verified
 from builder.store.folders import CacheFolders
 
 #: Tries of one URL that bring nothing new, before the next place is tried.

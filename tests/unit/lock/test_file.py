@@ -15,7 +15,7 @@ from builder.errors import LockError
 from builder.lock import read_lock, write_lock
 from builder.model import Lock, LockedBase, LockedPackage
 
-SYNAPSE = Path(__file__).parents[3] / "shared/data/synapse-ml"
+SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(
     not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
 )

@@ -86,7 +86,7 @@ def test_agrees_with_conda_lock(tmp_path, platform, source):
     """conda-lock's parser sees the same channels, conda names and pip names."""
     from conda_lock.src_parser.environment_yaml import parse_environment_file
 
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if source == "full":
         path = tmp_path / "environment.yml"
         # conda-lock knows neither the options nor channel:: here, so the oracle gets the file without them

@@ -17,7 +17,7 @@ from builder.lock.names import pypi_name
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 
-SYNAPSE = Path(__file__).parents[3] / "shared/data/synapse-ml"
+SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 ENVIRONMENT = """\
 channels:
   - first
@@ -173,7 +173,7 @@ def test_foreign_lock_with_a_pip_name_that_conda_brings(tmp_path, settings):
 )
 def test_synapse_lock_is_fresh_for_both_environments(settings):
     lock = read_lock(SYNAPSE / "environment-lock.yml")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     for environment in (SYNAPSE / "environment.yml", root / "environments/ml-training.yml"):
         assert stale_reasons(recipe(root, environment=str(environment)), lock, settings) == []
 

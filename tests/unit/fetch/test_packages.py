@@ -28,7 +28,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.disk import small_disk
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DATA = b"".join(hashlib.sha256(b"%d" % i).digest() for i in range(20_000))  # 640 kB that no two places share
 
 
@@ -216,7 +216,7 @@ def test_what_is_known_is_found_without_hashing_and_fast(server, settings, store
     for data in datas:
         store.add(data)
     monkeypatch.setattr(
-        "builder.store.blobs.sha256_file", lambda path: pytest.fail(f"{path} was hashed again")
+        "builder.store.fingerprints.sha256_file", lambda path: pytest.fail(f"{path} was hashed again")
     )
     times = []
     for _ in range(5):
@@ -501,7 +501,7 @@ def test_local_files_are_used_in_place_and_hashed_once(settings, store, tmp_path
     locked = package(wheel.as_uri(), manager="pip")
     assert fetch_packages([locked], settings, store)[0].path == wheel
     with monkeypatch.context() as m:
-        m.setattr("builder.store.blobs.sha256_file", lambda path: pytest.fail("hashed again"))
+        m.setattr("builder.store.fingerprints.sha256_file", lambda path: pytest.fail("hashed again"))
         assert fetch_packages([locked], settings, store)[0].path == wheel
     wheel.write_bytes(DATA + b"!")
     with pytest.raises(HashMismatch, match=r"some_package.*is not what the lock says") as e:
