@@ -102,7 +102,8 @@ class Lock:
     """``custom_metadata`` of the file: what builder made the lock from, as text, by ``builder.*`` keys."""
     base: LockedBase | None = None
     """None in locks of other tools, which pin no base image."""
-    digest: str = """""``sha256:...`` of the lock file's bytes, an annotation of the image. Empty before the file is written."""
+    digest: str = ""
+    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty before the file is written."""
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
         """The packages of a platform that go into an image (category ``main``), in the order of the file."""
