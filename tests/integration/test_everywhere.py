@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from builder.fetch.packages import pip_configuration
+from builder.net.pipconfig import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
