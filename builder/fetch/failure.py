@@ -39,8 +39,8 @@ def _hint(package: LockedPackage, reasons: str, offline: bool) -> str:
         )
     if package.url.startswith(FIND_LINKS):
         return (
-            "set PIP_FIND_LINKS to the folder that holds the file, add the folder to pip: {find_links: [...]} "
-            "in the recipe, or lock again: builder lock"
+            "set PIP_FIND_LINKS to the folder that holds the file, or add the folder to the recipe "
+            "(pip: {find_links: [...]}), or lock again: builder lock"
         )
     if offline:
         return f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"

@@ -102,7 +102,7 @@ class _Fetcher:
     # downloads
 
     def download(self, packages: Sequence[LockedPackage], jobs: int) -> list[Fetched]:
-        """The packages, which have to be downloaded, in their order. The first failure stops all downloads."""
+        """Downloads packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
         self._reporter.start(TASK, None)
@@ -178,7 +178,7 @@ class _Fetcher:
             raise NotAvailable("the host does not answer")
 
     def _stream(self, package: LockedPackage, place: Url, downloader: Downloader, part: Partial) -> None:
-        """Downloads into the partial file; a failing server counts as a place that does not have the package."""
+        """Downloads into the partial file; a failing server counts as a place without the package."""
         try:
             downloader.download(package, place.url, part)
         except (httpx.HTTPError, httpx.InvalidURL) as e:

@@ -144,7 +144,7 @@ class _Sources:
     def __init__(
         self, recipe: Recipe, environment: Environment, settings: Settings, reporter: Reporter
     ) -> None:
-        from builder.net.findlinks import pip_configuration
+        from builder.net.pipconfig import pip_configuration
 
         self._recipe = recipe
         self._environment = environment
@@ -265,7 +265,7 @@ def _run_uv(
     provided: Mapping[str, str],
     sources: Sequence[str],
 ) -> None:
-    from builder.net.findlinks import pip_configuration
+    from builder.net.pipconfig import pip_configuration
 
     command = [
         _uv(),

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Server:
     """A server for the tests of downloads.
 
-    ``files`` are contents by path. ``faults`` are lists by path; each GET uses one fault: a status code, other bytes,
-    ``"other range"``, ``("redirect", URL)``, ``("cut", BYTES)`` or ``("slow", SECONDS per 32 KiB)``. ``log`` holds
-    (method, path, Range header, Authorization header) of each request.
+    ``files`` are contents by path. ``faults`` are lists by path; each GET uses one fault: a status code,
+    other bytes, ``"other range"``, ``("redirect", URL)``, ``("cut", BYTES)`` or ``("slow", SECONDS per 32
+    KiB)``. ``log`` holds (method, path, Range header, Authorization header) of each request.
     """
 
     def __init__(self) -> None:

@@ -378,7 +378,8 @@ def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
     """find-links may be web pages and indexes."""
     name = "some_package-1.0-py3-none-any.whl"
     server.put("/files/" + name)
-    page = f'<html><a  class="x" href="{server.url}/files/{name}#sha256=00">{name}</a><a href="/other.whl">o</a></html>'.encode()
+    link = f'<a  class="x" href="{server.url}/files/{name}#sha256=00">{name}</a>'
+    page = f'<html>{link}<a href="/other.whl">o</a></html>'.encode()
     server.put("/links.html", page)
     server.put("/simple/some-package/", page)
     (tmp_path / "links.html").write_text(f'<a href="sub/{name}">w</a>')
