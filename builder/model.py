@@ -103,7 +103,7 @@ class Lock:
     base: LockedBase | None = None
     """None in locks of other tools, which pin no base image."""
     digest: str = ""
-    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty before the file is written."""
+    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty until it is written."""
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
         """The packages of a platform that go into an image (category ``main``), in the order of the file."""

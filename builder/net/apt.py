@@ -100,7 +100,7 @@ def parse_stanza(block: str) -> dict[str, str]:
 
 
 def _one_line(line: str) -> dict[str, str] | None:
-    """A line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None for other lines."""
+    """A line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None for others."""
     match = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line.partition("#")[0].strip())
     if not match:
         return None

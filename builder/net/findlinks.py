@@ -43,7 +43,7 @@ class FindLinks:
                 yield candidate
 
     def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
-        """URLs of files with this name that web pages link to. A page that does not answer counts as empty."""
+        """URLs of files with this name that web pages link to. A page that fails counts as empty."""
         for place in (*self._places, *self._project_pages(filename)):
             if not place.startswith(("http://", "https://")):
                 continue

@@ -448,7 +448,7 @@ def test_nothing_satisfies(do: Cli, tiny: TinyProject) -> None:
     said = do("build", "tiny")
     assert (
         said.code == 5
-        and f"{tiny.environment}: nothing satisfies the environment" in said.err
+        and f"{tiny.environment}: no set of packages satisfies the environment" in said.err
         and "greeter >=2" in said.err
     )
     assert not tiny.lock.exists()
