@@ -100,7 +100,8 @@ class Places:
 
     def _debian_channel(self, name: str, make_channel: bool) -> Iterator[Path]:
         """The file in this machine's channel; a second time after the channel was renewed."""
-        from builder.channel.debian import SUBDIRS, debian_channel
+        from builder.channel.contents import SUBDIRS
+        from builder.channel.debian import debian_channel
 
         if not re.fullmatch(rf"({'|'.join(SUBDIRS)})/[A-Za-z0-9_][A-Za-z0-9_.+-]*\.conda", name):
             raise FetchError(

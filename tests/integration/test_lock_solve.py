@@ -52,7 +52,9 @@ def settings(tmp_path):
 
 @pytest.fixture(autouse=True)
 def no_pip_configuration(request, monkeypatch):
-    """The wheels of these tests come from their own folders; pip's configuration on this machine has no influence."""
+    """The wheels of these tests come from their own folders; pip's configuration on this machine has no
+    influence.
+    """
     if not request.node.get_closest_marker("network"):
         pip(monkeypatch, no_index=True)
 
@@ -206,7 +208,9 @@ def test_update(target, settings):
 
 
 def test_strict_channel_priority(target, settings, channel, tmp_path):
-    """The first channel that has a package is the only one for it, even where the second has a newer version."""
+    """The first channel that has a package is the only one for it, even where the second has a newer
+    version.
+    """
     first = tmp_path / "first"
     make_package(first, "libz", "0.5")
     index_channel(first)
@@ -627,7 +631,8 @@ def test_cpu_target(settings, tmp_path):
     assert write_lock(again, tmp_path / "again.cpu.lock.yml").packages == made.packages
 
 
-# the Synapse environment ----------------------------------------------------------------------------------------------
+# the Synapse environment
+# ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(
