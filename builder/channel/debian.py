@@ -129,7 +129,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _make(folder: Path) -> None:
-    """Makes a new channel beside ``folder``, adds the old channel's packages, and renames it to ``folder``."""
+    """Makes a new channel beside ``folder``, adds the old packages, and renames it to ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.making-"
     for left in folder.parent.glob(f"{prefix}*"):

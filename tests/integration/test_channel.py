@@ -105,7 +105,8 @@ def test_same_bytes(channel, tmp_path, ordinary_user):
     assert same(channel, again)
     shutil.rmtree(again)
     script = (
-        "import os, sys; from pathlib import Path; from builder.channel.debian import make_debian_channel as make;"
+        "import os, sys; from pathlib import Path;"
+        "from builder.channel.debian import make_debian_channel as make;"
         "from builder.settings import Settings; os.umask(0o077);"
         "print(os.getuid(), make(Path(sys.argv[1]) / 'c', Settings.from_environment()))"
     )

@@ -125,7 +125,7 @@ def versions(lock_) -> dict[str, str]:
     return {p.name: p.version for p in lock_.packages}
 
 
-# conda ----------------------------------------------------------------------------------------------------------------
+# conda
 
 
 def test_target_decides(target, settings, channel, tmp_path):
@@ -375,7 +375,7 @@ def test_offline(target, settings, channel):
     assert len(channel.requests) == asked
 
 
-# pip ------------------------------------------------------------------------------------------------------------------
+# pip
 
 
 def wheel(
