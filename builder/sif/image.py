@@ -15,7 +15,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -467,8 +466,7 @@ class _Maker:
         return _Piece(self._store.path(digest), 0, size, digest, name)
 
     def _squash(self, sources: Sequence[Source], lower: Sequence[_Piece]) -> tuple[str, int]:
-        self._store.tmp.mkdir(parents=True, exist_ok=True)
-        temporary = self._store.tmp / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+        temporary = self._store.temporary()
         merge = Merge(sources)
         try:
             with (

@@ -1,11 +1,9 @@
-"""The blob store: what is in it is what its name says, whatever happened to it."""
+"""The blob store: what is in it matches its digest, whatever happened to the files."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -14,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-import builder.store.blobs
+import builder.store.fingerprints
 from builder.errors import BuilderError, SpaceError
-from builder.store.blobs import Store, verified
-from builder.store.files import require_space, sha256_file, space_errors, write_atomic
+from builder.store.blobs import Store
+from builder.store.files import sha256_file, write_atomic
+from builder.store.fingerprints import verified
 from tests.support.disk import small_disk
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ def hashed(monkeypatch):
         seen.append(path)
         return sha256_file(path)
 
-    monkeypatch.setattr(builder.store.blobs, "sha256_file", counting)
+    monkeypatch.setattr(builder.store.fingerprints, "sha256_file", counting)
     return seen
 
 
@@ -45,20 +44,21 @@ def digest(data: bytes) -> str:
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def test_what_is_written_is_found_by_its_digest(store):
+def test_write_and_get(store):
+    """A blob that was written is found by its digest."""
     with store.writer() as out:
         assert out.write(b"some ") == 5 and out.write(memoryview(b"bytes")) == 5
         assert out.commit() == (digest(b"some bytes"), 10)
     path = store.get(digest(b"some bytes"))
-    assert (
-        path == store.root / "blobs/sha256" / digest(b"some bytes")[7:] and path.read_bytes() == b"some bytes"
-    )
+    assert path == store.root / "blobs/sha256" / digest(b"some bytes")[7:]
+    assert path.read_bytes() == b"some bytes"
     assert store.get(digest(b"some bytes"), 10) == path and store.get(digest(b"some bytes"), 11) is None
     assert store.get(digest(b"other")) is None and list(store.tmp.iterdir()) == []
     assert sha256_file(path) == store.add(b"some bytes") == digest(b"some bytes")
 
 
-def test_a_blob_that_is_not_committed_leaves_nothing(store):
+def test_without_commit(store):
+    """A blob that is not committed leaves nothing."""
     with pytest.raises(ZeroDivisionError), store.writer() as out:
         out.write(b"half")
         assert len(list(store.tmp.iterdir())) == 1
@@ -66,7 +66,8 @@ def test_a_blob_that_is_not_committed_leaves_nothing(store):
     assert list(store.tmp.iterdir()) == [] and not store.blobs.exists()
 
 
-def test_a_blob_is_hashed_again_only_when_it_changed(store, hashed):
+def test_hashed_only_after_a_change(store, hashed):
+    """A blob is hashed again only when it looks different or has no fingerprint."""
     name = store.add(b"content")
     assert store.get(name) and store.get(name) and hashed == []
     path = store.path(name)
@@ -78,7 +79,7 @@ def test_a_blob_is_hashed_again_only_when_it_changed(store, hashed):
 
 
 @pytest.mark.parametrize("how", ["longer", "same size", "replaced", "empty"])
-def test_a_damaged_blob_is_removed(store, how):
+def test_damaged_blob_is_removed(store, how):
     path = store.path(store.add(b"content"))
     match how:
         case "longer":
@@ -106,30 +107,41 @@ def test_drop_and_adopt(store, tmp_path):
 @pytest.mark.parametrize(
     "name", ["sha256:abc", "md5:" + "0" * 64, "sha256:" + "A" * 64, "sha256:../../" + "0" * 58, "0" * 64, ""]
 )
-def test_a_name_that_is_no_digest_is_refused(store, name):
+def test_not_a_digest(store, name):
     with pytest.raises(BuilderError, match="not a sha256 digest"):
         store.path(name)
 
 
-def test_a_file_outside_is_believed_while_it_looks_the_same(store, tmp_path, hashed):
+def test_file_outside_the_store(store, tmp_path, hashed):
+    """A file outside is hashed once and then trusted while it looks the same."""
     wheel = tmp_path / "w.whl"
     wheel.write_bytes(b"wheel")
     name = digest(b"wheel")
-    assert (
-        not verified(wheel, digest(b"x"), store.seen_file(digest(b"x")))
-        and not store.seen_file(digest(b"x")).exists()
-    )
-    assert (
-        verified(wheel, name, store.seen_file(name))
-        and verified(wheel, name, store.seen_file(name))
-        and len(hashed) == 2
-    )
+    assert not verified(wheel, digest(b"x"), store.seen_file(digest(b"x")))
+    assert not store.seen_file(digest(b"x")).exists()
+    assert verified(wheel, name, store.seen_file(name)) and verified(wheel, name, store.seen_file(name))
+    assert len(hashed) == 2
     wheel.write_bytes(b"wheeL")
     assert not verified(wheel, name, store.seen_file(name))
     assert not verified(tmp_path / "none", name, store.seen_file(name))
 
 
-def test_looking_at_a_blob_counts_as_use(store):
+def test_verify(store, tmp_path, hashed):
+    """``verify`` works for blobs and for files outside; each place has its own fingerprint."""
+    name = store.add(b"content")
+    assert store.verify(store.path(name), name) and hashed == []
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"content")
+    two.write_bytes(b"content")
+    store.mark_verified(one, name)
+    assert store.verify(one, name) and hashed == []
+    assert store.verify(two, name) and store.verify(two, name) and hashed == [two]
+    one.write_bytes(b"another")
+    assert not store.verify(one, name) and store.verify(two, name)
+
+
+def test_use_is_recorded(store):
+    """Getting a blob sets the time of its last use."""
     name = store.add(b"content")
     seen = store.path(name).with_name(store.path(name).name + ".seen")
     os.utime(seen, (1, 1))
@@ -137,27 +149,8 @@ def test_looking_at_a_blob_counts_as_use(store):
     assert time.time() - seen.stat().st_mtime < 60
 
 
-def test_sweep_takes_only_what_dead_processes_of_this_host_left(store):
-    store.tmp.mkdir(parents=True)
-    dead = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
-    ).stdout.strip()
-    names = {
-        "dead": f"blob-{socket.gethostname()}-{dead}-00",
-        "alive": f"blob-{socket.gethostname()}-{os.getpid()}-00",
-        "other host": f"blob-some-other-host-{dead}-00",
-        "not ours": "something",
-    }
-    for name in names.values():
-        (store.tmp / name).write_bytes(b"12345")
-    folder = store.tmp / f"blob-{socket.gethostname()}-{dead}-folder"
-    folder.mkdir()
-    (folder / "inside").write_bytes(b"x")
-    assert store.sweep() >= 5
-    assert {p.name for p in store.tmp.iterdir()} == set(names.values()) - {names["dead"]}
-
-
-def test_a_killed_writer_leaves_no_blob(store):
+def test_killed_writer(store):
+    """A killed writer leaves no blob, and the next sweep removes its temporary file."""
     script = (
         "import os, sys; from pathlib import Path; from builder.store.blobs import Store\n"
         "with Store(Path(sys.argv[1])).writer() as out:\n    out.write(b'half'); os.kill(os.getpid(), 9)\n"
@@ -168,7 +161,8 @@ def test_a_killed_writer_leaves_no_blob(store):
     assert list(store.tmp.iterdir()) == []
 
 
-def test_a_lock_keeps_others_out_threads_and_processes_alike(store):
+def test_lock_excludes_others(store):
+    """A lock excludes other threads and other processes; another name is another lock."""
     order: list[str] = []
 
     def hold() -> None:
@@ -185,7 +179,7 @@ def test_a_lock_keeps_others_out_threads_and_processes_alike(store):
         process = subprocess.Popen(
             [sys.executable, "-c", script, str(store.root)], cwd=ROOT, stdout=subprocess.PIPE
         )
-        with store.lock("b"):  # another name is free
+        with store.lock("b"):
             pass
         time.sleep(0.5)
         order.append("first")
@@ -194,7 +188,8 @@ def test_a_lock_keeps_others_out_threads_and_processes_alike(store):
     assert process.communicate(timeout=20)[0].strip() == b"third" and order == ["first", "second"]
 
 
-def test_a_lock_of_a_killed_process_is_free(store):
+def test_lock_of_a_killed_process(store):
+    """The lock of a killed process is free."""
     script = (
         "import os, sys; from pathlib import Path; from builder.store.blobs import Store\n"
         "with Store(Path(sys.argv[1])).lock('a'): os.kill(os.getpid(), 9)\n"
@@ -205,7 +200,7 @@ def test_a_lock_of_a_killed_process_is_free(store):
         assert time.monotonic() - start < 5
 
 
-def test_many_writers_of_the_same_blob(store):
+def test_many_writers_of_one_blob(store):
     threads = [
         threading.Thread(target=lambda: [store.add(b"same" * 1000) for _ in range(20)]) for _ in range(4)
     ]
@@ -217,46 +212,9 @@ def test_many_writers_of_the_same_blob(store):
     assert path is not None and path.read_bytes() == b"same" * 1000 and list(store.tmp.iterdir()) == []
 
 
-def test_write_atomic_replaces_whole_files_with_the_mode_given(tmp_path):
-    path = tmp_path / "new folder" / "file"
-    write_atomic(path, b"one")
-    write_atomic(path, b"two", 0o600)
-    assert (
-        path.read_bytes() == b"two"
-        and path.stat().st_mode & 0o777 == 0o600
-        and list(path.parent.iterdir()) == [path]
-    )
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError):
-        write_atomic(tmp_path / "folder", b"cannot replace a folder")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "new folder"]
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "no space left"),
-        (errno.EDQUOT, "no space left"),
-        (errno.EROFS, "cannot write"),
-        (errno.EACCES, "cannot write"),
-    ],
-)
-def test_the_disks_errors_are_named(tmp_path, number, words):
-    with pytest.raises(SpaceError, match=f"{words}.*{tmp_path}") as e, space_errors(tmp_path):
-        raise OSError(number, os.strerror(number))
-    assert "BUILDER_CACHE" in e.value.hint
-    with pytest.raises(OSError, match="Input/output"), space_errors(tmp_path):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-def test_space_is_asked_for_where_the_folder_will_be(tmp_path):
-    require_space(tmp_path / "not" / "yet" / "there", 1, "a thing")
-    with pytest.raises(SpaceError, match=r"a thing needs about 1000000000\.0 GB in .*/there, .* GB are free"):
-        require_space(tmp_path / "not" / "yet" / "there", 10**18, "a thing")
-
-
 @pytest.mark.root
-def test_a_full_disk_while_a_blob_is_written(tmp_path):
+def test_full_disk(tmp_path):
+    """A full disk while a blob is written is a SpaceError, and nothing is left."""
     with small_disk(tmp_path / "disk", "1m") as disk:
         store = Store(disk / "cache")
         with pytest.raises(SpaceError, match=str(disk)), store.writer() as out:

@@ -1,4 +1,4 @@
-"""Environment files: what is read from them, against conda-lock's own parser, and what is refused."""
+"""Environment files: what is read, compared with conda-lock's own parser, and what is an error."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def test_reads_everything(tmp_path):
     assert env.conda[1].where == f"{env.path}:8"
 
 
-def test_selectors_follow_the_platform(tmp_path):
+def test_selectors(tmp_path):
+    """Selectors follow the platform."""
     env = environment(tmp_path, FULL, "linux-aarch64")
     assert "arm-only" in env.requested and "pyobjc" not in env.requested
 
@@ -86,10 +87,10 @@ def test_agrees_with_conda_lock(tmp_path, platform, source):
     """conda-lock's parser sees the same channels, conda names and pip names."""
     from conda_lock.src_parser.environment_yaml import parse_environment_file
 
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if source == "full":
         path = tmp_path / "environment.yml"
-        # conda-lock knows neither the options nor channel:: here, so the oracle gets the file without them
+        # conda-lock supports neither options nor channel:: here, so it reads the file without them
         path.write_text(
             "".join(line for line in FULL.splitlines(True) if "--" not in line and "::" not in line)
         )
@@ -111,7 +112,8 @@ def test_agrees_with_conda_lock(tmp_path, platform, source):
     assert ours == theirs
 
 
-def test_pip_section_brings_pip_but_does_not_repeat_it(tmp_path):
+def test_pip_is_implied(tmp_path):
+    """A pip section implies the conda package pip, unless the file lists it."""
     env = environment(tmp_path, "channels: [c]\ndependencies:\n- python\n- pip:\n  - six\n")
     assert [s.text for s in env.conda] == ["python", "pip"]
     env = environment(tmp_path, "channels: [c]\ndependencies:\n- pip>=23\n- pip:\n  - six\n")
@@ -120,7 +122,8 @@ def test_pip_section_brings_pip_but_does_not_repeat_it(tmp_path):
     assert [s.text for s in env.conda] == ["python"]
 
 
-def test_pip_repositories_are_extra_indexes(tmp_path):
+def test_pip_repositories(tmp_path):
+    """``pip-repositories:`` are extra indexes."""
     text = "channels: [c]\npip-repositories:\n- https://a.example/simple\ndependencies:\n- pip:\n  - -i https://b.example/s\n"
     env = environment(tmp_path, text)
     assert env.extra_index_urls == ("https://a.example/simple",) and env.index_url == "https://b.example/s"
@@ -148,10 +151,13 @@ def test_pip_repositories_are_extra_indexes(tmp_path):
             "environment.yml:4: './folder' is not a pip requirement",
         ),
         ("channels: [c]\ndependencies:\n  - pip:\n    - -e .\n", "environment.yml:4: an editable package"),
-        ("channels: [c]\ndependencies:\n  - pip:\n    - --pre\n", "environment.yml:4: --pre: not understood"),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - --pre\n",
+            "environment.yml:4: --pre: not supported here",
+        ),
         (
             "channels: [c]\ndependencies:\n  - pip:\n    - --find-links\n",
-            "environment.yml:4: --find-links: not understood",
+            "environment.yml:4: --find-links: not supported here",
         ),
         (
             "channels: [c]\ndependencies:\n  - npm:\n    - left-pad\n",
@@ -160,7 +166,7 @@ def test_pip_repositories_are_extra_indexes(tmp_path):
         ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
         (
             "channels: [c]\nchannels: [d]\ndependencies: [a]\n",
-            "environment.yml:2: key 'channels' stands twice",
+            "environment.yml:2: key 'channels' appears twice",
         ),
         ("channels: c\ndependencies: [a]\n", "environment.yml:1: channels: must be a list"),
         ("channels: [c]\ndependencies: a\n", "environment.yml:2: dependencies: must be a list"),
@@ -174,15 +180,16 @@ def test_pip_repositories_are_extra_indexes(tmp_path):
         ("", "not a conda environment file"),
         (
             "channels: [c]\ndependencies:\n  - [a]\n",
-            "environment.yml:3: dependencies: an item that is no text",
+            "environment.yml:3: dependencies: an item is not text",
         ),
     ],
 )
-def test_bad_files_are_named_by_line(tmp_path, text, said):
+def test_bad_files(tmp_path, text, said):
+    """What is wrong is named with file and line."""
     assert said in refusal(tmp_path, text)
 
 
-def test_no_password_in_a_refusal(tmp_path):
+def test_no_password_in_errors(tmp_path):
     for line in (
         "a @ git+https://me:hunter2@host.example/a",
         "https://me:hunter2@host.example/a.tar.gz",

@@ -1,4 +1,4 @@
-"""Staleness: which changes make a lock stale, what the reason says, and what does not matter."""
+"""Which changes make a lock stale, and what the reason says."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from builder.config.recipe import Recipe
 from builder.errors import ConfigError
 from builder.lock import read_environment, read_lock, stale_reasons, write_lock
 from builder.lock.inputs import content_hash, cutoff, inputs, virtual_packages
-from builder.lock.names import pypi_name
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 
-SYNAPSE = Path(__file__).parents[3] / "shared/data/synapse-ml"
+SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 ENVIRONMENT = """\
 channels:
   - first
@@ -84,7 +83,8 @@ def test_fresh(tmp_path, locked, settings):
         ("user:secret@", "user:other@"),
     ],
 )
-def test_what_does_not_matter(tmp_path, locked, settings, old, new):
+def test_irrelevant_changes(tmp_path, locked, settings, old, new):
+    """Changes of the file that do not make a lock stale."""
     assert old in ENVIRONMENT
     (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
     assert stale_reasons(recipe(tmp_path), locked, settings) == []
@@ -136,7 +136,8 @@ def test_recipe_changes(tmp_path, locked, settings, change, reason):
     assert stale_reasons(recipe(tmp_path, **change), locked, settings) == [reason]
 
 
-def test_what_a_lock_does_not_depend_on(tmp_path, locked, settings):
+def test_irrelevant_keys(tmp_path, locked, settings):
+    """Keys of the recipe that a lock does not depend on."""
     other = recipe(
         tmp_path,
         env={"A": "b"},
@@ -148,7 +149,8 @@ def test_what_a_lock_does_not_depend_on(tmp_path, locked, settings):
     assert stale_reasons(other, locked, settings) == []
 
 
-def test_foreign_lock_is_checked_for_names(tmp_path, settings):
+def test_lock_of_conda_lock(tmp_path, settings):
+    """A lock of conda-lock is checked for the names of the environment file."""
     (tmp_path / "environment.yml").write_text(ENVIRONMENT)
     lock = Lock(tuple(package(n) for n in ("python", "zlib", "pip", "numpy")), ("linux-64", "osx-64"))
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
@@ -160,7 +162,8 @@ def test_foreign_lock_is_checked_for_names(tmp_path, settings):
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
 
 
-def test_foreign_lock_with_a_pip_name_that_conda_brings(tmp_path, settings):
+def test_pip_name_from_conda(tmp_path, settings):
+    """A pip package of the file may be in the lock as a conda package."""
     (tmp_path / "environment.yml").write_text(
         "channels: [c]\ndependencies:\n- pip:\n  - torch\n  - typing-extensions\n"
     )
@@ -171,20 +174,21 @@ def test_foreign_lock_with_a_pip_name_that_conda_brings(tmp_path, settings):
 @pytest.mark.skipif(
     not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
 )
-def test_synapse_lock_is_fresh_for_both_environments(settings):
+def test_synapse_lock(settings):
     lock = read_lock(SYNAPSE / "environment-lock.yml")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     for environment in (SYNAPSE / "environment.yml", root / "environments/ml-training.yml"):
         assert stale_reasons(recipe(root, environment=str(environment)), lock, settings) == []
 
 
-def test_wrong_environment_file_is_told(tmp_path, locked, settings):
+def test_wrong_environment(tmp_path, locked, settings):
     (tmp_path / "environment.yml").write_text("dependencies: [")
     with pytest.raises(ConfigError, match=r"environment\.yml:1"):
         stale_reasons(recipe(tmp_path), locked, settings)
 
 
-def test_virtual_packages_come_from_the_recipe_alone(tmp_path):
+def test_virtual_packages(tmp_path):
+    """Virtual packages come from the recipe and defaults, never from this machine."""
     assert virtual_packages(recipe(tmp_path)) == {
         "__unix": "0",
         "__linux": "4.18",
@@ -209,12 +213,8 @@ def test_cutoff():
             cutoff(wrong, "recipe.yaml")
 
 
-def test_names():
-    assert pypi_name("pytorch") == "torch" and pypi_name("typing_extensions") == "typing-extensions"
-    assert pypi_name("a", {"a": "B_c"}) == "b-c" and pypi_name("matplotlib-base", {}) == "matplotlib"
-
-
-def test_checking_is_cheap():
+def test_imports():
+    """Checking a lock imports no solver."""
     code = (
         "import sys, builder.lock\nfrom builder.lock.inputs import stale_reasons\n"
         "print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
