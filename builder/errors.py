@@ -73,9 +73,30 @@ class ImageError(BuilderError):
 
 
 class RegistryError(BuilderError):
-    """A registry that cannot be reached or does not let us in."""
+    """A registry cannot be reached or refuses a request.
+
+    Args:
+        message, hint: see :class:`BuilderError`.
+        status: the HTTP status of the registry's response; None when there was no response.
+        codes: the error codes in the response's body (distribution-spec, error codes), in their order.
+        host: the registry; empty when the error is about no registry (a reference that is not valid).
+    """
 
     exit_code = 9
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: int | None = None,
+        codes: tuple[str, ...] = (),
+        host: str = "",
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.codes = codes
+        self.host = host
 
 
 class RunnerError(BuilderError):

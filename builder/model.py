@@ -25,7 +25,6 @@ OCI_LAYER_GZIP = OCI_LAYER + "+gzip"
 OCI_LAYER_ZSTD = OCI_LAYER + "+zstd"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 

@@ -15,11 +15,10 @@ import pytest
 from builder.errors import ImageError, RegistryError
 from builder.model import SifImage
 from builder.progress import NullReporter
-from builder.publishing.layout_destination import LayoutDestination
-from builder.registry.auth import Credentials
+from builder.publishing.places import LayoutPlace
+from builder.registry.credentials import Credentials
 from builder.registry.client import RegistryClient
 from builder.registry.oras import SIF_CONFIG, SIF_LAYER, TITLE, pull_sif, sif_artifact, sif_layer
-from builder.registry.push import push_image
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support import parts
@@ -43,7 +42,7 @@ def test_what_builder_pushes_apptainer_pulls(
     sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
 ) -> None:
     with RegistryClient(registry.host) as client:
-        report = push_image(sif_artifact(sif, "ours.sif"), client, "oras/ours", ["26.11", "latest"])
+        report = push_tagged(sif_artifact(sif, "ours.sif"), client, "oras/ours", ["26.11", "latest"])
     assert report.blobs_sent == 2 and report.bytes_sent == sif.size + 2
     apptainer.run("pull", "--no-https", tmp_path / "got.sif", f"oras://{registry.host}/oras/ours:26.11")
     assert sha256_file(tmp_path / "got.sif") == sif.digest
@@ -89,9 +88,9 @@ def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(
     sif: SifImage, registry: parts.Registry
 ) -> None:
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
-        same = push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
-        other = push_image(sif_artifact(sif, "b.sif"), client, "oras/again", ["3"])
+        push_tagged(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
+        same = push_tagged(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
+        other = push_tagged(sif_artifact(sif, "b.sif"), client, "oras/again", ["3"])
         assert (same.bytes_sent, other.bytes_sent) == (0, 0)
         assert same.digest == client.head_manifest("oras/again", "2").digest != other.digest  # type: ignore[union-attr]
 
@@ -102,7 +101,7 @@ def test_credentials_serve_oras_too(
     robot = "robot$m558+perlmutter-nersc-gov"
     closed = make_registry(htpasswd={robot: "pa$$ word"})
     with RegistryClient(closed.host, Credentials(robot, "pa$$ word")) as client:
-        push_image(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
+        push_tagged(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
         assert pull(client, "closed/a", "latest", tmp_path / "a.sif", Store(tmp_path / "cache"))
     with (
         RegistryClient(closed.host, Credentials(robot, "wrong")) as client,
@@ -139,7 +138,7 @@ def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_
     """The tasks of a job, on one node, into one shared folder."""
     big = make_sif(tmp_path / "many.sif", size=8 << 20)
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(big, "many.sif"), client, "oras/many", ["latest"])
+        push_tagged(sif_artifact(big, "many.sif"), client, "oras/many", ["latest"])
     target = tmp_path / "out" / "many.sif"
     target.parent.mkdir()
     (target.parent / ".many.sif.0123456789abcdef.othernode.part").write_bytes(b"at work")
@@ -161,7 +160,7 @@ def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_pa
     """A slow pull in another process is killed in the middle: the next one asks for the rest; the old file stays until then."""
     big = make_sif(tmp_path / "big.sif", size=24 << 20)
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(big, "big.sif"), client, "oras/big", ["latest"])
+        push_tagged(sif_artifact(big, "big.sif"), client, "oras/big", ["latest"])
     target = tmp_path / "out" / "big.sif"
     target.parent.mkdir()
     target.write_bytes(b"last month's")
@@ -202,9 +201,9 @@ def test_a_layout_holds_a_copy_that_signing_the_original_does_not_change(
     sif: SifImage, tmp_path: Path
 ) -> None:
     original = make_sif(tmp_path / "o.sif", size=1 << 20)
-    place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
+    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
     image = sif_artifact(original, "o.sif")
-    place.push_blobs(image)
+    place.push(image)
     place.move_tag("latest", image)
     with original.path.open("r+b") as f:
         f.seek(-1, os.SEEK_END)

@@ -17,7 +17,6 @@ from builder.lock import read_lock
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.registry.client import RegistryClient
-from builder.registry.push import push_image
 from builder.settings import Settings
 from builder.sif.image import write_sif
 from builder.store.blobs import Store
@@ -120,7 +119,7 @@ def check_lock(project: TinyProject, place: Place, base: str) -> None:
 def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Registry) -> None:
     if kind == "registry":
         with RegistryClient(registry.host) as client:
-            push_image(place.base, client, "mirror/library/debian", ["bookworm-slim"])
+            push_tagged(place.base, client, "mirror/library/debian", ["bookworm-slim"])
         mirror = f"docker://docker.io=docker://{registry.host}/mirror"
     else:
         write_layout(place.base, place.folder / "hub/library/debian", "bookworm-slim", place.store)

@@ -21,7 +21,7 @@ from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, push_tagged
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/f/linux-64/python-3.11.9-0.conda", "a" * 64

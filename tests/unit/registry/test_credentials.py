@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from builder.errors import RegistryError
-from builder.registry.auth import (
+from builder.registry.auth import parse_challenges
+from builder.registry.credentials import (
     ANONYMOUS,
     Credentials,
     environment_credentials,
     find_credentials,
-    parse_challenges,
 )
 
 ROBOT = "robot$m558+perlmutter-nersc-gov"
@@ -155,7 +155,7 @@ def test_a_helpers_token_is_an_identity_token(home: Path, write: Callable[..., P
         (None, "not on PATH"),
         ("echo 'credentials not found in native keychain'; exit 1", ""),
         ("echo 'the keyring is locked' >&2; exit 1", "the keyring is locked"),
-        ("echo nonsense", "did not answer as a credential helper should"),
+        ("echo nonsense", "did not print what a credential helper should"),
     ],
 )
 def test_a_helper_that_fails_is_told_and_the_file_is_asked(
@@ -173,7 +173,7 @@ def test_loose_permissions_are_told(home: Path, write: Callable[..., Path]) -> N
     warnings: list[str] = []
     path = write(".docker/config.json", {"auths": {"x.example": auth("u", "s3cret")}}, mode=0o644)
     find_credentials("x.example", "", env(home), warnings.append)
-    assert warnings == [f"{path} holds passwords and can be read by others: chmod 600 {path}"]
+    assert warnings == [f"{path} contains passwords and other users can read it: chmod 600 {path}"]
     path.chmod(0o600)
     find_credentials("x.example", "", env(home), warnings.append)
     assert len(warnings) == 1
