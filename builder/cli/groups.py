@@ -1,4 +1,4 @@
-"""``python publish.py --ml [--gui]``: publishes recipe groups, each as an option, and asks before every step."""
+"""``python publish.py --ml [--gui]``: publish recipe groups; asks before it prunes, builds and publishes."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def publish(
     source: str | None,
     revision: str | None,
 ) -> None:
-    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test has passed."""
+    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed."""
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
 
     if not names and not groups:

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="The file or folder for a SIF, or the OCI layout. Default: site.images on a machine of the site, else dist/.",
+    help="The file or folder for a SIF, or the OCI layout. "
+    "Default: site.images on a machine of the site, else dist/.",
 )
 @click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} in site.images.")
 @click.option(
@@ -62,7 +63,10 @@ def pull(
     account: str,
     into: EngineName | None,
 ) -> None:
-    """Download the published image of TARGET: a SIF to where jobs look for it, an OCI image into dist/ or an engine."""
+    """Download the published image of TARGET.
+
+    A SIF goes to where jobs look for it, an OCI image into dist/ or an engine's storage.
+    """
     from builder.publishing.engines import pull_into
     from builder.publishing.places import RegistryPlace, open_place
     from builder.publishing.publish import destination_text

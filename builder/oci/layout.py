@@ -1,4 +1,4 @@
-"""OCI image layouts (image-spec, image-layout.md): a folder with ``oci-layout``, ``index.json`` and ``blobs/``."""
+"""OCI image layouts (image-spec): a folder with ``oci-layout``, ``index.json`` and ``blobs/``."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
     if not matching:
         wanted = f"linux/{architecture}" if architecture else "linux"
         raise ImageError(f"{where} holds no image for {wanted}", f"it has: {available}")
-    name, variant, entry = min(matching, key=lambda item: (not _is_plain(item[0], item[1]), item[1]))
-    return Descriptor.from_json(entry)
+    best = min(matching, key=lambda item: (not _is_plain(item[0], item[1]), item[1]))
+    return Descriptor.from_json(best[2])
 
 
 def _is_plain(architecture: str, variant: str) -> bool:
@@ -183,7 +183,7 @@ def with_path(layer: Layer, path: Path) -> Layer:
 
 
 def require_layers(image: Image, purpose: str) -> None:
-    """Raises ImageError when a base layer was not downloaded; ``purpose`` continues the sentence "cannot ..."."""
+    """Raises ImageError when a base layer was not downloaded; ``purpose`` follows "cannot" in the message."""
     for layer in image.layers:
         if layer.path is None:
             raise ImageError(

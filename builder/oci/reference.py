@@ -36,7 +36,7 @@ def is_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The name of an image in a registry: ``host[:port]/repository[:tag][@digest]``. Docker Hub is ``docker.io``."""
+    """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""
 
     host: str
     repository: str
@@ -77,7 +77,7 @@ class Reference:
         if at and not is_digest(digest):
             raise RegistryError(
                 f"{_shown(text)!r}: after @ must come sha256: and 64 hex digits",
-                "write HOST/REPOSITORY@sha256:...; a reference never contains credentials (docs/registries.md)",
+                "write HOST/REPOSITORY@sha256:...; credentials are never part of it (docs/registries.md)",
             )
         rest, tag = _split_tag(rest, text)
         host, path = _split_host(rest)
@@ -104,7 +104,7 @@ def _split_tag(rest: str, text: str) -> tuple[str, str | None]:
 
 
 def _split_host(rest: str) -> tuple[str, str]:
-    """Host and path. The first part is a host when it cannot be part of a repository's name (Docker's rule)."""
+    """Host and path. By Docker's rule the first part is a host when no repository can have that name."""
     first, slash, path = rest.partition("/")
     is_host = any(c in first for c in ".:[") or first == "localhost" or first != first.lower()
     return (first, path) if slash and is_host else (DOCKER_IO, rest)

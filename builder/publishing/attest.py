@@ -25,7 +25,9 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
-    """An SBOM in CycloneDX 1.6 (JSON): the locked packages with version, purl and hashes, their dependencies, and the base.
+    """An SBOM in CycloneDX 1.6 (JSON): the locked packages and the base.
+
+    Packages have their version, purl, hashes and dependencies.
 
     Args:
         recipe: the target.
@@ -35,13 +37,14 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
     packages = sorted(lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
     root = f"builder:{recipe.name}"
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
     components = [_component(p) for p in packages]
     if base is not None:
         components.append(_base(base))
     value = {
         "bomFormat": "CycloneDX",
         "specVersion": _CYCLONEDX,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{root} {lock.digest} {recipe.platform}')}",
+        "serialNumber": f"urn:uuid:{serial}",
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
@@ -64,7 +67,7 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
 
 
 def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
-    """An in-toto statement (v1) with SLSA provenance (v1): the recipe, lock, base and version of builder of an image.
+    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base and version of builder.
 
     It is not signed, and contains no time and no machine: it names the inputs that produce the same bytes
     again.

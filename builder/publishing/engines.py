@@ -35,7 +35,7 @@ def pull_into(
     if_changed: bool = False,
     reporter: Reporter = QUIET,
 ) -> Pulled:
-    """Has a container engine pull the image of a tag. podman-hpc also converts it to a squashfs file, as it always does.
+    """Has a container engine pull the image of a tag; podman-hpc then converts it to a squashfs file.
 
     Args:
         engine: whose storage is to hold it.

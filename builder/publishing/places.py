@@ -1,4 +1,4 @@
-"""Places where published images are: a repository of a registry, or an OCI layout on disk. Both work the same way."""
+"""Places for published images: a repository of a registry, or an OCI layout on disk."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Place(Protocol):
     # publishing
 
     def prepare_push(self) -> None:
-        """Announces a push, before anything else is done: one token of the registry then serves all requests."""
+        """Announces a push, before anything else: one token of the registry then serves all requests."""
 
     def has_base(self, image: Image) -> bool:
         """Whether the image can be pushed although some base layers are not on this machine."""
@@ -141,7 +141,7 @@ class RegistryPlace:
         return pull_sif(self.client, self.repository, layer, output, self._store, self._reporter)
 
     def has_base(self, image: Image) -> bool:
-        """Whether the registry has all base layers that are not on this machine, where this user can read them.
+        """Whether this user can read all base layers that are not on this machine in the registry.
 
         They are in this repository, in one of ``mount_from``, or in the base's repository of the same
         registry; the push mounts them. A repository that this user cannot read (401, 403) does not count.

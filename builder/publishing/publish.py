@@ -129,8 +129,8 @@ def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> No
             if other != recipe.name:
                 raise UsageError(
                     f"{other} and {recipe.name} would both be published as {where}:{tag}",
-                    "give each its own registry.repository or registry.tags, and only the host with --registry; "
-                    "or publish them one by one",
+                    "give each its own registry.repository or registry.tags, and name only the host with "
+                    "--registry; or publish them one by one",
                 )
 
 
@@ -266,7 +266,7 @@ def attach_all(
 
 
 class SmokeRecord:
-    """Records which images passed on this machine, so that an unchanged one is not tested again for every push.
+    """Records which images passed on this machine, so that an unchanged one is not tested again.
 
     Args:
         folder: the cache.
@@ -322,7 +322,7 @@ def _is_report(value: Any, digest: str) -> bool:
 
 
 def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
-    """The report of the last passed test of an image on this machine, from the record or from ``reports/``."""
+    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
     recorded = SmokeRecord(project.settings.cache).report(digest)
     if recorded is not None:
         return recorded
@@ -362,7 +362,8 @@ def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tupl
     name = result.recipe.name
     if report.verdict not in PASSED:
         raise SmokeError(
-            f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); no tag was moved",
+            f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
+            "no tag was moved",
             f"see the failed probes: builder smoke {name}; to test it on the target instead: --no-tags",
         )
     SmokeRecord(project.settings.cache).keep(report.image_digest, report.verdict, report.runner, report.path)

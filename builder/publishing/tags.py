@@ -19,8 +19,8 @@ class TagPlan:
     """
 
     tags: tuple[str, ...]
-    """In the order in which they are set: fixed ones first, so ``latest`` never names an image that the month's tag
-    could not be set to."""
+    """In the order in which they are set. Fixed ones come first: ``latest`` never names an image that the
+    month's tag could not be set to."""
     fixed: frozenset[str]
     """Those that do not move once they are set."""
 

@@ -1,4 +1,4 @@
-"""Blobs of a registry: query, download, mount, upload. They are streamed, so memory does not grow with their size."""
+"""Blobs of a registry: query, download, mount, upload. They are streamed: memory does not grow with size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Blobs:
         self._chunk = ChunkSize()
 
     def head(self, repository: str, digest: str) -> int | None:
-        """A blob's size in bytes (0 when the registry does not state it); None when the repository lacks it."""
+        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it."""
         answer = self._transport.ask(self._request("HEAD", repository, digest))
         if answer.status == 404:
             return None
@@ -135,13 +135,13 @@ class Blobs:
                     return
             partial.unlink()
         raise HashMismatch(
-            f"digest mismatch: {self._name(repository)} returned different content for blob {descriptor.digest}, "
-            "twice; it was deleted",
+            f"digest mismatch: {self._name(repository)} returned different content "
+            f"for blob {descriptor.digest}, twice; it was deleted",
             _DAMAGED,
         )
 
     def mount(self, repository: str, digest: str, from_repository: str) -> bool:
-        """Makes a blob of another repository of this registry available in ``repository``, without a transfer.
+        """Makes a blob of another repository of this registry available in ``repository``.
 
         Returns:
             Whether it worked. A registry that does not support mounts answers with 202 and a new upload
@@ -196,7 +196,7 @@ class Blobs:
     def upload(
         self, repository: str, descriptor: Descriptor, source: BlobSource, progress: Progress | None = None
     ) -> None:
-        """Uploads a blob whose bytes ``source`` returns. See :meth:`upload_file` and :mod:`builder.registry.upload`."""
+        """Uploads a blob whose bytes ``source`` returns; see :meth:`upload_file`."""
         check_repository(repository)
         digest, size = descriptor.digest, descriptor.size
         Upload(

@@ -100,7 +100,7 @@ class RegistryClient:
         return self._manifests.put(repo, ref, data, media_type)
 
     def put_referrer(self, repo: str, data: bytes, media_type: str) -> bool:
-        """Stores a manifest with a ``subject``; returns whether the registry adds it to the list of referrers."""
+        """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer."""
         return self._manifests.put_referrer(repo, data, media_type)
 
     def get_referrers(self, repo: str, digest: str) -> list[Descriptor] | None:
@@ -138,7 +138,7 @@ class RegistryClient:
         self._blobs.download_to_file(repo, descriptor, partial, progress)
 
     def mount_blob(self, repo: str, digest: str, from_repo: str) -> bool:
-        """Makes a blob of another repository available in ``repo`` without a transfer; returns whether it worked."""
+        """Makes a blob of another repository available in ``repo``; returns whether that worked."""
         return self._blobs.mount(repo, digest, from_repo)
 
     def upload_blob(

@@ -1,4 +1,4 @@
-"""Where credentials for registries come from: variables, the auth files of podman and Docker, credential helpers.
+"""Credentials for registries: from variables, auth files of podman and Docker, and credential helpers.
 
 Secrets are in fields that ``repr`` leaves out. They are sent in HTTP headers and token requests only;
 messages name their *source*.

@@ -56,7 +56,8 @@ _HINTS: tuple[tuple[Callable[[int, set[str]], bool], str], ...] = (
     ),
     (
         lambda status, codes: status == 404 or bool(codes & {"NAME_UNKNOWN", "MANIFEST_UNKNOWN"}),
-        "correct the repository and the tag; some registries require the repository or project to be created first",
+        "correct the repository and the tag; some registries require that the repository or project "
+        "is created first",
     ),
     (
         lambda status, codes: bool(codes & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}),
@@ -95,7 +96,8 @@ def credentials_hint(host: str, used: Credentials) -> str:
     """What to do about refused or missing credentials; names their source, never themselves."""
     if not used:
         return f"no credentials for {host} were found: {LOGIN}"
-    return f"the credentials of {used.source} were used: they are wrong, have expired, or lack the permission; {LOGIN}"
+    reason = "they are wrong, have expired, or lack the permission"
+    return f"the credentials of {used.source} were used: {reason}; {LOGIN}"
 
 
 def error_of_connection(error: Exception, where: str, host: str) -> RegistryError:

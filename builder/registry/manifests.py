@@ -90,7 +90,7 @@ class Manifests:
         return sha256(data)
 
     def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
-        """Stores a manifest with a ``subject``; returns whether the registry adds it to the list of referrers.
+        """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer.
 
         Raises:
             ArtifactRefused: the registry does not accept such manifests.
@@ -101,7 +101,7 @@ class Manifests:
         return "OCI-Subject" in answer.headers
 
     def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
-        """The artifacts attached to a manifest (distribution-spec 1.1, listing referrers); None without such a list.
+        """The artifacts attached to a manifest (listing referrers); None when the registry has no such list.
 
         Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
         docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
@@ -159,7 +159,7 @@ class Manifests:
         media_type: str,
         refused: type[RegistryError] = RegistryError,
     ) -> Answer:
-        """Sends a manifest; ``refused`` is the error for a registry that does not accept this kind of manifest."""
+        """Sends a manifest; ``refused`` is the error for a registry that does not accept this kind of it."""
         url = self._url(repository, ref)
         headers = {"Content-Type": media_type}
         answer = self._transport.ask(Request("PUT", url, push_scopes(repository), repository, headers, data))

@@ -33,7 +33,7 @@ def _ignore(message: str) -> None: ...
 def named_credentials(
     profile: Path | None = None, environ: Mapping[str, str] | None = None, warn: Warn = _ignore
 ) -> Credentials | None:
-    """The credentials that the user chose for the registry named on the command line; None when there are none.
+    """The credentials for the registry that the user names on the command line; None when there are none.
 
     In this order: ``profile``; the variables REGISTRY_USER and REGISTRY_PASSWORD; the file that
     BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it does not say
@@ -78,7 +78,8 @@ def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
             raise RegistryError(
                 f"{path}:{word.line}: {name} is computed by a command or from another variable, "
                 "and builder does not run profiles",
-                "write the value itself, in single quotes; or run the file in your shell, which sets the variables",
+                "write the value itself, in single quotes; or run the file in your shell, "
+                "which sets the variables",
             )
         values[name] = word.text
     missing = [name for name in _NAMES if not values.get(name)]

@@ -53,7 +53,8 @@ def resolve_manifest(
         if media_type not in INDEXES:
             raise RegistryError(
                 f"{where} is not an image; its media type is {media_type or 'not stated'}",
-                "builder reads OCI images and Docker images of schema 2: push an older one again with a current Docker",
+                "builder reads OCI images and Docker images of schema 2: "
+                "push an older one again with a current Docker",
                 host=client.host,
             )
         index = parse_json(data, f"the image index {where}")

@@ -145,7 +145,7 @@ class _Push:
         return any(self._client.mount_blob(self._repository, blob.digest, source) for source in others)
 
     def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
-        """Uploads layers and the config; returns how many configs (0 or 1) were sent, and how many mounted."""
+        """Uploads layers and the config; returns how many configs (0 or 1) were sent and mounted."""
         for layer in layers:
             if layer.path is None and not layer.origin:
                 raise RegistryError(

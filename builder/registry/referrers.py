@@ -1,4 +1,4 @@
-"""Artifacts attached to images: reports, SBOMs, statements (image-spec 1.1: ``subject``; distribution-spec 1.1: referrers).
+"""Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
 
 An attached artifact is a manifest of its own that names the image as its subject: the image and its digest do
 not change. Registries with distribution-spec 1.1 list what refers to an image. For older ones (distribution

@@ -134,7 +134,7 @@ class Transport:
     # requests -----------------------------------------------------------------------------------------------
 
     def ask(self, request: Request) -> Answer:
-        """Sends a request with a small response; repeats it while the registry is busy or the connection breaks.
+        """Sends a request with a small response; repeats it after broken connections and busy responses.
 
         Raises:
             RegistryError: the registry cannot be reached.
@@ -204,14 +204,15 @@ class Transport:
         leaves_tls = url.scheme == "https" and target.scheme != "https"
         if redirects > MAX_REDIRECTS or leaves_tls:
             raise RegistryError(
-                f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, which builder does not follow",
+                f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
+                "which builder does not follow",
                 "ask the registry's owner: its redirects form a loop, or lead from https to http",
                 host=self.host,
             )
         return target
 
     def pause(self, failures: int, answer: Answer | None = None) -> None:
-        """Waits before the next attempt: what ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ... up to 30 s."""
+        """Waits before the next attempt: as ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ... 30 s."""
         wait = answer.retry_after if answer else None
         if wait is None:
             jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
@@ -286,7 +287,7 @@ class Transport:
     def refusal(
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
-        """The error for a response that is not a success; ``action`` continues the sentence "HOST did not ..."."""
+        """The error for a response that is no success; ``action`` continues "HOST did not ..."."""
         return error_of_answer(answer, self.host, action, self._auth.used, kind)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:

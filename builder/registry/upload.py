@@ -76,7 +76,7 @@ class Blob:
 
 @dataclass(slots=True)
 class ChunkSize:
-    """The chunk size that a registry accepted, shared by all uploads to it: only one blob has to find it out."""
+    """The chunk size that a registry accepted, shared by all uploads: only one blob has to find it out."""
 
     size: int = 0
     """In bytes; 0: try one PUT first."""
@@ -216,7 +216,7 @@ class Upload:
     # after a failure ----------------------------------------------------------------------------------------
 
     def _is_final(self, answer: Answer | None) -> bool:
-        """Whether the response says that another attempt, from another offset or in a new session, cannot succeed."""
+        """Whether another attempt, from another offset or in a new session, cannot succeed."""
         if answer is None:
             return False
         if answer.status == 413 and self._attempted <= self._min_chunk:
@@ -246,7 +246,7 @@ class Upload:
         self._chunk = max(min(smaller, self._attempted // 4), self._min_chunk)
 
     def _find_offset(self) -> None:
-        """Asks how many bytes the registry has; forgets a session that the registry does not know any more."""
+        """Asks how many bytes the registry has; drops a session that the registry does not know."""
         if self._session is not None:
             request = Request("GET", self._session, self._scopes, self._blob.repository)
             answer = self._transport.ask(request)

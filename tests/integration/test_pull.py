@@ -103,9 +103,10 @@ def asked(registry: parts.Registry) -> Asked:
     return Asked(registry, registry.log.stat().st_size)
 
 
-def test_an_image_comes_once_and_again_when_it_has_changed(
+def test_if_changed(
     published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: Asked, channel: Path
 ) -> None:
+    """With --if-changed an image is downloaded once, and again when it has changed."""
     place = ("--registry", f"{registry.host}/pull")
     first = user.json("pull", "tiny", *place, "--if-changed")
     assert first == {
@@ -140,7 +141,8 @@ def test_an_image_comes_once_and_again_when_it_has_changed(
     assert back["changed"] and back["reference"] == f"{registry.host}/pull/tests/tiny@{first['digest']}"
 
 
-def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registry: parts.Registry) -> None:
+def test_damaged_layer(published: Any, user: Machine, registry: parts.Registry) -> None:
+    """A damaged layer is downloaded again."""
     place = ("--registry", f"{registry.host}/pull", "--if-changed")
     first = user.json("pull", "tiny", *place)
     blob = max((user.project.root / "dist/blobs/sha256").iterdir(), key=lambda p: p.stat().st_size)
@@ -152,10 +154,10 @@ def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registr
     assert user.json("pull", "tiny", *place)["changed"] is False
 
 
-def test_what_was_said_about_it_is_attached(
-    published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path
-) -> None:
-    """Debian's registry does not list referrers: the lists are tags."""
+def test_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    """SBOM, provenance and report are attached. Debian's registry has no lists of referrers: the lists are
+    tags.
+    """
     assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
     settings = Settings.from_environment({"HOME": str(tmp_path)})
@@ -170,9 +172,8 @@ def test_what_was_said_about_it_is_attached(
     assert report.created == "2026-11-21T08:00:00Z"
 
 
-def test_publishing_the_same_again_attaches_nothing_more(
-    maker: Machine, registry: parts.Registry, tmp_path: Path
-) -> None:
+def test_publish_twice(maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    """Publishing the same image again attaches nothing more."""
     one = maker.publish("--to", f"{registry.host}/pull/twice")
     two = maker.publish("--to", f"{registry.host}/pull/twice")
     assert two["attached"] == one["attached"] and two["push"]["bytes_sent"] == 0
@@ -181,7 +182,8 @@ def test_publishing_the_same_again_attaches_nothing_more(
         assert len(fetch_attached(f"{one['reference']}:latest", kind, settings)) == 1
 
 
-def test_through_a_folder_without_any_registry(maker: Machine, user: Machine, tmp_path: Path) -> None:
+def test_layout(maker: Machine, user: Machine, tmp_path: Path) -> None:
+    """An OCI layout on disk works as a registry does."""
     done = maker.publish("--to", f"oci:{tmp_path / 'pub'}")
     place = ("--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
     first = user.json("pull", "tiny", *place)
@@ -219,9 +221,10 @@ def profile(folder: Path, password: str = PASSWORD) -> Path:
     return path
 
 
-def test_the_robot_account_of_a_profile(
+def test_profile(
     closed_image: Any, closed: parts.Registry, maker: Machine, user: Machine, tmp_path: Path
 ) -> None:
+    """The robot account of a profile is used, also through the variables."""
     file = profile(tmp_path)
     again = maker.json(
         "publish", "tiny", "--to", f"{closed.host}/p/t", env={"BUILDER_REGISTRY_PROFILE": str(file)}
@@ -235,9 +238,8 @@ def test_the_robot_account_of_a_profile(
     assert f"chmod 600 {file}" in user.run(*place, "--profile", file).stderr
 
 
-def test_credentials_that_do_not_do(
-    closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path
-) -> None:
+def test_wrong_credentials(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+    """Missing and wrong credentials are errors that name their source."""
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t")
     none = user.run(*place, check=False)
     assert (
@@ -257,7 +259,7 @@ def test_credentials_that_do_not_do(
 
 
 @pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
-def test_podman_pulls_it_itself_with_the_same_credentials(
+def test_into_podman(
     engine: str,
     closed_image: Any,
     closed: parts.Registry,
@@ -300,13 +302,14 @@ def test_podman_pulls_it_itself_with_the_same_credentials(
     podman.run("rmi", name)
 
 
-def test_docker_pulls_it_itself_with_the_same_credentials(
+def test_into_docker(
     closed_image: Any,
     closed: parts.Registry,
     user: Machine,
     docker_engine: parts.DockerEngine,
     tmp_path: Path,
 ) -> None:
+    """Docker pulls with the same credentials."""
     place = (
         "pull",
         "tiny",
@@ -325,9 +328,8 @@ def test_docker_pulls_it_itself_with_the_same_credentials(
     assert user.json(*place, env=env)["changed"] is False
 
 
-def test_into_an_engine_that_is_not_there_or_from_a_folder(
-    published: Any, user: Machine, registry: parts.Registry
-) -> None:
+def test_into_errors(published: Any, user: Machine, registry: parts.Registry) -> None:
+    """A missing engine, and a layout with --into, are errors."""
     place = ("pull", "tiny", "--registry", f"{registry.host}/pull")
     done = user.run(*place, "--into", "podman-hpc", check=False)
     assert done.returncode == 10 and "podman-hpc is not installed here" in done.stderr
@@ -356,7 +358,7 @@ def sif_user(user: Machine) -> Machine:
     return user
 
 
-def test_a_sif_is_built_published_and_pulled(
+def test_sif(
     sif_published: Any,
     sif_maker: Machine,
     sif_user: Machine,
@@ -364,6 +366,7 @@ def test_a_sif_is_built_published_and_pulled(
     apptainer: parts.Apptainer,
     tmp_path: Path,
 ) -> None:
+    """A SIF is built, published, pulled to the places where it may be, and read by Apptainer."""
     ours = sha256_file(sif_maker.project.root / "dist/tiny.sif")
     assert (
         set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
@@ -396,9 +399,8 @@ def test_a_sif_is_built_published_and_pulled(
     assert sha256_file(tmp_path / "theirs.sif") == ours
 
 
-def test_a_sif_that_was_changed_here_is_pulled_again(
-    sif_published: Any, sif_user: Machine, registry: parts.Registry
-) -> None:
+def test_changed_sif(sif_published: Any, sif_user: Machine, registry: parts.Registry) -> None:
+    """A SIF that was changed on this machine is pulled again."""
     place = ("pull", "tiny", "--from", f"{registry.host}/pull/sif", "--if-changed")
     file = Path(sif_user.json(*place)["place"])
     with file.open("r+b") as f:
@@ -408,7 +410,8 @@ def test_a_sif_that_was_changed_here_is_pulled_again(
     assert sif_user.json(*place)["changed"] is False
 
 
-def test_a_sif_through_a_folder(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
+def test_sif_in_layout(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
+    """A SIF is published to and pulled from an OCI layout."""
     done = sif_maker.publish("--to", f"oci:{tmp_path / 'pub'}")
     assert set(done["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     place = ("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
@@ -417,9 +420,10 @@ def test_a_sif_through_a_folder(sif_maker: Machine, sif_user: Machine, tmp_path:
     assert sif_user.json(*place)["changed"] is False
 
 
-def test_one_kind_where_the_other_is_needed(
+def test_wrong_kind(
     published: Any, sif_published: Any, user: Machine, registry: parts.Registry, tmp_path: Path
 ) -> None:
+    """A SIF for an OCI target, and the reverse, are errors."""
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/sif", check=False)
     assert done.returncode == 8 and "is a SIF, and target tiny runs an OCI image" in done.stderr
     edit(user.project.recipe, format="sif")
@@ -429,7 +433,8 @@ def test_one_kind_where_the_other_is_needed(
     assert done.returncode == 2 and "runs a SIF, which podman does not" in done.stderr
 
 
-def test_places_that_are_none(user: Machine, registry: parts.Registry, published: Any) -> None:
+def test_wrong_places(user: Machine, registry: parts.Registry, published: Any) -> None:
+    """What does not name a published image is an error."""
     done = user.run("pull", "tiny", check=False)
     assert done.returncode == 2 and "no --registry or --from was given" in done.stderr
     done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "20.01", check=False)

@@ -116,7 +116,8 @@ def check_lock(project: TinyProject, place: Place, base: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["registry", "oci:", "folder"])
-def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Registry) -> None:
+def test_image_base(kind: str, place: Place, registry: parts.Registry) -> None:
+    """An image as on Perlmutter: the base comes from a registry, a layout or a folder."""
     if kind == "registry":
         with RegistryClient(registry.host) as client:
             push_tagged(place.base, client, "mirror/library/debian", ["bookworm-slim"])
@@ -141,7 +142,8 @@ def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Regi
     )
 
 
-def test_a_sif_like_lumis(place: Place) -> None:
+def test_sif_base(place: Place) -> None:
+    """A SIF as on LUMI: the base is a SIF of the site."""
     settings = Settings.from_environment({"HOME": str(place.folder)}, cache=place.folder / "base-store")
     copy = place.folder / "appl/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
     copy.parent.mkdir(parents=True)
@@ -159,7 +161,8 @@ def test_a_sif_like_lumis(place: Place) -> None:
     assert place.build(project, mirror, offline=True)["digest"] == built["digest"]
 
 
-def test_what_a_mirror_lacks_is_named_by_its_public_place_too(place: Place) -> None:
+def test_missing_in_mirror(place: Place) -> None:
+    """What a mirror lacks is named by the mirror's path."""
     project = place.project("lacking", "docker://docker.io/library/debian:bookworm-slim")
     done = place.run(project, "lock", "site", mirrors=(f"docker://docker.io={place.folder}/nothing",))
     assert done.returncode == 8 and f"{place.folder}/nothing/library/debian" in done.stderr

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RegistryError, TagExistsError
+from builder.errors import RegistryError
 from builder.model import Image
 from builder.progress import NullReporter
 from builder.publishing.places import open_place
-from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.client import RegistryClient
+from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.pull import pull_image
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -68,6 +68,7 @@ def settings(folder: Path) -> Settings:
 
 
 def test_push_and_pull(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
+    """An image is pushed, pushed again without transfers, and pulled."""
     with RegistryClient(registry.host) as client:
         first = push_tagged(image, client, repo, ["latest", "26.11"])
         assert (first.blobs_sent, first.blobs_present, first.blobs_mounted) == (5, 0, 0)
@@ -108,9 +109,8 @@ def test_skopeo_reads_what_was_pushed(registry: Registry, image: Image, repo: st
     assert (tmp_path / "copy" / image.layers[0].descriptor.digest[7:]).exists()
 
 
-def test_an_image_skopeo_pushed_is_pulled(
-    registry: Registry, image: Image, repo: str, tmp_path: Path
-) -> None:
+def test_image_of_skopeo(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
+    """An image that skopeo pushed in Docker's format is pulled."""
     if shutil.which("skopeo") is None:
         pytest.skip("needs skopeo")
     there = open_place(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "cache"))
@@ -135,9 +135,8 @@ def test_an_image_skopeo_pushed_is_pulled(
         assert back.manifest_descriptor.media_type == "application/vnd.docker.distribution.manifest.v2+json"
 
 
-def test_a_changed_layer_is_all_that_goes_out(
-    registry: Registry, image: Image, repo: str, tmp_path: Path
-) -> None:
+def test_changed_layer(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
+    """Only a changed layer and the config are sent."""
     bumped = make_test_image([*image.layers[:3], make_layer(tmp_path / "layers", f"{repo}-bumped", 5000)])
     with RegistryClient(registry.host) as client:
         push_tagged(image, client, repo, ["latest"])
@@ -147,7 +146,8 @@ def test_a_changed_layer_is_all_that_goes_out(
         assert client.head_manifest(repo, "latest").digest == bumped.digest  # type: ignore[union-attr]
 
 
-def test_mounted_from_another_repository_nothing_is_sent(registry: Registry, image: Image, repo: str) -> None:
+def test_mount_from(registry: Registry, image: Image, repo: str) -> None:
+    """With --mount-from nothing is sent."""
     with RegistryClient(registry.host) as client:
         push_tagged(image, client, f"{repo}/base", ["1"])
         report = push_tagged(
@@ -156,10 +156,12 @@ def test_mounted_from_another_repository_nothing_is_sent(registry: Registry, ima
     assert (report.blobs_sent, report.bytes_sent, report.blobs_mounted) == (0, 0, 5)
 
 
-def test_base_layers_that_were_never_downloaded(
+def test_base_not_downloaded(
     registry: Registry, make_registry: RegistryFactory, image: Image, repo: str, tmp_path: Path
 ) -> None:
-    """On the base's registry they are mounted; to another one they stream through; for a layout they are fetched."""
+    """Base layers that are not on this machine are mounted, streamed to another registry, or downloaded for a
+    layout.
+    """
     own = make_layer(tmp_path / "layers", f"{repo}-own", 1000)
     with RegistryClient(registry.host) as client:
         push_tagged(image, client, f"{repo}/base", ["1"])
@@ -181,22 +183,10 @@ def test_base_layers_that_were_never_downloaded(
     ].descriptor.size
 
 
-def test_a_tag_that_must_not_move(registry: Registry, image: Image, repo: str, tmp_path: Path) -> None:
-    other = make_test_image([make_layer(tmp_path / "layers", "other")])
-    with RegistryClient(registry.host) as client:
-        push_tagged(image, client, repo, ["26.11"])
-        with pytest.raises(TagExistsError, match=rf"{repo}:26\.11 exists"):
-            push_tagged(other, client, repo, ["latest", "26.11"], immutable=lambda tag: tag != "latest")
-        assert client.head_blob(repo, other.layers[0].descriptor.digest) is None, "nothing was sent"
-        assert client.head_manifest(repo, "latest") is None, "no tag was moved"
-        push_tagged(image, client, repo, ["26.11"], immutable=lambda tag: True)
-        push_tagged(other, client, repo, ["26.11"], immutable=lambda tag: True, force=True)
-        assert client.head_manifest(repo, "26.11").digest == other.digest  # type: ignore[union-attr]
-
-
 def test_basic_authentication(
     make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """REGISTRY_USER and REGISTRY_PASSWORD are for the registry of --to only."""
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     monkeypatch.setenv("REGISTRY_USER", ROBOT)
     monkeypatch.setenv("REGISTRY_PASSWORD", PASSWORD)
@@ -218,9 +208,10 @@ def test_basic_authentication(
 
 
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="needs skopeo")
-def test_a_login_of_podmans_family_is_used(
+def test_skopeo_login(
     make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A login with skopeo is used."""
     registry = make_registry(htpasswd={ROBOT: PASSWORD})
     file = tmp_path / "auth.json"
     subprocess.run(
@@ -245,9 +236,10 @@ def test_a_login_of_podmans_family_is_used(
         assert push_tagged(image, client, "a/b", ["latest"]).blobs_sent == 5
 
 
-def test_tls_with_an_authority_of_its_own(
+def test_own_authority(
     make_registry: RegistryFactory, image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An authority of one's own in certs.d or SSL_CERT_FILE is trusted."""
     registry = make_registry(tls=True)
     with (
         RegistryClient(registry.host, ANONYMOUS) as client,
@@ -270,7 +262,8 @@ def test_tls_with_an_authority_of_its_own(
         assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == image.digest
 
 
-def test_a_read_only_registry(make_registry: RegistryFactory, image: Image) -> None:
+def test_read_only_registry(make_registry: RegistryFactory, image: Image) -> None:
+    """A read-only registry is an error with a hint."""
     with (
         RegistryClient(make_registry(readonly=True).host) as client,
         pytest.raises(RegistryError, match="405") as caught,
@@ -279,23 +272,13 @@ def test_a_read_only_registry(make_registry: RegistryFactory, image: Image) -> N
     assert "read-only" in caught.value.hint
 
 
-def test_what_is_not_there(registry: Registry, repo: str, tmp_path: Path) -> None:
+def test_missing_image(registry: Registry, repo: str, tmp_path: Path) -> None:
+    """A missing image and a missing repository are errors with their codes."""
     with RegistryClient(registry.host) as client:
         with pytest.raises(RegistryError, match="MANIFEST_UNKNOWN"):
             pull_image(client, repo, "latest", "amd64", Store(tmp_path))
         with pytest.raises(RegistryError, match="NAME_UNKNOWN"):
             client.list_tags(repo)
-
-
-def test_delete(make_registry: RegistryFactory, image: Image) -> None:
-    with RegistryClient(make_registry().host) as client:
-        push_tagged(image, client, "a/b", ["latest"])
-        try:
-            client.delete_manifest("a/b", image.digest)
-        except RegistryError as e:  # a registry is free not to allow it
-            assert "405" in e.message and "does not allow this" in e.hint
-        else:
-            assert client.head_manifest("a/b", "latest") is None
 
 
 # a registry that dies
@@ -339,9 +322,8 @@ def large(tmp_path: Path) -> Image:
     return make_test_image([make_layer(tmp_path / "layers", f"large-{i}", 4 * MIB) for i in range(12)])
 
 
-def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(
-    mortal: Mortal, large: Image
-) -> None:
+def test_killed_registry(mortal: Mortal, large: Image) -> None:
+    """A registry that dies is an error, and a second push sends only the rest."""
     with RegistryClient(mortal.host, sleep=lambda s: time.sleep(0.01)) as client:
         with pytest.raises(RegistryError, match=rf"cannot reach {mortal.host}") as caught:
             push_tagged(large, client, "a/b", ["latest"], reporter=After(30 * MIB, mortal.kill))
@@ -355,9 +337,8 @@ def test_a_registry_that_dies_is_named_and_a_second_run_sends_the_rest_only(
         assert client.head_manifest("a/b", "latest").digest == large.digest  # type: ignore[union-attr]
 
 
-def test_a_registry_that_comes_back_in_time_is_not_noticed(
-    mortal: Mortal, large: Image, tmp_path: Path
-) -> None:
+def test_restarted_registry(mortal: Mortal, large: Image, tmp_path: Path) -> None:
+    """A registry that comes back in time does not fail the push."""
     reached, killed = threading.Event(), threading.Event()
 
     def halfway() -> None:
@@ -375,7 +356,8 @@ def test_a_registry_that_comes_back_in_time_is_not_noticed(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_push_that_is_killed_is_finished_by_the_next(mortal: Mortal, tmp_path: Path, number: int) -> None:
+def test_killed_push(mortal: Mortal, tmp_path: Path, number: int) -> None:
+    """A push that was killed is finished by the next one."""
     layers = [make_layer(tmp_path / "layers", f"large-{i}", 4 * MIB) for i in range(12)]
     script = f"""
 import os, signal, sys
@@ -407,7 +389,7 @@ push_tagged(image, RegistryClient({mortal.host!r}), "a/b", ["latest"], reporter=
         assert pull_image(client, "a/b", "latest", "amd64", Store(tmp_path / "cache")).digest == image.digest
 
 
-def test_memory_does_not_grow_with_the_image(mortal: Mortal, tmp_path: Path) -> None:
+def test_memory(mortal: Mortal, tmp_path: Path) -> None:
     """256 MiB in four layers, pushed and pulled by a process of its own."""
     script = f"""
 from pathlib import Path
