@@ -351,7 +351,7 @@ def open_place(
     if reference.tag or reference.digest:
         raise UsageError(
             f"{text} contains a tag or digest, but must be a repository",
-            f"write {reference.name}; tags come from the recipe or --tag",
+            f"write {reference.name}, and the tag as --tag",
         )
     client = RegistryClient(
         reference.host,

@@ -22,6 +22,7 @@ from builder.registry.oras import SIF_CONFIG, SIF_LAYER, TITLE, pull_sif, sif_ar
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support import parts
+from tests.support.images import push_tagged
 from tests.support.sif import make_sif
 
 
@@ -209,7 +210,7 @@ def test_layout_holds_a_copy(sif: SifImage, tmp_path: Path) -> None:
         f.seek(-1, os.SEEK_END)
         f.write(b"\xff")
     blob = tmp_path / "layout/blobs" / original.digest.replace(":", "/")
-    assert sha256_file(blob) == original.digest and place.resolve("latest") == image.digest
+    assert sha256_file(blob) == original.digest and place.resolve("latest").digest == image.digest  # type: ignore[union-attr]
 
 
 def test_not_a_sif(tmp_path: Path) -> None:

@@ -4,64 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
-from builder.publishing.publish import SmokeRecord
 from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
 from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
-from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
-
-ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "s3cr$t 'word'"
-
-
-@dataclass
-class Machine:
-    """A project and a cache of its own, as on a machine of its own."""
-
-    project: TinyProject
-
-    def run(
-        self, *args: str | Path, check: bool = True, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
-        full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
-        done = subprocess.run(
-            [str(c) for c in command], env=full, capture_output=True, text=True, check=False
-        )
-        assert PASSWORD not in done.stdout + done.stderr
-        if check and done.returncode:
-            pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
-        return done
-
-    def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        return json.loads(self.run(*args, "--json", env=env).stdout)
-
-    def passed(self, digest: str, when: str = "2026-11-21T08:00:00Z") -> None:
-        """Says that the smoke test of an image passed here; these images have no Python to run it."""
-        report = {"schema_version": 1, "verdict": "pass", "started": when, "image": {"digest": digest}}
-        path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report))
-        SmokeRecord(self.project.cache).keep(digest, "pass", "userns", path)
-
-    def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        built = self.json("build", "tiny")
-        self.passed(built["digest"])
-        return self.json("publish", "tiny", *args, env=env)
+from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
+from tests.support.project import edit, tiny_channel, tiny_project, whole
 
 
 @pytest.fixture(scope="module")
@@ -86,25 +41,13 @@ def published(maker: Machine, registry: parts.Registry) -> Any:
     return maker.publish("--registry", f"{registry.host}/pull")
 
 
-@dataclass
-class Asked:
-    """What a registry was asked since."""
-
-    registry: parts.Registry
-    start: int
-
-    def lines(self) -> list[str]:
-        text = self.registry.log.read_bytes()[self.start :].decode(errors="replace")
-        return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)
-
-
 @pytest.fixture
-def asked(registry: parts.Registry) -> Asked:
-    return Asked(registry, registry.log.stat().st_size)
+def asked(registry: parts.Registry) -> RequestLog:
+    return RequestLog(registry, registry.log.stat().st_size)
 
 
 def test_if_changed(
-    published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: Asked, channel: Path
+    published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: RequestLog, channel: Path
 ) -> None:
     """With --if-changed an image is downloaded once, and again when it has changed."""
     place = ("--registry", f"{registry.host}/pull")
@@ -444,7 +387,9 @@ def test_wrong_places(user: Machine, registry: parts.Registry, published: Any) -
     done = user.run(
         "pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False
     )
-    assert done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not asked" in done.stderr
+    assert (
+        done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not contacted" in done.stderr
+    )
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
     assert done.returncode == 2 and "as --tag" in done.stderr
     done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)

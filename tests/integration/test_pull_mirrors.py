@@ -22,6 +22,7 @@ from builder.sif.image import write_sif
 from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.image_kit import image
+from tests.support.images import push_tagged
 from tests.support.project import TinyProject, tiny_channel, whole
 from tests.support.wheels import make_wheel
 

@@ -177,7 +177,7 @@ def test_base_not_downloaded(
     there = open_place(f"oci:{tmp_path / 'layout'}", settings(tmp_path), Store(tmp_path / "c3"))
     there.push(child)
     there.move_tag("1", child)
-    assert there.resolve("1") == child.digest
+    assert there.resolve("1").digest == child.digest  # type: ignore[union-attr]
     assert (tmp_path / "layout/blobs/sha256" / base[0].descriptor.digest[7:]).stat().st_size == base[
         0
     ].descriptor.size
@@ -193,7 +193,7 @@ def test_basic_authentication(
     there = open_place(f"{registry.host}/a/b", settings(tmp_path), Store(tmp_path / "cache"))
     there.push(image)
     there.move_tag("latest", image)
-    assert there.resolve("latest") == image.digest
+    assert there.resolve("latest").digest == image.digest  # type: ignore[union-attr]
     with RegistryClient(registry.host) as client, pytest.raises(RegistryError, match="401") as caught:
         client.head_manifest("a/b", "latest")
     assert f"no credentials for {registry.host} were found" in caught.value.hint, (
@@ -243,12 +243,10 @@ def test_own_authority(
     registry = make_registry(tls=True)
     with (
         RegistryClient(registry.host, ANONYMOUS) as client,
-        pytest.raises(RegistryError, match="does not trust its certificate") as caught,
+        pytest.raises(RegistryError, match="its certificate is not trusted") as caught,
     ):
         client.ping()
     assert "SSL_CERT_FILE" in caught.value.hint
-    with RegistryClient(registry.host, ANONYMOUS, insecure=True) as client:
-        client.ping()
     folder = tmp_path / "home/.config/containers/certs.d" / registry.host
     folder.mkdir(parents=True)
     assert registry.ca is not None
@@ -327,7 +325,7 @@ def test_killed_registry(mortal: Mortal, large: Image) -> None:
     with RegistryClient(mortal.host, sleep=lambda s: time.sleep(0.01)) as client:
         with pytest.raises(RegistryError, match=rf"cannot reach {mortal.host}") as caught:
             push_tagged(large, client, "a/b", ["latest"], reporter=After(30 * MIB, mortal.kill))
-        assert "registry running" in caught.value.hint or "run the same again" in caught.value.hint
+        assert "registry running" in caught.value.hint or "run the same command again" in caught.value.hint
     mortal.start()
     with RegistryClient(mortal.host) as client:
         assert client.head_manifest("a/b", large.digest) is None
@@ -398,7 +396,7 @@ from builder.registry.pull import pull_image
 from builder.model import Descriptor, Layer, OCI_LAYER
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from tests.support.images import make_test_image
+from tests.support.images import make_test_image, push_tagged
 layers = []
 for n in range(4):
     path = Path({str(tmp_path)!r}) / f"layer{{n}}"

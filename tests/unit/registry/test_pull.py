@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from builder.errors import ImageError, RegistryError
 from builder.model import OCI_INDEX, Image
 from builder.registry.client import RegistryClient
-from builder.registry.pull import pull_image
+from builder.registry.pull import fetch_layers, pull_image
+from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
@@ -50,3 +52,13 @@ def test_not_an_image(client: RegistryClient, tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="not an image") as caught:
         pull_image(client, "a/b", "old", "amd64", Store(tmp_path))
     assert "schema 2" in caught.value.hint
+
+
+def test_offline(image: Image, store: Store, tmp_path: Path) -> None:
+    """BUILDER_OFFLINE forbids the download of layers from registries on other machines."""
+    settings = Settings(tmp_path, tmp_path, 1, offline=True)
+    layer = replace(image.layers[0], path=None, origin="ghcr.io/a/b")
+    remote = replace(image, layers=(layer, *image.layers[1:]))
+    with pytest.raises(RegistryError, match="BUILDER_OFFLINE") as caught:
+        fetch_layers(remote, store, settings)
+    assert caught.value.host == "ghcr.io"

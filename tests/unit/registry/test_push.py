@@ -10,7 +10,9 @@ import pytest
 from builder.errors import RegistryError
 from builder.model import Image
 from builder.registry.client import RegistryClient
+from builder.registry.credentials import ANONYMOUS
 from builder.registry.push import push_image
+from builder.settings import Settings
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply
 from tests.support.images import make_layer, make_test_image, push_tagged
 
@@ -78,3 +80,14 @@ def test_layer_without_origin(client: RegistryClient, image: Image) -> None:
     lost = replace(image, layers=(replace(image.layers[0], path=None), *image.layers[1:]))
     with pytest.raises(RegistryError, match="neither on this machine nor in a registry"):
         push_image(lost, client, "a/b")
+
+
+def test_offline(fake: FakeRegistry, image: Image, tmp_path: Path) -> None:
+    """BUILDER_OFFLINE forbids to read base layers from registries on other machines."""
+    settings = Settings(tmp_path, tmp_path, 1, offline=True)
+    layer = replace(image.layers[0], path=None, origin="ghcr.io/a/b")
+    remote = replace(image, layers=(layer, *image.layers[1:]))
+    with RegistryClient(fake.host, ANONYMOUS, settings=settings) as client:
+        with pytest.raises(RegistryError, match="BUILDER_OFFLINE"):
+            push_image(remote, client, "a/b")
+    assert fake.count("PUT", "/manifests/") == 0
