@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.publishing.publish import PublishOptions
 
-#: Options even when no recipe declares these groups yet; the error then says how to declare one.
+#: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30

@@ -37,7 +37,7 @@ PASSED = ("pass", "warn")
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """What the command line says about publishing; the same for all targets of one command."""
+    """The options of publishing; the same for all targets of one command."""
 
     to: str | None = None
     """The whole place: ``HOST/REPOSITORY`` or ``oci:DIR``. None: ``registry``, or the recipe's."""
@@ -215,7 +215,7 @@ def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = 
 
     Args:
         result: the build.
-        annotations: of a SIF's manifest, beside the recipe's; an OCI image got its own when it was built.
+        annotations: of a SIF's manifest, in addition to the recipe's; an OCI image has its own already.
     """
     if result.sif is not None:
         merged = {**result.recipe.annotations, **(annotations or {})}

@@ -40,7 +40,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response with its whole body."""
+    """A response with its body."""
 
     status: int
     reason: str

@@ -120,9 +120,8 @@ class Blobs:
                 raise self._transport.unreachable(error, self._name(repository)) from None
             self._transport.pause(failures)
 
-        for _ in range(
-            2
-        ):  # the first bytes may be damaged, from an earlier run: the second attempt starts anew
+        # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
+        for _ in range(2):
             with PartialFile(partial) as part:
                 resume(
                     part,

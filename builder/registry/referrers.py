@@ -138,7 +138,7 @@ def attach(
             client.upload_stream(repository, descriptor, bytes_source(data))
     listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
-        # A registry may list the manifest and not send the OCI-Subject header that says so.
+        # A registry may list the manifest without sending the OCI-Subject header.
         listed = _is_listed(entry, client.get_referrers(repository, subject.digest) or [])
     if not listed:
         _list_by_tag(client, repository, subject.digest, entry)

@@ -116,7 +116,7 @@ def test_credentials(sif: SifImage, make_registry: parts.RegistryFactory, tmp_pa
 def slow_pull(
     registry: parts.Registry, repository: str, sif: SifImage, target: Path, cache: Path, pause_s: float
 ) -> subprocess.Popen[bytes]:
-    """A pull in another process that stops for a while after every piece."""
+    """A pull in another process that pauses after every chunk."""
     program = f"""
 import time
 from pathlib import Path

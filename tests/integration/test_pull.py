@@ -1,4 +1,4 @@
-"""What one machine publishes, another pulls: images and SIFs, through real registries, OCI layouts and engines."""
+"""One machine publishes and another pulls: images and SIFs, through registries, OCI layouts and engines."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ def test_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_
     assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
     settings = Settings.from_environment({"HOME": str(tmp_path)})
-    (bill,) = fetch_attached(reference, SBOM, settings)
-    names = {c["name"] for c in json.loads(bill.files[0].data)["components"]}
+    (sbom,) = fetch_attached(reference, SBOM, settings)
+    names = {c["name"] for c in json.loads(sbom.files[0].data)["components"]}
     assert {"python", "greeter", "bulky", "small0", "pure", "oci:base"} <= names
     (statement,) = fetch_attached(reference, PROVENANCE, settings)
-    said = json.loads(statement.files[0].data)
-    assert said["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
+    provenance = json.loads(statement.files[0].data)
+    assert provenance["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
     (report,) = fetch_attached(reference, SMOKE_REPORT, settings)
     assert json.loads(report.files[0].data)["image"] == {"digest": published["digest"]}
     assert report.created == "2026-11-21T08:00:00Z"
@@ -141,7 +141,7 @@ def test_layout(maker: Machine, user: Machine, tmp_path: Path) -> None:
     assert missing.returncode == 9 and f"there is no oci:{tmp_path / 'pub'}:20.01" in missing.stderr
 
 
-# credentials ----------------------------------------------------------------------------------------------------------
+# credentials ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_wrong_credentials(closed_image: Any, closed: parts.Registry, user: Mach
     assert absent.returncode == 9 and f"cannot read the registry profile {tmp_path / 'none'}" in absent.stderr
 
 
-# engines --------------------------------------------------------------------------------------------------------------
+# engines ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
@@ -210,7 +210,7 @@ def test_into_podman(
     podman: parts.Podman,
     tmp_path: Path,
 ) -> None:
-    """podman-hpc is a stand-in here: a script that hands its arguments to podman, as podman-hpc does with most of them."""
+    """podman pulls with the same credentials. podman-hpc is a script here that calls podman."""
     script = tmp_path / "bin/podman-hpc"
     script.parent.mkdir()
     script.write_text('#!/bin/sh\nexec podman "$@"\n')
@@ -280,7 +280,7 @@ def test_into_errors(published: Any, user: Machine, registry: parts.Registry) ->
     assert done.returncode == 2 and "--into podman needs a registry" in done.stderr
 
 
-# SIFs -----------------------------------------------------------------------------------------------------------------
+# SIFs -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Recipes like those of the sites, built far from them: base, channel and index come from local copies by BUILDER_MIRRORS."""
+"""Recipes as of the sites, built elsewhere: BUILDER_MIRRORS names copies of base, channel and index."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WHEEL = "https://download.pytorch.org/whl/rocm6.3/site-wheel/site_wheel-1.0%2Bro
 
 
 class Place:
-    """Local copies of a channel, of an index and of base images, and a project that knows nothing of them."""
+    """Local copies of a channel, an index and base images; projects name the public ones."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ def lock_of(project: TinyProject) -> Any:
 
 
 def check_lock(project: TinyProject, place: Place, base: str) -> None:
-    """Only public places are in the lock, and the image says the public base too."""
+    """The lock contains public addresses only, and the image names the public base."""
     text = (project.root / "environments/site.site.lock.yml").read_text()
     assert str(place.folder) not in text and "127.0.0.1" not in text
     lock = lock_of(project)

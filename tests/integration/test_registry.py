@@ -364,7 +364,8 @@ from builder.progress import NullReporter
 from builder.registry.client import RegistryClient
 from tests.integration.test_registry import After
 from tests.support.images import make_layer, make_test_image, push_tagged
-image = make_test_image([make_layer(Path({str(tmp_path / "layers")!r}), f"large-{{i}}", {4 * MIB}) for i in range(12)])
+folder = Path({str(tmp_path / "layers")!r})
+image = make_test_image([make_layer(folder, f"large-{{i}}", {4 * MIB}) for i in range(12)])
 die = After({25 * MIB}, lambda: os.kill(os.getpid(), {int(number)}))
 push_tagged(image, RegistryClient({mortal.host!r}), "a/b", ["latest"], reporter=die)
 """
@@ -408,7 +409,8 @@ for n in range(4):
 image = make_test_image(layers)
 with RegistryClient({mortal.host!r}) as client:
     assert push_tagged(image, client, "a/b", ["t"]).bytes_sent > 256 << 20
-    assert pull_image(client, "a/b", "t", "amd64", Store(Path({str(tmp_path / "cache")!r}))).digest == image.digest
+    store = Store(Path({str(tmp_path / "cache")!r}))
+    assert pull_image(client, "a/b", "t", "amd64", store).digest == image.digest
 # not ru_maxrss, which a child inherits from the process that started it
 print(next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM:")) // 1024)
 """

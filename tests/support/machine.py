@@ -1,4 +1,4 @@
-"""A machine of its own (project and cache) that runs builder's commands, and the requests that a registry received."""
+"""A machine (project and cache) that runs builder's commands, and the requests that a registry received."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Machine:
         assert PASSWORD not in done.stdout + done.stderr
         if check and done.returncode:
             pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n"
+                f"{done.stdout}{done.stderr}"
             )
         return done
 

@@ -21,7 +21,7 @@ def test_first_failure_stops_the_rest() -> None:
         if n == 0:
             raise RegistryError("first")
         if not stop.wait(10):
-            raise AssertionError("was not told to stop")
+            raise AssertionError("the stop flag was not set")
         raise Stopped
 
     started = time.monotonic()

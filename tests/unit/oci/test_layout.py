@@ -151,7 +151,8 @@ def test_killed_writer(store: Store, tmp_path: Path) -> None:
     dist = tmp_path / "dist"
     write_layout(old, dist, "x", store)
     code = (
-        "import os,sys; from pathlib import Path; from builder.store.blobs import Store; from tests.support.image_kit import *\n"
+        "import os,sys; from pathlib import Path; from builder.store.blobs import Store\n"
+        "from tests.support.image_kit import *\n"
         "import builder.oci.layout as l\n"
         "real = l.write_atomic\n"
         "l.write_atomic = lambda p, d: os._exit(9) if p.name == 'index.json' else real(p, d)\n"
@@ -194,7 +195,7 @@ def test_missing_base_layer(store: Store, tmp_path: Path) -> None:
     ],
 )
 def test_damaged_layout(store: Store, tmp_path: Path, damage, message: str) -> None:
-    """The message about a damaged layout says what is wrong."""
+    """The message about a damaged layout names what is wrong."""
     made = image(store)
     write_layout(made, tmp_path / "dist", "x", store)
     damage(tmp_path / "dist", made)

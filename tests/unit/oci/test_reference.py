@@ -50,7 +50,7 @@ def test_ref() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "names no repository"),
         ("host:5000/", "names no repository"),
@@ -68,11 +68,11 @@ def test_ref() -> None:
         ("a/" + "b" * 300, "longer than 255"),
     ],
 )
-def test_errors(text: str, says: str) -> None:
+def test_errors(text: str, message: str) -> None:
     """The message about a wrong reference names the rule."""
     with pytest.raises(RegistryError) as caught:
         Reference.parse(text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(

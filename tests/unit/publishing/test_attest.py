@@ -1,4 +1,4 @@
-"""Bill of material and provenance: valid, complete, the same for the same lock, and without secrets."""
+"""SBOM and provenance: valid, complete, reproducible, and without secrets."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def recipe(**more: Any) -> Recipe:
     return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
 
 
-def bill(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
+def sbom_of(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
     return json.loads(sbom(recipe(), lock, base))
 
 
@@ -89,7 +89,7 @@ def test_valid_cyclonedx() -> None:
 
 def test_packages() -> None:
     """Every package has version, hashes and address, without credentials."""
-    found = {c["name"]: c for c in bill()["components"]}
+    found = {c["name"]: c for c in sbom_of()["components"]}
     assert set(found) == {"python", "libzlib", "Foo.Bar_baz", "numpy", BASE.reference}
     assert found["python"]["version"] == "3.11.9"
     assert found["python"]["hashes"] == [
@@ -105,7 +105,7 @@ def test_packages() -> None:
 
 def test_dependencies() -> None:
     """Dependencies refer to the locked packages."""
-    found = {d["ref"]: d["dependsOn"] for d in bill()["dependencies"]}
+    found = {d["ref"]: d["dependsOn"] for d in sbom_of()["dependencies"]}
     python, zlib, foo, numpy = (package_url(p) for p in PACKAGES[:4])
     assert found[python] == [zlib] and found[foo] == sorted([numpy, python]) and found[zlib] == []
     assert set(found["builder:site"]) == {python, zlib, foo, numpy, f"base:{BASE.digest}"}
@@ -167,13 +167,13 @@ def test_provenance() -> None:
     digest = "sha256:" + "9" * 64
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
-    said = json.loads(text)
+    statement = json.loads(text)
     assert (
-        said["_type"] == "https://in-toto.io/Statement/v1"
-        and said["predicateType"] == "https://slsa.dev/provenance/v1"
+        statement["_type"] == "https://in-toto.io/Statement/v1"
+        and statement["predicateType"] == "https://slsa.dev/provenance/v1"
     )
-    assert said["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
-    definition, details = said["predicate"]["buildDefinition"], said["predicate"]["runDetails"]
+    assert statement["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
+    definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
     assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
     assert definition["externalParameters"]["recipe"]["base"] == BASE.reference
     assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800}

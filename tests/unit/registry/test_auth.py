@@ -63,7 +63,7 @@ def test_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
     """The message names the source of refused credentials, and never the password."""
     caplog.set_level(logging.DEBUG)
     with FakeRegistry(token_user=("someone", "else")) as fake:
-        for credentials, says in (
+        for credentials, message in (
             (ROBOT, "the credentials of REGISTRY_USER and REGISTRY_PASSWORD were used"),
             (ANONYMOUS, "no credentials for"),
         ):
@@ -72,7 +72,7 @@ def test_wrong_password(caplog: pytest.LogCaptureFixture) -> None:
                 pytest.raises(RegistryError, match="401") as caught,
             ):
                 client.head_manifest("a/b", "latest")
-            assert says in caught.value.hint
+            assert message in caught.value.hint
             assert "s3cret" not in f"{caught.value!r}{caught.value}{client!r}{caplog.text}"
             assert caught.value.__cause__ is None
 
@@ -81,8 +81,10 @@ def test_denied_push() -> None:
     """A refusal is shown with its code and message; the error has status, codes and host as values."""
     with FakeRegistry() as fake, RegistryClient(fake.host, ROBOT) as client:
         fake.fault = lambda r: Reply(403, body=b'{"errors":[{"code":"DENIED","message":"no push for you"}]}')
-        with pytest.raises(RegistryError, match=r"403 Forbidden \(DENIED: no push for you\)"):
+        with pytest.raises(RegistryError, match=r"403 Forbidden \(DENIED: no push for you\)") as caught:
             client.put_manifest("a/b", "t", b"{}", OCI_MANIFEST)
+    error = caught.value
+    assert (error.status, error.codes, error.host) == (403, ("DENIED",), fake.host)
 
 
 @pytest.mark.parametrize(

@@ -25,13 +25,13 @@ def test_failed_mount(fake: FakeRegistry, client: RegistryClient) -> None:
 
 
 def test_resume_after_a_cut(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
-    """After a broken connection only the rest of a blob is requested; blobs in the store are not requested."""
+    """After a broken connection only the rest of a blob is requested, and from then on nothing."""
     data = random.Random(1).randbytes(6 * MIB)
     fake.put("a/b", data)
     fake.fail_once("GET", "/blobs/", Cut(after=4 * MIB))
-    told: list[int] = []
-    path = client.get_blob_to("a/b", described(data), store, told.append)
-    assert path.read_bytes() == data and sum(told) == len(data)
+    reported: list[int] = []
+    path = client.get_blob_to("a/b", described(data), store, reported.append)
+    assert path.read_bytes() == data and sum(reported) == len(data)
     ranges = [r.headers.get("range") for r in fake.requests if r.method == "GET" and "/blobs/" in r.path]
     assert ranges == [None, f"bytes={4 * MIB}-"]
     assert client.get_blob_to("a/b", described(data), store) == path
@@ -58,9 +58,9 @@ def test_damaged_partial_file(fake: FakeRegistry, client: RegistryClient, store:
     partial = store.root / "partial" / f"blob-{hashlib.sha256(data).hexdigest()}"
     partial.parent.mkdir(parents=True)
     partial.write_bytes(left)
-    told: list[int] = []
-    assert client.get_blob_to("a/b", described(data), store, told.append).read_bytes() == data
-    assert sum(told) == len(data)
+    reported: list[int] = []
+    assert client.get_blob_to("a/b", described(data), store, reported.append).read_bytes() == data
+    assert sum(reported) == len(data)
 
 
 def test_ranges_ignored(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:

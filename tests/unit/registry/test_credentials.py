@@ -158,7 +158,7 @@ def test_identity_token_of_a_helper(home: Path, write: Callable[..., Path]) -> N
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         (None, "not on PATH"),
         ("echo 'credentials not found in native keychain'; exit 1", ""),
@@ -166,14 +166,14 @@ def test_identity_token_of_a_helper(home: Path, write: Callable[..., Path]) -> N
         ("echo nonsense", "did not print what a credential helper should"),
     ],
 )
-def test_failing_helper(home: Path, write: Callable[..., Path], script: str | None, says: str) -> None:
+def test_failing_helper(home: Path, write: Callable[..., Path], script: str | None, message: str) -> None:
     """A helper that fails is a warning, and the file's own entries are used."""
     if script:
         helper(home, "h", script)
     write(".docker/config.json", {"auths": {"x.example": auth("file", "x")}, "credsStore": "h"})
     warnings: list[str] = []
     assert find_credentials("x.example", "", env(home), warnings.append).username == "file"
-    assert (says in warnings[0]) if says else not warnings
+    assert (message in warnings[0]) if message else not warnings
 
 
 def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
@@ -188,7 +188,7 @@ def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('{"auths": {"x.example": {"auth": "s3cret', "is not JSON"),
         ('["s3cret"]', "is not an auth file"),
@@ -197,10 +197,10 @@ def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
     ],
     ids=["cut", "list", "not base64", "no colon"],  # the texts would be part of the path
 )
-def test_damaged_file(home: Path, write: Callable[..., Path], text: str, says: str) -> None:
+def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message: str) -> None:
     """A damaged file is named, and nothing of it is shown."""
     path = write(".docker/config.json", text)
-    with pytest.raises(RegistryError, match=says) as caught:
+    with pytest.raises(RegistryError, match=message) as caught:
         find_credentials("x.example", "", env(home))
     assert (
         str(path) in str(caught.value)

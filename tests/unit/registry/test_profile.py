@@ -33,12 +33,16 @@ def write(folder: Path, text: str, mode: int = 0o600) -> Path:
         "export REGISTRY_USER=robot\\$m558+perlmutter-nersc-gov\nexport REGISTRY_PASSWORD=s3cret\n",
         'export REGISTRY_USER="robot\\$m558"+perlmutter-nersc-gov REGISTRY_PASSWORD=s3cr"et"',
         f"REGISTRY_USER='{ROBOT}'; REGISTRY_PASSWORD=s3cret; export REGISTRY_USER REGISTRY_PASSWORD",
-        f"# for jobs\n\n  export REGISTRY_USER='{ROBOT}'   # the robot's\n\texport REGISTRY_PASSWORD=s3cret # and so on\r\n",
+        f"# for jobs\n\n  export REGISTRY_USER='{ROBOT}'   # the robot's\n"
+        "\texport REGISTRY_PASSWORD=s3cret # and so on\r\n",
         f"export REGISTRY_USER='{ROBOT}' \\\n       REGISTRY_PASSWORD=s3cret",
         f"declare -x REGISTRY_USER='{ROBOT}' && typeset -x REGISTRY_PASSWORD=s3cret",
-        f"#!/bin/bash\nexport DB=$(hostname) TZ=`date +%Z`\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n",
-        f"export REGISTRY_PASSWORD=old REGISTRY_USER=old\nexport REGISTRY_PASSWORD=s3cret REGISTRY_USER='{ROBOT}'",
-        f"echo REGISTRY_PASSWORD=shown\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\necho REGISTRY_USER=x",
+        "#!/bin/bash\nexport DB=$(hostname) TZ=`date +%Z`\n"
+        f"export REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n",
+        "export REGISTRY_PASSWORD=old REGISTRY_USER=old\n"
+        f"export REGISTRY_PASSWORD=s3cret REGISTRY_USER='{ROBOT}'",
+        f"echo REGISTRY_PASSWORD=shown\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n"
+        "echo REGISTRY_USER=x",
     ],
 )
 def test_notations(tmp_path: Path, text: str) -> None:
@@ -83,7 +87,8 @@ def test_same_words_as_bash(tmp_path: Path, text: str) -> None:
 def test_nothing_is_run(tmp_path: Path) -> None:
     """No command in the file is run."""
     mark = tmp_path / "mark"
-    text = f"touch {mark}\nexport A=$(touch {mark}) B=`touch {mark}`\nexport REGISTRY_USER=u REGISTRY_PASSWORD=p; touch {mark}\n"
+    text = f"touch {mark}\nexport A=$(touch {mark}) B=`touch {mark}`\n"
+    text += f"export REGISTRY_USER=u REGISTRY_PASSWORD=p; touch {mark}\n"
     assert read_profile(write(tmp_path, text)).password == "p"
     assert not mark.exists()
 
@@ -142,10 +147,10 @@ def test_missing_or_binary_file(tmp_path: Path) -> None:
 )
 def test_loose_permissions(tmp_path: Path, mode: int, warned: bool) -> None:
     """A file that other users can read is a warning without the password."""
-    said: list[str] = []
-    read_profile(write(tmp_path, "export REGISTRY_USER=u REGISTRY_PASSWORD=hunter2", mode), said.append)
-    assert bool(said) is warned
-    assert all("chmod 600" in s and "hunter2" not in s for s in said)
+    warnings: list[str] = []
+    read_profile(write(tmp_path, "export REGISTRY_USER=u REGISTRY_PASSWORD=hunter2", mode), warnings.append)
+    assert bool(warnings) is warned
+    assert all("chmod 600" in s and "hunter2" not in s for s in warnings)
 
 
 def test_order_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,8 +75,8 @@ def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image
     old = attach(
         client, "a/b", subject, REPORT, [file('{"old": 1}')], annotations={CREATED: "2026-10-01T00:00:00Z"}
     )
-    bill = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
-    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, bill}, (
+    sbom = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
+    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, sbom}, (
         "on several pages"
     )
     found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
@@ -129,7 +129,7 @@ def test_manifest(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> 
 @pytest.mark.parametrize("fake", [True], indirect=True, ids=["lists referrers"])
 def test_lists_without_the_header(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
     """A registry that lists referrers and does not send OCI-Subject gets no list under a tag."""
-    fake.says_so = False
+    fake.sends_subject = False
     ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
     assert referrers_tag(pushed.digest) not in fake.manifests["a/b"]
@@ -245,7 +245,7 @@ def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
 
 
-# layouts --------------------------------------------------------------------------------------------------------------
+# layouts ----------------------------------------------------------------------------------------------------
 
 
 def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:

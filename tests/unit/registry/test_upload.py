@@ -33,7 +33,7 @@ def test_empty_blob(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) 
 
 
 def test_resume_after_a_cut(fake: FakeRegistry, client: RegistryClient, tmp_path: Path) -> None:
-    """After a broken connection only the bytes that the registry lacks are sent again, in the same session."""
+    """After a broken connection only the bytes that the registry lacks are sent, in the same session."""
     path, data = random_blob(tmp_path, 20 * MIB)
     fake.fail_once("PUT", "/uploads/", Cut(after=9 * MIB))
     send(client, path, data)
