@@ -27,7 +27,7 @@ from builder.image.convert import image_sources, image_tree
 from builder.lock import read_lock
 from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
-from builder.publishing.destination import open_destination
+from builder.publishing.places import open_place
 from builder.settings import Settings
 from builder.sif.image import open_sif, read_sif
 from builder.store.blobs import Store
@@ -350,8 +350,8 @@ def test_docker_pulls_a_base_from_its_registry_by_digest(
     settings = Settings.from_environment({"HOME": str(tmp_path)})
     store = Store(settings.cache)
     base = image_kit.image(store)
-    destination = open_destination(f"{registry.host}/engines/base", settings, store)
-    destination.push_blobs(base)
+    destination = open_place(f"{registry.host}/engines/base", settings, store)
+    destination.push(base)
     destination.move_tag("1", base)
     reference = f"docker://{registry.host}/engines/base:1"
     opened = open_base(

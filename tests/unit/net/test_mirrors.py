@@ -20,7 +20,8 @@ def settings(*mirrors: str) -> Settings:
 
 @pytest.mark.parametrize("source", [FORGE, f"{FORGE}/"])
 @pytest.mark.parametrize("target", ["https://m.example/forge", "https://m.example/forge/"])
-def test_a_prefix_ends_where_a_part_of_the_name_ends(source: str, target: str) -> None:
+def test_prefix(source: str, target: str) -> None:
+    """A prefix ends where a part of the name ends."""
     own = settings(f"{source}={target}")
     assert mirrored_url(own, f"{FORGE}/noarch/a.conda") == "https://m.example/forge/noarch/a.conda"
     assert mirrored_url(own, f"{FORGE}/") == "https://m.example/forge/"
@@ -33,7 +34,8 @@ def test_a_prefix_ends_where_a_part_of_the_name_ends(source: str, target: str) -
         assert mirrored_url(own, other) == other and list(mirrors_of(own, other)) == []
 
 
-def test_folders_are_paths_for_files_and_urls_for_solvers() -> None:
+def test_folders() -> None:
+    """Folders are paths for downloads and file URLs for solvers."""
     own = settings("https://download.pytorch.org=/srv/with%20blank", f"{FORGE}=~/forge")
     url = "https://download.pytorch.org/whl/cpu/torch-2.13.0%2Bcpu.whl"
     assert list(mirrors_of(own, url)) == ["/srv/with%20blank/whl/cpu/torch-2.13.0+cpu.whl"]
@@ -44,7 +46,8 @@ def test_folders_are_paths_for_files_and_urls_for_solvers() -> None:
 @pytest.mark.parametrize(
     "target", ["/srv/pytorch", "https://m.example/pytorch", "https://user:secret@m.example/pytorch"]
 )
-def test_locks_name_the_public_place(target: str) -> None:
+def test_public_url(target: str) -> None:
+    """Locks contain the public URL, not the mirror's."""
     own = settings(f"https://download.pytorch.org={target}")
     url = "https://download.pytorch.org/whl/cpu/torch-2.13.0%2Bcpu.whl"
     there = mirrored_url(own, url)
@@ -102,17 +105,20 @@ def test_locks_name_the_public_place(target: str) -> None:
     ],
 )
 def test_bases(mirror: str, base: str, expected: str) -> None:
+    """Mirrors of base images."""
     assert mirrored_base(settings("https://other.example=/x", mirror), base) == (expected or base)
 
 
-def test_the_first_that_fits_counts_and_packages_try_all() -> None:
+def test_order() -> None:
+    """The first mirror that fits counts; packages try all."""
     own = settings("https://a.example/b=/one", "https://a.example=/two")
     assert mirrored_url(own, "https://a.example/b/c") == "file:///one/c"
     assert list(mirrors_of(own, "https://a.example/b/c")) == ["/one/c", "/two/b/c"]
 
 
 @pytest.mark.parametrize("text", ["https://a.example", "=/x", "https://a.example="])
-def test_a_setting_that_is_none_is_refused(text: str) -> None:
+def test_malformed_setting(text: str) -> None:
+    """A malformed BUILDER_MIRRORS is an error with a hint."""
     with pytest.raises(UsageError, match="BUILDER_MIRRORS holds") as caught:
         settings(text)
     assert "FROM=TO" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Bill of material and provenance: valid, complete, the same for the same lock, and without secrets."""
+"""SBOM and provenance: valid, complete, reproducible, and without secrets."""
 
 from __future__ import annotations
 
@@ -73,11 +73,12 @@ def recipe(**more: Any) -> Recipe:
     return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
 
 
-def bill(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
+def sbom_of(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
     return json.loads(sbom(recipe(), lock, base))
 
 
-def test_the_bill_is_valid_cyclonedx() -> None:
+def test_valid_cyclonedx() -> None:
+    """The SBOM follows CycloneDX's schema."""
     text = sbom(recipe(), LOCK, BASE).decode()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     assert (
@@ -86,8 +87,9 @@ def test_the_bill_is_valid_cyclonedx() -> None:
     )
 
 
-def test_every_package_with_version_hash_and_place() -> None:
-    found = {c["name"]: c for c in bill()["components"]}
+def test_packages() -> None:
+    """Every package has version, hashes and address, without credentials."""
+    found = {c["name"]: c for c in sbom_of()["components"]}
     assert set(found) == {"python", "libzlib", "Foo.Bar_baz", "numpy", BASE.reference}
     assert found["python"]["version"] == "3.11.9"
     assert found["python"]["hashes"] == [
@@ -101,8 +103,9 @@ def test_every_package_with_version_hash_and_place() -> None:
     assert found[BASE.reference]["hashes"] == [{"alg": "SHA-256", "content": "e" * 64}]
 
 
-def test_what_needs_what() -> None:
-    found = {d["ref"]: d["dependsOn"] for d in bill()["dependencies"]}
+def test_dependencies() -> None:
+    """Dependencies refer to the locked packages."""
+    found = {d["ref"]: d["dependsOn"] for d in sbom_of()["dependencies"]}
     python, zlib, foo, numpy = (package_url(p) for p in PACKAGES[:4])
     assert found[python] == [zlib] and found[foo] == sorted([numpy, python]) and found[zlib] == []
     assert set(found["builder:site"]) == {python, zlib, foo, numpy, f"base:{BASE.digest}"}
@@ -135,7 +138,8 @@ def test_what_needs_what() -> None:
         ),
     ],
 )
-def test_purls_are_what_others_read(package: LockedPackage, expected: str) -> None:
+def test_purls(package: LockedPackage, expected: str) -> None:
+    """Other tools can read the purls."""
     assert package_url(package) == expected
     parsed = PackageURL.from_string(expected)
     assert (
@@ -144,13 +148,15 @@ def test_purls_are_what_others_read(package: LockedPackage, expected: str) -> No
     )
 
 
-def test_the_same_lock_gives_the_same_bytes_and_another_another() -> None:
+def test_reproducible() -> None:
+    """The same lock has the same SBOM, and another lock another one."""
     one = sbom(recipe(), LOCK, BASE)
     assert sbom(recipe(), replace(LOCK, packages=tuple(reversed(PACKAGES))), BASE) == one
     assert sbom(recipe(), replace(LOCK, digest="sha256:" + "f" * 64), BASE) != one
 
 
-def test_provenance_says_what_went_in() -> None:
+def test_provenance() -> None:
+    """The provenance names recipe, lock and base, without paths and credentials."""
     ours = recipe(
         pip={
             "extra_index_urls": ["https://user:secret@host.example/simple", "https://$TOKEN@host.example/x"]
@@ -161,13 +167,13 @@ def test_provenance_says_what_went_in() -> None:
     digest = "sha256:" + "9" * 64
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
-    said = json.loads(text)
+    statement = json.loads(text)
     assert (
-        said["_type"] == "https://in-toto.io/Statement/v1"
-        and said["predicateType"] == "https://slsa.dev/provenance/v1"
+        statement["_type"] == "https://in-toto.io/Statement/v1"
+        and statement["predicateType"] == "https://slsa.dev/provenance/v1"
     )
-    assert said["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
-    definition, details = said["predicate"]["buildDefinition"], said["predicate"]["runDetails"]
+    assert statement["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
+    definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
     assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
     assert definition["externalParameters"]["recipe"]["base"] == BASE.reference
     assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800}

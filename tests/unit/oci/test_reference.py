@@ -36,19 +36,21 @@ DIGEST = "sha256:" + "0f" * 32
     ],
 )
 def test_parse(text: str, host: str, repository: str, tag: str | None, digest: str | None) -> None:
+    """References are read by Docker's rules, and written back."""
     found = Reference.parse(text)
     assert (found.host, found.repository, found.tag, found.digest) == (host, repository, tag, digest)
     assert Reference.parse(str(found)) == found, "what it writes it reads"
 
 
-def test_the_digest_wins_over_the_tag() -> None:
+def test_ref() -> None:
+    """The digest counts before the tag; the default is latest."""
     assert Reference.parse(f"a/b:t@{DIGEST}").ref == DIGEST
     assert Reference.parse("a/b:t").ref == "t"
     assert Reference.parse("a/b").ref == "latest"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "names no repository"),
         ("host:5000/", "names no repository"),
@@ -66,16 +68,18 @@ def test_the_digest_wins_over_the_tag() -> None:
         ("a/" + "b" * 300, "longer than 255"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, says: str) -> None:
+def test_errors(text: str, message: str) -> None:
+    """The message about a wrong reference names the rule."""
     with pytest.raises(RegistryError) as caught:
         Reference.parse(text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "text", ["user:s3cret@ghcr.io/a", "https://user:s3cret@ghcr.io/a", "user:s3cret@" + DIGEST[:20]]
 )
-def test_a_password_in_a_reference_is_not_repeated(text: str) -> None:
+def test_no_password_in_message(text: str) -> None:
+    """A password in a reference is not shown."""
     with pytest.raises(RegistryError) as caught:
         Reference.parse(text)
     assert "s3cret" not in str(caught.value)

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from builder.errors import RegistryError
-from builder.registry.auth import (
+from builder.registry.credentials import (
     ANONYMOUS,
     Credentials,
     environment_credentials,
     find_credentials,
-    parse_challenges,
 )
 
 ROBOT = "robot$m558+perlmutter-nersc-gov"
@@ -55,7 +54,8 @@ def helper(home: Path, name: str, script: str) -> None:
     path.chmod(0o755)
 
 
-def test_names_with_a_dollar_are_taken_literally() -> None:
+def test_names_with_a_dollar() -> None:
+    """The variables are taken literally, with $ as an ordinary character."""
     found = environment_credentials({"REGISTRY_USER": ROBOT, "REGISTRY_PASSWORD": "$HOME:x"})
     assert found is not None
     assert base64.b64decode(found.basic.removeprefix("Basic ")).decode() == f"{ROBOT}:$HOME:x"
@@ -63,17 +63,20 @@ def test_names_with_a_dollar_are_taken_literally() -> None:
 
 
 @pytest.mark.parametrize("name", ["REGISTRY_USER", "REGISTRY_PASSWORD"])
-def test_half_of_the_credentials_is_an_error_without_the_secret(name: str) -> None:
+def test_half_of_the_credentials(name: str) -> None:
+    """One variable without the other is an error that does not show the value."""
     with pytest.raises(RegistryError, match=rf"{name} is set but REGISTRY_\w+ is not") as caught:
         environment_credentials({name: "s3cret"})
     assert "s3cret" not in str(caught.value)
 
 
-def test_secrets_are_not_in_repr() -> None:
+def test_no_secrets_in_repr() -> None:
+    """repr shows no secrets."""
     assert "s3cret" not in repr(Credentials("u", "s3cret", "s3cret", "there"))
 
 
 def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
+    """Docker's config.json, also in the folder of DOCKER_CONFIG."""
     path = write(
         ".docker/config.json",
         {"auths": {"https://index.docker.io/v1/": auth("hub", "a:b"), "ghcr.io": auth("me", "token")}},
@@ -87,7 +90,8 @@ def test_docker_config(home: Path, write: Callable[..., Path]) -> None:
     assert find_credentials("ghcr.io", "", env(home, DOCKER_CONFIG=str(moved.parent))).username == "other"
 
 
-def test_podman_comes_before_docker_and_the_longest_key_wins(home: Path, write: Callable[..., Path]) -> None:
+def test_order_of_files_and_keys(home: Path, write: Callable[..., Path]) -> None:
+    """podman's file counts before Docker's, and the longest key that contains the repository counts."""
     write(
         ".docker/config.json",
         {"auths": {"quay.io": auth("docker", "x"), "only.example": auth("docker", "x")}},
@@ -111,7 +115,8 @@ def test_podman_comes_before_docker_and_the_longest_key_wins(home: Path, write: 
     )
 
 
-def test_registry_auth_file_is_used_alone(home: Path, write: Callable[..., Path]) -> None:
+def test_registry_auth_file(home: Path, write: Callable[..., Path]) -> None:
+    """REGISTRY_AUTH_FILE replaces all other files, and must exist."""
     write(".docker/config.json", {"auths": {"a.example": auth("docker", "x")}})
     named = write("named.json", {"auths": {"b.example": auth("named", "x")}})
     assert find_credentials("b.example", "", env(home, REGISTRY_AUTH_FILE=str(named))).username == "named"
@@ -121,6 +126,7 @@ def test_registry_auth_file_is_used_alone(home: Path, write: Callable[..., Path]
 
 
 def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
+    """An entry may hold an identity token."""
     write(
         ".docker/config.json",
         {"auths": {"x.azurecr.io": {**auth("00000000", ""), "identitytoken": "refresh"}}},
@@ -128,7 +134,8 @@ def test_identity_token(home: Path, write: Callable[..., Path]) -> None:
     assert find_credentials("x.azurecr.io", "", env(home)).identity_token == "refresh"
 
 
-def test_a_credential_helper_is_asked_on_stdin(home: Path, write: Callable[..., Path]) -> None:
+def test_credential_helper(home: Path, write: Callable[..., Path]) -> None:
+    """A helper receives the host on standard input; credHelpers count before credsStore."""
     script = (
         'test "$*" = get || exit 1; read host || true; printf \'{"Username":"u-%s","Secret":"s"}\' "$host"'
     )
@@ -142,7 +149,8 @@ def test_a_credential_helper_is_asked_on_stdin(home: Path, write: Callable[..., 
     assert find_credentials("docker.io", "a/b", env(home)).username == "all-https://index.docker.io/v1/"
 
 
-def test_a_helpers_token_is_an_identity_token(home: Path, write: Callable[..., Path]) -> None:
+def test_identity_token_of_a_helper(home: Path, write: Callable[..., Path]) -> None:
+    """The user <token> marks an identity token."""
     helper(home, "t", 'echo \'{"Username":"<token>","Secret":"refresh"}\'')
     write(".docker/config.json", {"credsStore": "t"})
     found = find_credentials("x.example", "", env(home))
@@ -150,73 +158,52 @@ def test_a_helpers_token_is_an_identity_token(home: Path, write: Callable[..., P
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         (None, "not on PATH"),
         ("echo 'credentials not found in native keychain'; exit 1", ""),
         ("echo 'the keyring is locked' >&2; exit 1", "the keyring is locked"),
-        ("echo nonsense", "did not answer as a credential helper should"),
+        ("echo nonsense", "did not print what a credential helper should"),
     ],
 )
-def test_a_helper_that_fails_is_told_and_the_file_is_asked(
-    home: Path, write: Callable[..., Path], script: str | None, says: str
-) -> None:
+def test_failing_helper(home: Path, write: Callable[..., Path], script: str | None, message: str) -> None:
+    """A helper that fails is a warning, and the file's own entries are used."""
     if script:
         helper(home, "h", script)
     write(".docker/config.json", {"auths": {"x.example": auth("file", "x")}, "credsStore": "h"})
     warnings: list[str] = []
     assert find_credentials("x.example", "", env(home), warnings.append).username == "file"
-    assert (says in warnings[0]) if says else not warnings
+    assert (message in warnings[0]) if message else not warnings
 
 
-def test_loose_permissions_are_told(home: Path, write: Callable[..., Path]) -> None:
+def test_loose_permissions(home: Path, write: Callable[..., Path]) -> None:
+    """A file with passwords that others can read is a warning."""
     warnings: list[str] = []
     path = write(".docker/config.json", {"auths": {"x.example": auth("u", "s3cret")}}, mode=0o644)
     find_credentials("x.example", "", env(home), warnings.append)
-    assert warnings == [f"{path} holds passwords and can be read by others: chmod 600 {path}"]
+    assert warnings == [f"{path} contains passwords and other users can read it: chmod 600 {path}"]
     path.chmod(0o600)
     find_credentials("x.example", "", env(home), warnings.append)
     assert len(warnings) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('{"auths": {"x.example": {"auth": "s3cret', "is not JSON"),
         ('["s3cret"]', "is not an auth file"),
         ('{"auths": {"x.example": {"auth": "s3cret!"}}}', "is not USER:PASSWORD in base64"),
         ('{"auths": {"x.example": {"auth": "czNjcmV0"}}}', "is not USER:PASSWORD in base64"),
     ],
+    ids=["cut", "list", "not base64", "no colon"],  # the texts would be part of the path
 )
-def test_a_damaged_file_is_named_without_its_secrets(
-    home: Path, write: Callable[..., Path], text: str, says: str
-) -> None:
+def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message: str) -> None:
+    """A damaged file is named, and nothing of it is shown."""
     path = write(".docker/config.json", text)
-    with pytest.raises(RegistryError, match=says) as caught:
+    with pytest.raises(RegistryError, match=message) as caught:
         find_credentials("x.example", "", env(home))
     assert (
         str(path) in str(caught.value)
         and "s3cret" not in str(caught.value)
         and "czNj" not in str(caught.value)
     )
-
-
-def test_challenges() -> None:
-    (bearer,) = parse_challenges(
-        ['Bearer realm="https://auth.example/token",service="reg",scope="repository:a/b:pull,push"']
-    )
-    assert bearer.scheme == "bearer"
-    assert bearer.params == {
-        "realm": "https://auth.example/token",
-        "service": "reg",
-        "scope": "repository:a/b:pull,push",
-    }
-    both = parse_challenges(
-        [r'Basic realm="a \"quoted\" name", Bearer realm="https://x/t?a=b", service=reg', "Negotiate"]
-    )
-    assert [c.scheme for c in both] == ["basic", "bearer", "negotiate"]
-    assert both[0].params["realm"] == 'a "quoted" name' and both[1].params == {
-        "realm": "https://x/t?a=b",
-        "service": "reg",
-    }
-    assert parse_challenges([]) == []

@@ -33,22 +33,28 @@ def write(folder: Path, text: str, mode: int = 0o600) -> Path:
         "export REGISTRY_USER=robot\\$m558+perlmutter-nersc-gov\nexport REGISTRY_PASSWORD=s3cret\n",
         'export REGISTRY_USER="robot\\$m558"+perlmutter-nersc-gov REGISTRY_PASSWORD=s3cr"et"',
         f"REGISTRY_USER='{ROBOT}'; REGISTRY_PASSWORD=s3cret; export REGISTRY_USER REGISTRY_PASSWORD",
-        f"# for jobs\n\n  export REGISTRY_USER='{ROBOT}'   # the robot's\n\texport REGISTRY_PASSWORD=s3cret # and so on\r\n",
+        f"# for jobs\n\n  export REGISTRY_USER='{ROBOT}'   # the robot's\n"
+        "\texport REGISTRY_PASSWORD=s3cret # and so on\r\n",
         f"export REGISTRY_USER='{ROBOT}' \\\n       REGISTRY_PASSWORD=s3cret",
         f"declare -x REGISTRY_USER='{ROBOT}' && typeset -x REGISTRY_PASSWORD=s3cret",
-        f"#!/bin/bash\nexport DB=$(hostname) TZ=`date +%Z`\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n",
-        f"export REGISTRY_PASSWORD=old REGISTRY_USER=old\nexport REGISTRY_PASSWORD=s3cret REGISTRY_USER='{ROBOT}'",
-        f"echo REGISTRY_PASSWORD=shown\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\necho REGISTRY_USER=x",
+        "#!/bin/bash\nexport DB=$(hostname) TZ=`date +%Z`\n"
+        f"export REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n",
+        "export REGISTRY_PASSWORD=old REGISTRY_USER=old\n"
+        f"export REGISTRY_PASSWORD=s3cret REGISTRY_USER='{ROBOT}'",
+        f"echo REGISTRY_PASSWORD=shown\nexport REGISTRY_USER='{ROBOT}' REGISTRY_PASSWORD=s3cret\n"
+        "echo REGISTRY_USER=x",
     ],
 )
-def test_ways_of_writing_it(tmp_path: Path, text: str) -> None:
+def test_notations(tmp_path: Path, text: str) -> None:
+    """The notations that sites use."""
     found = read_profile(write(tmp_path, text))
     assert (found.username, found.password) == (ROBOT, "s3cret")
     assert "s3cret" not in repr(found) and found.source == str(tmp_path / "registry.profile")
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=30))
-def test_what_shlex_quotes_comes_back(tmp_path_factory: pytest.TempPathFactory, password: str) -> None:
+def test_shlex_round_trip(tmp_path_factory: pytest.TempPathFactory, password: str) -> None:
+    """Whatever shlex quotes is read back."""
     path = write(
         tmp_path_factory.mktemp("p"), f"export REGISTRY_USER=u REGISTRY_PASSWORD={shlex.quote(password)}\n"
     )
@@ -69,7 +75,8 @@ def test_what_shlex_quotes_comes_back(tmp_path_factory: pytest.TempPathFactory, 
         'a"\\x"',
     ],
 )
-def test_words_are_taken_as_bash_takes_them(tmp_path: Path, text: str) -> None:
+def test_same_words_as_bash(tmp_path: Path, text: str) -> None:
+    """Words are split and unquoted as bash does it."""
     path = write(tmp_path, f"export REGISTRY_USER=u REGISTRY_PASSWORD={text}\n")
     bash = subprocess.run(
         ["bash", "-c", '. "$0"; printf %s "$REGISTRY_PASSWORD"', path], capture_output=True, text=True
@@ -77,9 +84,11 @@ def test_words_are_taken_as_bash_takes_them(tmp_path: Path, text: str) -> None:
     assert read_profile(path).password == bash.stdout
 
 
-def test_nothing_of_it_is_run(tmp_path: Path) -> None:
+def test_nothing_is_run(tmp_path: Path) -> None:
+    """No command in the file is run."""
     mark = tmp_path / "mark"
-    text = f"touch {mark}\nexport A=$(touch {mark}) B=`touch {mark}`\nexport REGISTRY_USER=u REGISTRY_PASSWORD=p; touch {mark}\n"
+    text = f"touch {mark}\nexport A=$(touch {mark}) B=`touch {mark}`\n"
+    text += f"export REGISTRY_USER=u REGISTRY_PASSWORD=p; touch {mark}\n"
     assert read_profile(write(tmp_path, text)).password == "p"
     assert not mark.exists()
 
@@ -87,7 +96,8 @@ def test_nothing_of_it_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", ["$(pass show robot)", '"$(cat secret)"', "`pass show robot`", "${SECRET}", '"a${B}c"']
 )
-def test_a_computed_password_is_refused_by_its_line(tmp_path: Path, value: str) -> None:
+def test_computed_value(tmp_path: Path, value: str) -> None:
+    """A value that a shell would compute is refused; the message names the line and not the value."""
     path = write(tmp_path, f"# mine\nexport REGISTRY_USER=u\nexport REGISTRY_PASSWORD={value}\n")
     with pytest.raises(RegistryError, match=r"registry\.profile:3: REGISTRY_PASSWORD is computed") as caught:
         read_profile(path)
@@ -95,7 +105,8 @@ def test_a_computed_password_is_refused_by_its_line(tmp_path: Path, value: str) 
 
 
 @pytest.mark.parametrize("value", ["'a$(b)'", "'a${b}c`d`'", "a\\$\\(b\\)"])
-def test_what_only_looks_computed_is_not(tmp_path: Path, value: str) -> None:
+def test_quoted_dollar(tmp_path: Path, value: str) -> None:
+    """A quoted or escaped $ is an ordinary character."""
     (word,) = shlex.split(value)
     assert read_profile(write(tmp_path, f"export REGISTRY_USER=u REGISTRY_PASSWORD={value}")).password == word
 
@@ -111,16 +122,16 @@ def test_what_only_looks_computed_is_not(tmp_path: Path, value: str) -> None:
         ("x" * 70000 + "hunter2", "is not a shell file"),
     ],
 )
-def test_files_that_will_not_do_and_nothing_of_them_is_quoted(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_unusable_files(tmp_path: Path, text: str, message: str) -> None:
+    """Unusable files are named, and nothing of them is shown."""
     with pytest.raises(RegistryError) as caught:
         read_profile(write(tmp_path, text))
     assert re.search(message, caught.value.message) and "registry.profile" in caught.value.message
     assert "hunter2" not in str(caught.value)
 
 
-def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
+def test_missing_or_binary_file(tmp_path: Path) -> None:
+    """A missing file and a binary file are errors."""
     with pytest.raises(
         RegistryError, match=r"cannot read the registry profile .*none: No such file"
     ) as caught:
@@ -134,14 +145,16 @@ def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True), (0o666, True)]
 )
-def test_a_file_that_others_can_read_is_told(tmp_path: Path, mode: int, warned: bool) -> None:
-    said: list[str] = []
-    read_profile(write(tmp_path, "export REGISTRY_USER=u REGISTRY_PASSWORD=hunter2", mode), said.append)
-    assert bool(said) is warned
-    assert all("chmod 600" in s and "hunter2" not in s for s in said)
+def test_loose_permissions(tmp_path: Path, mode: int, warned: bool) -> None:
+    """A file that other users can read is a warning without the password."""
+    warnings: list[str] = []
+    read_profile(write(tmp_path, "export REGISTRY_USER=u REGISTRY_PASSWORD=hunter2", mode), warnings.append)
+    assert bool(warnings) is warned
+    assert all("chmod 600" in s and "hunter2" not in s for s in warnings)
 
 
-def test_which_credentials_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--profile counts before the variables, and those before BUILDER_REGISTRY_PROFILE."""
     given_, named = tmp_path / "given", tmp_path / "named"
     given_.mkdir()
     named.mkdir()

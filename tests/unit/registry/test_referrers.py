@@ -11,10 +11,10 @@ import pytest
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.oci.layout import list_tags, prune_layout, read_layout
-from builder.publishing.layout_destination import LayoutDestination
-from builder.registry.auth import ANONYMOUS
-from builder.registry.client import ArtifactRefused, RegistryClient
-from builder.registry.push import push_image
+from builder.publishing.places import LayoutPlace
+from builder.registry.client import RegistryClient
+from builder.registry.credentials import ANONYMOUS
+from builder.registry.errors import ArtifactRefused
 from builder.registry.referrers import (
     CREATED,
     AttachedFile,
@@ -28,7 +28,7 @@ from builder.registry.referrers import (
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
-from tests.support.images import make_layer, make_test_image
+from tests.support.images import make_layer, make_test_image, push_tagged
 
 REPORT, OTHER = "application/vnd.builder.smoke-report.v1+json", "application/vnd.cyclonedx+json"
 
@@ -62,13 +62,12 @@ def image(tmp_path: Path) -> Image:
 
 @pytest.fixture
 def pushed(image: Image, client: RegistryClient) -> Image:
-    push_image(image, client, "a/b", ["latest"])
+    push_tagged(image, client, "a/b", ["latest"])
     return image
 
 
-def test_attached_files_come_back_by_type_the_newest_last(
-    fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings
-) -> None:
+def test_fetch_by_type(fake: FakeRegistry, client: RegistryClient, pushed: Image, settings: Settings) -> None:
+    """Attached files are found by type, the newest last, also when the list has several pages."""
     subject = pushed.manifest_descriptor
     new = attach(
         client, "a/b", subject, REPORT, [file('{"new": 1}')], annotations={CREATED: "2026-11-01T00:00:00Z"}
@@ -76,8 +75,8 @@ def test_attached_files_come_back_by_type_the_newest_last(
     old = attach(
         client, "a/b", subject, REPORT, [file('{"old": 1}')], annotations={CREATED: "2026-10-01T00:00:00Z"}
     )
-    bill = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
-    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, bill}, (
+    sbom = attach(client, "a/b", subject, OTHER, [file("{}", "sbom.json"), file("[]", "more.json")])
+    assert {d.digest for d in referrers(client, "a/b", subject.digest)} == {new, old, sbom}, (
         "on several pages"
     )
     found = fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
@@ -89,9 +88,8 @@ def test_attached_files_come_back_by_type_the_newest_last(
     assert client.head_manifest("a/b", "latest").digest == pushed.digest  # type: ignore[union-attr]
 
 
-def test_the_same_attached_twice_is_there_once_and_costs_questions_only(
-    fake: FakeRegistry, client: RegistryClient, pushed: Image
-) -> None:
+def test_attach_twice(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
+    """The same files attached again are neither sent nor listed again."""
     first = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     fake.requests.clear()
     assert attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")]) == first
@@ -99,9 +97,8 @@ def test_the_same_attached_twice_is_there_once_and_costs_questions_only(
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [first]
 
 
-def test_the_manifest_is_as_the_image_spec_has_it(
-    fake: FakeRegistry, client: RegistryClient, pushed: Image
-) -> None:
+def test_manifest(fake: FakeRegistry, client: RegistryClient, pushed: Image) -> None:
+    """The manifest and the list are as the image-spec requires."""
     digest = attach(
         client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations={CREATED: "2026"}
     )
@@ -130,10 +127,9 @@ def test_the_manifest_is_as_the_image_spec_has_it(
 
 
 @pytest.mark.parametrize("fake", [True], indirect=True, ids=["lists referrers"])
-def test_a_registry_that_lists_them_and_does_not_say_so_gets_no_tag(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
-    fake.says_so = False
+def test_lists_without_the_header(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A registry that lists referrers and does not send OCI-Subject gets no list under a tag."""
+    fake.sends_subject = False
     ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
     assert referrers_tag(pushed.digest) not in fake.manifests["a/b"]
@@ -148,9 +144,8 @@ by_tag = pytest.mark.parametrize("fake", [False], indirect=True, ids=["by tag"])
 
 
 @by_tag
-def test_artifacts_of_others_under_the_tag_stay(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
+def test_entries_of_others(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """Entries of others in the list under the tag stay."""
     theirs = {
         "mediaType": OCI_MANIFEST,
         "digest": "sha256:" + "1" * 64,
@@ -164,9 +159,8 @@ def test_artifacts_of_others_under_the_tag_stay(
 
 
 @by_tag
-def test_an_entry_that_another_writer_overwrote_is_written_again(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
+def test_overwritten_entry(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """An entry that another writer overwrote is added again."""
     tag = referrers_tag(pushed.digest)
     theirs = {
         "mediaType": OCI_MANIFEST,
@@ -190,17 +184,15 @@ def test_an_entry_that_another_writer_overwrote_is_written_again(
 
 @by_tag
 @pytest.mark.parametrize("status", [400, 404, 405, 406])
-def test_however_a_registry_says_that_it_has_no_list(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image, status: int
-) -> None:
+def test_no_list(client: RegistryClient, fake: FakeRegistry, pushed: Image, status: int) -> None:
+    """Every response without a list leads to the list under the tag."""
     fake.fault = lambda r: Reply(status, body=b"<html>what?</html>") if "/referrers/" in r.path else None
     ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     assert [d.digest for d in referrers(client, "a/b", pushed.digest)] == [ours]
 
 
-def test_a_refusal_to_list_is_no_empty_list(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
+def test_refusal_to_list(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A refusal to list is an error, not an empty list."""
     fake.fault = lambda r: (
         Reply(403, body=b'{"errors":[{"code":"DENIED","message":"no"}]}') if "/referrers/" in r.path else None
     )
@@ -208,9 +200,8 @@ def test_a_refusal_to_list_is_no_empty_list(
         referrers(client, "a/b", pushed.digest)
 
 
-def test_a_registry_that_takes_images_only_says_so(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
+def test_images_only(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A registry that accepts images only is a special error."""
     fake.fault = lambda r: (
         Reply(400, body=b'{"errors":[{"code":"MANIFEST_INVALID","message":"config media type"}]}')
         if r.method == "PUT" and "/manifests/" in r.path
@@ -220,9 +211,8 @@ def test_a_registry_that_takes_images_only_says_so(
         attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
 
 
-def test_a_blob_that_the_registry_lost_is_no_refusal(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image
-) -> None:
+def test_lost_blob(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A blob that the registry lost is not a refusal of artifacts."""
     fake.fault = lambda r: (
         Reply(400, body=b'{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"gone"}]}')
         if r.method == "PUT" and "/manifests/" in r.path
@@ -233,35 +223,36 @@ def test_a_blob_that_the_registry_lost_is_no_refusal(
     assert not isinstance(caught.value, ArtifactRefused)
 
 
-def test_broken_connections_are_tried_again(
+def test_broken_connection(
     client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings
 ) -> None:
+    """A request whose connection breaks is repeated."""
     fake.fail_once("GET", "/referrers/", Cut(3))
     attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     assert len(fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)) == 1
 
 
 @by_tag
-def test_bad_lists_and_names(
-    client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings
-) -> None:
+def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image, settings: Settings) -> None:
+    """A missing image, a damaged list and another manifest under the tag are errors."""
     with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
         fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
     put(fake, referrers_tag(pushed.digest), b'{"manifests": 3}')
     with pytest.raises(RegistryError, match="the list of attached artifacts is damaged"):
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
     put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
-    with pytest.raises(RegistryError, match="something else took this tag"):
+    with pytest.raises(RegistryError, match="is not a list of attached artifacts"):
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
 
 
-# layouts --------------------------------------------------------------------------------------------------------------
+# layouts ----------------------------------------------------------------------------------------------------
 
 
-def test_a_layout_lists_them_beside_its_images(image: Image, tmp_path: Path, settings: Settings) -> None:
+def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
+    """A layout lists artifacts beside its images, and pruning retains them."""
     folder, store = tmp_path / "layout", Store(tmp_path / "cache")
-    place = LayoutDestination(folder, store)
-    place.push_blobs(image)
+    place = LayoutPlace(folder, store)
+    place.push(image)
     place.move_tag("latest", image)
     first = place.attach(image.manifest_descriptor, REPORT, [file('{"a": 1}')], {CREATED: "2026-10"})
     assert (
@@ -290,10 +281,11 @@ def test_a_layout_lists_them_beside_its_images(image: Image, tmp_path: Path, set
     assert len(fetch_attached(f"oci:{folder}:latest", REPORT, settings)) == 1, "they belong to what is in use"
 
 
-def test_damaged_and_missing_layouts_are_named(image: Image, tmp_path: Path, settings: Settings) -> None:
+def test_damaged_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
+    """A missing tag and a corrupt blob of a layout are errors."""
     folder = tmp_path / "layout"
-    place = LayoutDestination(folder, Store(tmp_path / "cache"))
-    place.push_blobs(image)
+    place = LayoutPlace(folder, Store(tmp_path / "cache"))
+    place.push(image)
     place.move_tag("latest", image)
     digest = place.attach(image.manifest_descriptor, REPORT, [file('{"a": 1}')], {})
     with pytest.raises(ImageError, match=r"holds no image 'old'"):
@@ -304,5 +296,5 @@ def test_damaged_and_missing_layouts_are_named(image: Image, tmp_path: Path, set
     blob = folder / "blobs" / manifest["layers"][0]["digest"].replace(":", "/")
     blob.unlink()
     blob.write_bytes(b"else")
-    with pytest.raises(ImageError, match="is not what its name says"):
+    with pytest.raises(ImageError, match="is corrupt"):
         fetch_attached(f"oci:{folder}:latest", REPORT, settings)
