@@ -83,7 +83,7 @@ def keep_base(source: Path, target: Path) -> Path:
 @pytest.fixture(scope="session")
 def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cache that holds the base ``debian:bookworm`` and nothing else."""
-    from builder.bases.base import resolve_base
+    from builder.bases.resolve import resolve_base
     from builder.settings import Settings
     from builder.store.blobs import Store
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.base import open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_base
 from builder.errors import RunnerError
 from builder.image.config import make_image
 from builder.image.convert import image_tree
@@ -24,9 +24,10 @@ from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.run.userns import UsernsRunner
 from builder.settings import Settings
-from builder.sif.image import open_sif, read_sif, write_sif
+from builder.sif.read import open_sif, read_sif
+from builder.sif.write import write_sif
 from builder.store.blobs import Store
-from builder.trees.merge import compare_trees
+from builder.trees.compare import compare_trees
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.image_kit import layer
