@@ -64,8 +64,7 @@ def open_oci_archive(
 def open_docker_archive(
     reference: str, path: Path, tag: str | None, settings: Settings, store: Store
 ) -> BaseImage:
-    """An image that ``docker save`` wrote. Its layers are copied into the store, where it gets an OCI
-    manifest.
+    """An image that ``docker save`` wrote. Its layers are copied into the store, with an OCI manifest.
 
     Uncompressed layers are compressed, always to the same bytes.
 

@@ -1,5 +1,6 @@
-"""``debian:SUITE`` bases: a minimal Debian as an image of one layer, the same bytes on every host, as root or
-as a user.
+"""``debian:SUITE`` bases: a minimal Debian as an image of one layer.
+
+The bytes are the same on every host, as root and as an ordinary user.
 
 The packages come from the Debian mirror of this machine: its apt sources, with their keyrings, proxies and
 credentials, none of which is left in the image. Left out are also ``/dev``, logs, caches, package lists,
@@ -16,6 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from builder.bases.debian_mirror import mirror_state
@@ -47,8 +49,7 @@ def debian_base(
     pinned: str | None = None,
     reporter: Reporter,
 ) -> str:
-    """The digest of the manifest of a ``debian:SUITE`` base. The whole base is in the store when this
-    returns.
+    """The digest of the manifest of a ``debian:SUITE`` base, which is in the store when this returns.
 
     Args:
         reference: ``debian:bookworm``.
@@ -72,31 +73,47 @@ def debian_base(
     with store.lock(f"base {record.name}"):
         if pinned and _is_stored(pinned, store):
             return pinned
-        known = read_record(record) or {}
-        made: str | None = known.get("digest")
-        if made is not None and not _is_stored(made, store):
-            made = None
+        known = _read_known(record, store)
         if settings.offline:
-            return _offline(reference, made, pinned)
+            return _offline(reference, known, pinned)
         sources = apt_sources(suite)
         state = mirror_state(sources, settings)
-        if made is not None and state is None:
-            reporter.warn(f"the Debian mirror does not answer; using the {reference} base made before")
-            digest = made
-        elif made is not None and state == known.get("state"):
-            digest = made
+        if known is not None and state in (None, known.state):
+            if state is None:
+                reporter.warn(f"the Debian mirror does not answer; using the {reference} base made before")
+            digest = known.digest
         else:
             base = DebianBase(reference, suite, include, architecture, sources)
             digest = make_debian_base(base, settings, store, reporter)
             write_record(record, {"digest": digest, "state": state or ""})
     if pinned and digest != pinned:
-        raise ImageError(
-            f"the lock pins {reference} as {pinned}, but the Debian mirror of this machine has moved on: "
-            f"its packages make {digest} now",
-            "pin the new one: builder lock --update-base; "
-            "or use the pinned base from an image that contains it (oci: or docker://)",
-        )
+        raise _moved_on(reference, pinned, digest)
     return digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A base that was made before and is in the store."""
+
+    digest: str
+    state: str
+    """Of the mirror at that time."""
+
+
+def _read_known(record: Path, store: Store) -> _Known | None:
+    data = read_record(record)
+    if data is None or not _is_stored(data["digest"], store):
+        return None
+    return _Known(data["digest"], data["state"])
+
+
+def _moved_on(reference: str, pinned: str, digest: str) -> ImageError:
+    return ImageError(
+        f"the lock pins {reference} as {pinned}, but the Debian mirror of this machine has moved on: "
+        f"its packages make {digest} now",
+        "pin the new one: builder lock --update-base; "
+        "or use the pinned base from an image that contains it (oci: or docker://)",
+    )
 
 
 def _check_names(reference: str, packages: Sequence[str]) -> str:
@@ -118,10 +135,10 @@ def _record(suite: str, architecture: str, include: Sequence[str], settings: Set
     return store.folders.bases / f"debian-{suite}-{architecture}-{value}.json"
 
 
-def _offline(reference: str, made: str | None, pinned: str | None) -> str:
+def _offline(reference: str, known: _Known | None, pinned: str | None) -> str:
     """The base that was made before, if it is the pinned one."""
-    if made is not None and pinned in (None, made):
-        return made
+    if known is not None and pinned in (None, known.digest):
+        return known.digest
     which = f"{reference} ({pinned})" if pinned else reference
     raise ImageError(
         f"the base {which} is not in the cache, and this build is offline",

@@ -56,8 +56,8 @@ def mirror_state(sources: str, settings: Settings) -> str | None:
         settings: the temporary folder.
 
     Returns:
-        The hash in hex. Empty when a URL has a password, which must not appear in the arguments of a process: a base
-        made before counts as current then. None when the mirror does not answer.
+        The hash in hex. Empty when a URL has a password, which must not appear in the arguments of a process:
+        a base made before counts as current then. None when the mirror does not answer.
     """
     state = hashlib.sha256()
     settings.tmpdir.mkdir(parents=True, exist_ok=True)

@@ -36,8 +36,7 @@ _FIXED = {
 
 
 def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
-    """A tar of mmdebstrap with what is the same in every run: no logs, caches and locks, and no times after
-    the epoch.
+    """A tar of mmdebstrap without what varies: logs, caches, locks, and times after the epoch.
 
     Names lose their ``./``. The order is mmdebstrap's, which sorts by name; fixed files that it lacks come
     last.

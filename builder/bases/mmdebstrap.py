@@ -206,8 +206,7 @@ def _mode(reference: str) -> str:
 
 
 def _tree_folder(settings: Settings, mode: str) -> str:
-    """Where mmdebstrap makes its tree: the temporary folder, or another one that the mapped users can
-    reach."""
+    """Where mmdebstrap makes its tree: the first temporary folder that the mapped users can reach."""
     if mode == "root":
         return str(settings.tmpdir)
     others = (Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp"))  # noqa: S108

@@ -1,5 +1,4 @@
-"""Tar streams from elsewhere (mmdebstrap, ``docker save``, SIF partitions) stored as layers, hashed and
-compressed once.
+"""Tars from elsewhere stored as layers: of mmdebstrap, ``docker save`` and SIF partitions.
 
 A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a member of its own, so that
 threads can share the work, and the bytes are the same with any number of threads. The version of libdeflate

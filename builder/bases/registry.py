@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -64,8 +64,7 @@ def open_registry_base(
     download: bool,
     reporter: Reporter,
 ) -> BaseImage:
-    """The image that a lock pins. Only what the store lacks is downloaded: a base that it has needs no
-    registry.
+    """The image that a lock pins. A base that the store has needs no registry.
 
     Args:
         locked: reference and digest.
@@ -80,51 +79,83 @@ def open_registry_base(
         RegistryError: the registry refuses or cannot be reached.
     """
     parsed = Reference.parse(actual)
-    repository = parsed.repository
-    with ExitStack() as stack:
-
-        def client() -> RegistryClient:
-            return stack.enter_context(RegistryClient(parsed.host, settings=settings, reporter=reporter))
-
-        path = store.get(locked.digest)
-        if path is not None:
-            data = path.read_bytes()
-        else:
-            data, _, _ = client().get_manifest(repository, locked.digest)
-            store.add(data)
-        manifest = parse_manifest(data, Descriptor(OCI_MANIFEST, locked.digest, len(data)), locked.reference)
-        described = Descriptor.from_json(manifest["config"])
-        path = store.get(described.digest, described.size)
-        if path is None:
-            path = client().get_blob_to(repository, described, store)
-        config = parse_config(path.read_bytes(), locked.reference)
+    with _Source(parsed, settings, store, reporter) as source:
+        data = source.manifest(locked.digest)
+        described = Descriptor(OCI_MANIFEST, locked.digest, len(data))
+        manifest = parse_manifest(data, described, locked.reference)
+        config = parse_config(source.blob(Descriptor.from_json(manifest["config"])), locked.reference)
         layers = image_layers(manifest, config, locked.reference)
-        descriptors = {layer.descriptor.digest: layer.descriptor for layer in layers}
-        paths = {digest: store.get(digest, d.size) for digest, d in descriptors.items()}
-        missing = {digest: d for digest, d in descriptors.items() if paths[digest] is None}
-        if missing and download:
-            task = f"base {locked.reference}"
-            paths |= _download(client, repository, missing, store, task, reporter)
+        descriptors = [layer.descriptor for layer in layers]
+        paths = source.layers(descriptors, f"base {locked.reference}", download=download)
     found = tuple(replace(x, path=paths[x.descriptor.digest], origin=parsed.name) for x in layers)
     return BaseImage(locked.reference, locked.digest, config, found)
 
 
-def _download(
-    open_client: Callable[[], RegistryClient],
-    repository: str,
-    missing: Mapping[str, Descriptor],
-    store: Store,
-    task: str,
-    reporter: Reporter,
-) -> dict[str, Path]:
-    """Downloads blobs into the store; returns their paths by digest."""
-    client = open_client()
+class _Source:
+    """Blobs from the store, or else from the repository, which is asked only when necessary."""
 
-    def fetch(descriptor: Descriptor) -> Path:
-        return client.get_blob_to(repository, descriptor, store, lambda n: reporter.advance(task, n))
+    def __init__(self, image: Reference, settings: Settings, store: Store, reporter: Reporter) -> None:
+        self._image = image
+        self._settings = settings
+        self._store = store
+        self._reporter = reporter
+        self._opened: RegistryClient | None = None
+        self._stack = ExitStack()
 
-    reporter.start(task, sum(descriptor.size for descriptor in missing.values()))
-    with ThreadPoolExecutor(_DOWNLOADS) as pool:
-        paths = list(pool.map(fetch, missing.values()))
-    reporter.finish(task)
-    return dict(zip(missing, paths, strict=True))
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _client(self) -> RegistryClient:
+        if self._opened is None:
+            client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
+            self._opened = self._stack.enter_context(client)
+        return self._opened
+
+    def manifest(self, digest: str) -> bytes:
+        """A manifest, which is stored."""
+        path = self._store.get(digest)
+        if path is not None:
+            return path.read_bytes()
+        data, _, _ = self._client().get_manifest(self._image.repository, digest)
+        self._store.add(data)
+        return data
+
+    def blob(self, descriptor: Descriptor) -> bytes:
+        """A small blob, which is stored."""
+        path = self._store.get(descriptor.digest, descriptor.size)
+        if path is None:
+            path = self._client().get_blob_to(self._image.repository, descriptor, self._store)
+        return path.read_bytes()
+
+    def layers(
+        self, descriptors: Sequence[Descriptor], task: str, *, download: bool
+    ) -> dict[str, Path | None]:
+        """The paths of layers in the store by digest; None for those that stay in the registry.
+
+        Args:
+            descriptors: of the layers.
+            task: the name of the download for the reporter.
+            download: fetch those that the store lacks.
+        """
+        paths = {d.digest: self._store.get(d.digest, d.size) for d in descriptors}
+        missing = {d.digest: d for d in descriptors if paths[d.digest] is None}
+        if missing and download:
+            paths |= self._download(missing, task)
+        return paths
+
+    def _download(self, missing: Mapping[str, Descriptor], task: str) -> dict[str, Path]:
+        client = self._client()
+
+        def fetch(descriptor: Descriptor) -> Path:
+            return client.get_blob_to(
+                self._image.repository, descriptor, self._store, lambda n: self._reporter.advance(task, n)
+            )
+
+        self._reporter.start(task, sum(descriptor.size for descriptor in missing.values()))
+        with ThreadPoolExecutor(_DOWNLOADS) as pool:
+            paths = list(pool.map(fetch, missing.values()))
+        self._reporter.finish(task)
+        return dict(zip(missing, paths, strict=True))

@@ -45,8 +45,9 @@ def resolve_base(
     root: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> LockedBase:
-    """The image that a base reference names now, for the lock to pin. A mirror of BUILDER_MIRRORS is asked
-    instead.
+    """The image that a base reference names now, for the lock to pin.
+
+    If BUILDER_MIRRORS names a mirror of it, the mirror is asked.
 
     Args:
         reference: the recipe's ``base``.

@@ -6,19 +6,19 @@ influences, and large ones are separate from small ones. Layers of packages neve
 their order does not matter. The layers before and after them stay in their order, in partitions of their
 own::
 
-    layer                                                        partition
-    -----                                                        ---------
-    layers of the base image                                     base                 (primary)
-    builder: environment prefix                                  bottom               (overlay)
-    builder: conda group 1: xz, zlib     hash("conda group 1")   packages-small-2     (overlay)
-    builder: pip numpy 1.0               hash("pip numpy")       packages-small-1     (overlay)
-    builder: pip torch 2.0, 800 MB       hash("pip torch")       packages-large-1     (overlay)
-    builder: entry point                                         top                  (overlay, with the SIF's
-    metadata)
+    layer                                                       partition
+    -----                                                       ---------
+    layers of the base image                                    base                (primary)
+    builder: environment prefix                                 bottom              (overlay)
+    builder: conda group 1: xz, zlib    hash("conda group 1")   packages-small-2    (overlay)
+    builder: pip numpy 1.0              hash("pip numpy")       packages-small-1    (overlay)
+    builder: pip torch 2.0, 800 MB      hash("pip torch")       packages-large-1    (overlay)
+    builder: entry point                                        top                 (overlay)
 
-"bottom" is left out when it would be empty. With ``most`` overlays there are ``(most - 2) // 2`` partitions
-of small packages, and as many of large ones. When other layers lie between the packages, the image was not
-built by builder and the order may matter: everything above the base becomes "top".
+"bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With ``most``
+overlays there are ``(most - 2) // 2`` partitions of small packages, and as many of large ones. When other
+layers lie between the packages, builder did not build the image and the order may matter: everything above
+the base becomes "top".
 """
 
 from __future__ import annotations
@@ -87,8 +87,7 @@ def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
 
 
 def _package_groups(packages: Sequence[tuple[str, Layer]], groups: int) -> list[LayerGroup]:
-    """Packages, given with their titles, in up to ``groups`` partitions of small ones and as many of large
-    ones."""
+    """Packages and their titles, in up to ``groups`` partitions of small ones and as many of large ones."""
     found: dict[str, list[Layer]] = {}
     for title, layer in packages:
         digest = hashlib.sha256(_stable_name(title).encode()).digest()
@@ -116,8 +115,7 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
 
 
 def _builder_titles(image: Image) -> list[str]:
-    """The titles of the layers that builder made, from the config's history; empty texts for the base's
-    layers."""
+    """The titles of builder's layers, from the config's history; empty texts for the base's layers."""
     history = json.loads(image.config).get("history") or ()
     texts = [entry.get("created_by", "") for entry in history if not entry.get("empty_layer")]
     if len(texts) != len(image.layers):

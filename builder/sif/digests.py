@@ -1,5 +1,4 @@
-"""The digests of SIF files, remembered: a SIF of many gigabytes is hashed once, and again only when it
-changes."""
+"""The digests of SIF files: a SIF of many gigabytes is hashed once, and again only when it changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The layout of SIF files, version 01, as github.com/sylabs/sif (v2) defines it. All numbers are
-little-endian.
+"""The layout of SIF files, version 01, as github.com/sylabs/sif (v2) defines it.
+
+All numbers are little-endian.
 
 A SIF is a header, a table of descriptors, and the objects that they describe. In what builder writes::
 

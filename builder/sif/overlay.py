@@ -89,8 +89,7 @@ class _Below:
             self._entries.setdefault(member.path, {})
 
     def find(self, path: str) -> Member | None:
-        """A directory of the topmost partition that has it. The root directory is that of the lowest
-        partition."""
+        """A directory as the topmost partition has it; the root directory as the lowest one has it."""
         partitions = reversed(self._partitions) if path else self._partitions[:1]
         for partition in partitions:
             with Squashfs(partition.path, partition.offset, partition.name) as tree:

@@ -119,8 +119,7 @@ class PartitionMaker:
         return found
 
     def _primary(self, layers: Sequence[Layer]) -> Partition:
-        """The layers of the base image, and a script that stops a container whose overlays are not
-        mounted."""
+        """The base image's layers, and a script that stops a container without its overlays."""
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.diff_id for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common)]

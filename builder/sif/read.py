@@ -76,8 +76,7 @@ class Sif:
 
     @property
     def partitions(self) -> tuple[SifObject, ...]:
-        """What the runtimes mount, from the bottom up: the primary partition, and the overlays of its
-        group."""
+        """What the runtimes mount: the primary partition, then the overlays of its group."""
         primary = _primary(self.objects)
         assert primary is not None  # read_sif() refuses a SIF without it
         return (primary, *_overlays(self.objects, primary))
@@ -199,8 +198,10 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
 
 
 def _read_file(path: Path) -> tuple[bytes, bytes, int]:
-    """The bytes of the header and of the descriptors (empty for another kind of file), and the size of the
-    file."""
+    """The bytes of the header and of the descriptors, and the size of the file.
+
+    There are no descriptors of a file of another kind.
+    """
     try:
         size = path.stat().st_size
         with path.open("rb") as f:

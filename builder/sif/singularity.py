@@ -107,8 +107,7 @@ def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
 
 
 class Metadata:
-    """What a SIF holds of an OCI config: files in ``/.singularity.d``, and the objects that ``inspect``
-    reads.
+    """What a SIF holds of an OCI config: files in ``/.singularity.d``, and what ``inspect`` reads.
 
     Args:
         config: the image's config.

@@ -93,8 +93,10 @@ def write_sif(
             f"SIF files do not support the architecture {architecture!r}",
             f"supported are {', '.join(ARCHITECTURES)}",
         )
-    below = BaseSif(read_sif(base.path, architecture), base.digest) if base else None
-    base_files = container_files(below.sif.sources(FOLDER)) if below else None
+    below, base_files = None, None
+    if base is not None:
+        below = BaseSif(read_sif(base.path, architecture), base.digest)
+        base_files = container_files(below.sif.sources(FOLDER))
     metadata = Metadata(config, image.digest, base_files)
     maker = PartitionMaker(image, metadata, below, compression, settings, store, reporter)
     with space_errors(path.parent):
@@ -119,8 +121,7 @@ def _prepare_place(path: Path) -> None:
 
 
 def _written_before(path: Path, contents: _Contents, store: Store) -> str | None:
-    """The digest of the file at the path, if it has the same content and did not change since it was
-    written."""
+    """The digest of the file at the path, if it has this content and has not changed since."""
     try:
         uuid = read_sif(path).uuid
     except ImageError:
@@ -264,8 +265,7 @@ class _Contents:
 
 
 def _uuid(described: bytes) -> bytes:
-    """A UUID of version 8 (RFC 9562), the version for ids that an application defines itself: here, from a
-    hash."""
+    """A UUID of version 8, which RFC 9562 leaves to the application: here a hash."""
     uuid = bytearray(hashlib.sha256(described).digest()[:16])
     uuid[6] = uuid[6] & 0x0F | 0x80
     uuid[8] = uuid[8] & 0x3F | 0x80
@@ -273,8 +273,10 @@ def _uuid(described: bytes) -> bytes:
 
 
 def _copy_partition(partition: Partition, out: BinaryIO, position: int) -> None:
-    """Copies a partition to a position of a file, in the kernel if possible: some file systems then share the
-    blocks."""
+    """Copies a partition to a position of a file.
+
+    The kernel copies if it can: some file systems then share the blocks.
+    """
     out.flush()
     left, source_at = partition.size, partition.offset
     with partition.path.open("rb") as source:

@@ -141,8 +141,9 @@ def _final_target(path: str, links: Mapping[str, str]) -> str:
 
 
 def compare_trees(a: Tree, b: Tree, *, owners: bool = True) -> list[Difference]:
-    """What differs between two trees, by path: types, modes, owners, sizes, contents and link targets, but
-    not times.
+    """What differs between two trees, by path.
+
+    Types, modes, owners, sizes, contents and link targets are compared, times are not.
 
     Left out are the root directory, the files for the SIF runtime (:func:`is_metadata`), and
     :data:`MOUNT_POINTS` that only one tree has.

@@ -4,34 +4,35 @@ The layers are read from the top down, each one once, and every member is passed
 Any user can do this, and memory holds paths only.
 
 The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it that decides
-about a
-path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides applies to
-the layers below it, never to its own members, so it is collected apart and added when the layer is finished.
+about a path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides
+applies to the layers below it, never to its own members. So it is collected separately and added when the
+layer is finished.
 
 Four things hide a path of a lower layer::
 
-    top layer        middle layer      bottom layer   result         why
-    ---------        ------------      ------------   ------         ---
-    .wh.a                              a/x                           a whiteout hides its path and everything
-    below it
-                     b/.wh..wh..opq    b/x            b/y            an opaque whiteout hides what the layers
-                     below
-                     b/y                                             have in its directory, never its own
-                     layer's b/y c  (file)         c/x            c  (file)      a file or link hides a
-                     directory of its path
-    d/  (0700)       d  (file)         d/x            d/  (0700)     d/x stays hidden: the file in the middle
-    replaced
-                                                                     the directory that held it
+    top layer      middle layer      bottom layer    result
+    ---------      ------------      ------------    ------
+    .wh.a                            a/x                          1. a whiteout
+                   b/.wh..wh..opq    b/x                          2. an opaque whiteout
+                   b/y                               b/y
+                   c  (file)         c/x             c  (file)    3. a file or link in place of a directory
+    d/ (0700)      d  (file)         d/x             d/ (0700)    4. the same, replaced again
+
+1. A whiteout hides its path and everything below it.
+2. An opaque whiteout hides what lower layers have in its directory, but not what its own layer has there.
+3. A file, link or FIFO hides a directory at its path, and everything in it.
+4. The file in the middle is not visible, but it had already removed ``d/x`` when the top layer made the
+directory.
 
 Directories are different: several layers can list one, the topmost sets its mode and owner, and the contents
 are merged. A directory that no layer lists, only members below it, is *implied*.
 
 A hard link is a second name for content that may lie further down, and its content outlives the first name::
 
-    top:     .wh.a                      hides a
-    middle:  b  (hard link to a)        b is wanted: whoever finds a yields its content under the name b
-    bottom:  a  ("text")                a itself is hidden
-    result:  b  ("text")
+    top layer:       .wh.a                     hides a
+    middle layer:    b  (hard link to a)       b is *wanted*: when a is found, its content becomes the file b
+    bottom layer:    a  ("text")               a itself is hidden
+    result:          b  ("text")
 """
 
 from __future__ import annotations
@@ -98,8 +99,7 @@ class Merge:
 
     @property
     def whiteouts(self) -> set[str]:
-        """Paths of trees further down that are hidden, with everything below them. Files that replace them
-        are left out."""
+        """Paths that hide everything below them in trees further down; a file hides its own path anyway."""
         return {path for path in self._blocked if self.kinds.get(path, Kind.DIRECTORY) is Kind.DIRECTORY}
 
     def _read_layer(self, source: Source) -> Stream:
@@ -136,8 +136,7 @@ class Merge:
         return True
 
     def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
-        """Anything but a directory or whiteout: under its own name if that is visible, and under those that
-        want it."""
+        """Yields a file or link under its own name if that is visible, and under the names that want it."""
         path = member.path
         if path in layer.visible:
             raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
@@ -166,8 +165,7 @@ class Merge:
                 self._wanted.setdefault(target, []).append(name)
 
     def _read_revived(self, source: Source, layer: _Layer) -> Stream:
-        """Reads a layer again for files whose own names are hidden but which visible hard links of the layer
-        share."""
+        """Reads a layer again for hidden files that have visible hard links in the same layer."""
         skipped = (Kind.WHITEOUT, Kind.OPAQUE, Kind.DIRECTORY)
         for member, content in source():
             if member.path in layer.revived and member.kind not in skipped:

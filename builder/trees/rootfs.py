@@ -47,8 +47,9 @@ def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -
 
 @contextmanager
 def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWriter]:
-    """A writer for a new root file system. The folder gets its name when the ``with`` block ends without an
-    error.
+    """A writer for a new root file system.
+
+    The folder gets its name when the ``with`` block ends without an error.
 
     Args:
         folder: must not exist, or be empty.

@@ -1,5 +1,6 @@
-"""The layout of squashfs 4.0, as Linux defines it in ``fs/squashfs/squashfs_fs.h``. All numbers are
-little-endian.
+"""The layout of squashfs 4.0, as Linux defines it in ``fs/squashfs/squashfs_fs.h``.
+
+All numbers are little-endian.
 
 A file system is a superblock and the parts that it points at, here in the order in which builder writes
 them::

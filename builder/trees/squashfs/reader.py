@@ -135,8 +135,7 @@ class Squashfs:
         return COMPRESSOR_NAMES[self._superblock.compressor]
 
     def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
-        """All members and their content, sorted by name in each directory, and each directory before its
-        entries.
+        """All members and their content: each directory before its entries, which are sorted by name.
 
         The root directory comes first, with an empty path. Device nodes other than whiteouts are left out.
 

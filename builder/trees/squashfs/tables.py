@@ -75,8 +75,7 @@ class MetadataTable:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Where the next byte goes: the position of its block in the stored table, and the offset in the
-        block."""
+        """Where the next byte goes: the position of its stored block, and the offset in the block."""
         return len(self._stored), len(self._pending)
 
     def write(self, data: bytes) -> None:

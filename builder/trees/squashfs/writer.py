@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import deflate
 import zstandard
@@ -58,6 +58,18 @@ _NODE_KINDS = {
     Kind.WHITEOUT: InodeType.CHARACTER_DEVICE,
 }
 _DO_NOT_USE = "do not use this image"
+
+
+class _Tables(NamedTuple):
+    """Positions from the beginning of the file system."""
+
+    inodes: int
+    directories: int
+    fragments: int
+    """Of the index."""
+    ids: int
+    """Of the index."""
+    end: int
 
 
 class SquashfsWriter:
@@ -156,8 +168,14 @@ class SquashfsWriter:
         size = ids_at + len(ids.data)
         padding = -size % _PADDING
         self._out.write(inodes + directories + fragments.data + ids.data + bytes(padding))
+        self._out.seek(0)
+        tables = _Tables(inode_table, directory_table, fragments.index, ids.index, size)
+        self._out.write(SUPERBLOCK.pack(*self._superblock(tree, tables)))
+        return size + padding
+
+    def _superblock(self, tree: TreeTables, tables: _Tables) -> Superblock:
         block, offset = tree.root
-        superblock = Superblock(
+        return Superblock(
             magic=MAGIC,
             inode_count=tree.count,
             time=self._time,
@@ -170,17 +188,14 @@ class SquashfsWriter:
             major=4,
             minor=0,
             root=block << 16 | offset,
-            size=size,
-            id_table=ids.index,
+            size=tables.end,
+            id_table=tables.ids,
             xattr_table=NO_TABLE,
-            inode_table=inode_table,
-            directory_table=directory_table,
-            fragment_table=fragments.index if self._fragments else NO_TABLE,
+            inode_table=tables.inodes,
+            directory_table=tables.directories,
+            fragment_table=tables.fragments if self._fragments else NO_TABLE,
             export_table=NO_TABLE,
         )
-        self._out.seek(0)
-        self._out.write(SUPERBLOCK.pack(*superblock))
-        return size + padding
 
     # the tree -----------------------------------------------------------------------------------------------
 
