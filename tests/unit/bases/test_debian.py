@@ -35,7 +35,7 @@ def test_offline(store: Store, tmp_path: Path) -> None:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
-    """Replaces mmdebstrap and the mirror, whose state is ``state[0]``; returns the packages of each base made."""
+    """Replaces mmdebstrap and a mirror in ``state[0]``; returns the packages of each base made."""
     calls: list[str] = []
 
     def make(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:

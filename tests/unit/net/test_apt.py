@@ -27,7 +27,8 @@ def test_deb822_sources(apt: Path) -> None:
     (apt / "sources.list.d/debian.sources").write_text(
         "# a comment\nTypes: deb deb-src\nURIs: http://mirror.example/debian\n"
         "Suites: bookworm bookworm-updates bookworm-backports\n"
-        "Components: main contrib\nArchitectures: amd64 i386\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n"
+        "Components: main contrib\nArchitectures: amd64 i386\n"
+        "Signed-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n"
         " abc\n -----END PGP PUBLIC KEY BLOCK-----\n"
         "\n\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\n"
         "Signed-By: /usr/share/keyrings/k.gpg\n"
@@ -36,7 +37,8 @@ def test_deb822_sources(apt: Path) -> None:
         "\nTypes: deb-src\nURIs: http://source.example\nSuites: bookworm\nComponents: main\n"
     )
     assert sources(apt) == (
-        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm bookworm-updates\nComponents: main\n"
+        "Types: deb\nURIs: http://mirror.example/debian\n"
+        "Suites: bookworm bookworm-updates\nComponents: main\n"
         "Signed-By: \n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n abc\n -----END PGP PUBLIC KEY BLOCK-----\n"
         "\nTypes: deb\nURIs: http://mirror.example/security\nSuites: bookworm-security\nComponents: main\n"
         "Signed-By: /usr/share/keyrings/k.gpg\n"
@@ -46,12 +48,14 @@ def test_deb822_sources(apt: Path) -> None:
 def test_one_line_sources(apt: Path) -> None:
     """One-line files are read, with their options."""
     (apt / "sources.list").write_text(
-        "deb [arch=amd64,arm64 signed-by=/k.gpg check-valid-until=no] http://mirror.example/debian bookworm main contrib # ours\n"
+        "deb [arch=amd64,arm64 signed-by=/k.gpg check-valid-until=no] "
+        "http://mirror.example/debian bookworm main contrib # ours\n"
         "deb-src http://mirror.example/debian bookworm main\n#deb http://old.example bookworm main\n"
         "deb http://x.example bookworm stable\n"
     )
     assert sources(apt) == (
-        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\nSigned-By: /k.gpg\n"
+        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n"
+        "Signed-By: /k.gpg\n"
         "Check-Valid-Until: no\n"
     )
 
@@ -59,7 +63,8 @@ def test_one_line_sources(apt: Path) -> None:
 def test_other_suite(apt: Path) -> None:
     """On a Debian machine of another suite the same mirror serves the wanted one."""
     (apt / "sources.list").write_text(
-        "deb http://mirror.example/debian bookworm main\ndeb http://mirror.example/security bookworm-security main\n"
+        "deb http://mirror.example/debian bookworm main\n"
+        "deb http://mirror.example/security bookworm-security main\n"
     )
     assert "Suites: trixie\n" in sources(apt, "trixie") and "Suites: trixie-security\n" in sources(
         apt, "trixie"

@@ -49,8 +49,12 @@ def test_environment_is_read_back() -> None:
 def test_environment_of_apptainer() -> None:
     """Variables are read from the scripts that Apptainer writes; host scripts are ignored."""
     files = {
-        f"{FOLDER}/env/10-docker2singularity.sh": '#!/bin/sh\nexport PATH="/a:/b"\nexport X="${X:-"one two"}"\n',
-        f"{FOLDER}/env/90-environment.sh": "export PATH=/opt/rocm/bin:$PATH\nY=1; export Y\nexport Z=$(date)\nexport Q='a b'\n",
+        f"{FOLDER}/env/10-docker2singularity.sh": (
+            '#!/bin/sh\nexport PATH="/a:/b"\nexport X="${X:-"one two"}"\n'
+        ),
+        f"{FOLDER}/env/90-environment.sh": (
+            "export PATH=/opt/rocm/bin:$PATH\nY=1; export Y\nexport Z=$(date)\nexport Q='a b'\n"
+        ),
         f"{FOLDER}/env/99-base.sh": "export LD_LIBRARY_PATH=never\n",
         f"{FOLDER}/runscript": "export NEVER=1\n",
     }
