@@ -147,8 +147,8 @@ def _opened(path: Path) -> Iterator[_Archive]:
     except tarfile.TarError as e:
         raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
     except (EOFError, OSError) as e:
-        is_about_another_file = isinstance(e, OSError) and e.filename is None and bool(e.errno)
-        if is_about_another_file:  # such as a full disk, while the store is written
+        is_system_error = isinstance(e, OSError) and e.filename is None and bool(e.errno)
+        if is_system_error:  # such as a full disk while the store is written
             raise
         raise ImageError(f"{path} cannot be read: {e}", hint) from None
 

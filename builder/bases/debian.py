@@ -30,8 +30,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
-#: Part of the cache keys of bases. Raise it when a change of this room makes other bytes of the same
-#: packages.
+#: Part of the cache keys of bases. Raise it when a change here makes other bytes of the same packages.
 FORMAT = 1
 #: Debian packages of every base, beside those of mmdebstrap's variant minbase.
 ALWAYS = ("ca-certificates",)

@@ -39,8 +39,7 @@ from builder.trees.squashfs.writer import SquashfsWriter
 MAX_OVERLAYS = 8
 #: What a base SIF must leave of them: bottom, top, and one partition each of small and large packages.
 _MIN_OVERLAYS = 4
-#: Part of the cache keys of partitions. Raise it when a change of this room makes other bytes of the same
-#: image.
+#: Part of the cache keys of partitions. Raise it when a change here makes other bytes of the same image.
 FORMAT = 1
 
 #: Members of builder's own, with their content.

@@ -2,7 +2,7 @@
 
 A SIF holds a definition, two JSON objects (what ``apptainer inspect`` shows, and the OCI config), and
 partitions. A ``flat`` SIF has one partition; a ``layered`` one has overlay partitions above the primary one.
-Ids and times come from the content, so the same image gives the same bytes.
+Ids and times come from the content, so the same image produces the same bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def write_sif(
     base: SifImage | None = None,
     reporter: Reporter = QUIET,
 ) -> SifImage:
-    """Writes an image as a SIF. The same image, options and epoch give the same bytes.
+    """Writes an image as a SIF. The same image, options and epoch produce the same bytes.
 
     A SIF that is there already, with the same content, is left as it is.
 

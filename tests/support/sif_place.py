@@ -42,6 +42,7 @@ class Place:
         base: SifImage | None = None,
         settings: Settings | None = None,
     ) -> SifImage:
+        """Writes an image as a SIF in the folder."""
         path = self.folder / name
         return write_sif(
             image,
@@ -92,6 +93,7 @@ class Place:
         return make_above(base, layers, **recipe)
 
     def package(self, title: str, name: str, text: bytes = b"1", size: int = 0) -> Layer:
+        """A layer with a package of two files, one of them ``size`` incompressible bytes larger than ``text``."""
         content = text + random.Random(title).randbytes(size)
         members = [_member(f"{p}/") for p in ("opt", "opt/conda", "opt/conda/bin")]
         members += [

@@ -1,6 +1,6 @@
 """Writes squashfs file systems: the partitions of SIFs.
 
-The same members in the same order give the same bytes, with any number of threads and on every machine:
+The same members in the same order produce the same bytes, with any number of threads and on every machine:
 threads compress data blocks of 128 KiB, which are written in the order in which they came; directories are
 sorted; the versions of libzstd and libdeflate are pinned; and no time but the members' own is stored.
 
@@ -44,8 +44,7 @@ from builder.trees.squashfs.tables import LookupTable, Node, TreeTables
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with.
 LEVELS: dict[Compression, int] = {"zstd": 3, "gzip": 6}
-#: Part of the cache keys of partitions. Raise it when a change of this room makes other bytes of the same
-#: members.
+#: Part of the cache keys of partitions. Raise it when a change here makes other bytes of the same members.
 FORMAT = 1
 
 _PADDING = 4096

@@ -194,7 +194,7 @@ def test_sif_base(place: Place) -> None:
         assert (env["ROCM"], env["MORE"]) == ("/opt/rocm", "1")
         assert env["PATH"] == "/opt/conda/bin:/opt/rocm/bin:/usr/bin"
     assert compare_trees(trees["flat"], trees["layered"]) == []
-    # The base's partition is the same bytes, though it was flat and of one piece.
+    # The base's partition is copied byte for byte.
     read, own = read_sif(place.folder / "layered.sif"), read_sif(base.path)
     assert own.partitions[0].size == read.partitions[0].size
     with base.path.open("rb") as a, (place.folder / "layered.sif").open("rb") as b:

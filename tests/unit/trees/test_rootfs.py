@@ -110,7 +110,7 @@ def test_whiteouts(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [True, False], ids=["opaque first", "opaque last"])
 def test_opaque_whiteout(store: Store, tmp_path: Path, first: bool) -> None:
-    """An opaque whiteout empties the directory of lower layers' entries, wherever it stands in its layer."""
+    """An opaque whiteout empties the directory of lower layers' entries, wherever it is in its layer."""
     lower = layer(
         store,
         member("opt/conda/"),

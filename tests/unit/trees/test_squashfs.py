@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs.format import BLOCK_SIZE
@@ -30,8 +31,8 @@ def other(path: str, kind: Kind, target: str = "", mode: int = 0o755, uid: int =
     return Member(path, kind, mode, uid, 0, 0, 2000, target), b""
 
 
-def write(path: Path, content: Content, compression: str = "zstd", jobs: int = 2) -> Path:
-    with path.open("wb") as out, SquashfsWriter(out, compression, jobs, EPOCH) as writer:  # type: ignore[arg-type]
+def write(path: Path, content: Content, compression: Compression = "zstd", jobs: int = 2) -> Path:
+    with path.open("wb") as out, SquashfsWriter(out, compression, jobs, EPOCH) as writer:
         for member, data in content:
             writer.add(member, [data[i : i + 50000] for i in range(0, len(data), 50000)])
         assert writer.finish() == out.seek(0, io.SEEK_END)
@@ -69,7 +70,7 @@ def everything() -> Content:
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
-def test_write_and_read(tmp_path: Path, compression: str) -> None:
+def test_write_and_read(tmp_path: Path, compression: Compression) -> None:
     """The reader returns the members and content that the writer was given."""
     content = everything()
     found = read(write(tmp_path / "a", content, compression))
