@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import lzma
 import os
 import struct
@@ -10,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import zstandard
 from isal import isal_zlib
@@ -20,32 +19,22 @@ from builder.trees.member import Kind, Member, hard_link
 from builder.trees.squashfs.format import (
     BLOCK_SIZES,
     COMPRESSOR_NAMES,
-    DEVICE_INODE,
-    DIRECTORY_ENTRY,
-    DIRECTORY_HEADER,
-    DIRECTORY_INODE,
-    ENTRIES_PER_HEADER,
-    FILE_INODE,
     FRAGMENT_ENTRY,
     GZIP,
     ID_ENTRY,
     INDEX_ENTRY,
-    INODE_HEADER,
-    LONG_DIRECTORY_INODE,
-    LONG_FILE_INODE,
     MAGIC,
     METADATA_LENGTH,
     METADATA_SIZE,
     NONE,
     SUPERBLOCK,
-    SYMLINK_INODE,
     UNCOMPRESSED_BLOCK,
     UNCOMPRESSED_METADATA,
     XZ,
     ZSTD,
-    InodeType,
     Superblock,
 )
+from builder.trees.squashfs.inodes import Data, InflatedTable, Listing, read_inode, read_listing
 
 _FRAGMENTS_IN_MEMORY = 64
 _DAMAGED = "the file is damaged: copy or build it again"
@@ -58,39 +47,6 @@ _DAMAGE: Any = (
     lzma.LZMAError,
     zstandard.ZstdError,
 )
-
-
-class _Listing(NamedTuple):
-    """Where the names in a directory are."""
-
-    block: int
-    """Position of a metadata block in the directory table."""
-    offset: int
-    size: int
-    """Bytes."""
-
-
-class _Data(NamedTuple):
-    """Where the content of a file is."""
-
-    start: int
-    """Position of the first data block, from the beginning of the file system."""
-    fragment: int
-    """The fragment that holds the end of the file, or ``NONE``."""
-    offset: int
-    """Where the file begins in the fragment."""
-    lengths_at: int
-    """Where the stored lengths of the data blocks are, in the uncompressed inode table."""
-
-
-class _Inode(NamedTuple):
-    """One inode as it was read."""
-
-    number: int
-    member: Member | None
-    """None for a device node or socket, which trees leave out."""
-    place: _Listing | _Data | None
-    """Of a directory or file."""
 
 
 class Squashfs:
@@ -167,12 +123,14 @@ class Squashfs:
         while pending:
             path, reference = pending.pop()
             with self._damage_named(path):
-                number, member, place = self._read_inode(path, reference)
-                if isinstance(place, _Listing):
+                number, member, place = read_inode(self._inodes, self._ids, reference, path)
+                if isinstance(place, Listing):
                     if number in folders:
                         raise ImageError(f"{self._name}: the directory /{path} appears twice", _DAMAGED)
                     folders.add(number)
-                    children = [(f"{path}/{n}" if path else n, r) for n, r in self._read_listing(place)]
+                    children = [
+                        (f"{path}/{n}" if path else n, r) for n, r in read_listing(self._directories, place)
+                    ]
                     pending += reversed(children)
             if member is None:
                 continue
@@ -180,22 +138,22 @@ class Squashfs:
                 yield hard_link(member, path, first_names[number]), iter(())
                 continue
             first_names[number] = path
-            yield member, self._content(member, place) if isinstance(place, _Data) else iter(())
+            yield member, self._content(member, place) if isinstance(place, Data) else iter(())
 
     def _find_directory(self, path: str) -> int | None:
         """The reference of a directory's inode; None when the path is not a directory."""
         reference = self._superblock.root
         with self._damage_named(path):
             for part in path.split("/") if path else ():
-                place = self._read_inode("", reference).place
-                if not isinstance(place, _Listing):
+                place = read_inode(self._inodes, self._ids, reference).place
+                if not isinstance(place, Listing):
                     return None
-                found = dict(self._read_listing(place)).get(part)
+                found = dict(read_listing(self._directories, place)).get(part)
                 if found is None:
                     return None
                 reference = found
-            place = self._read_inode("", reference).place
-        return reference if isinstance(place, _Listing) else None
+            place = read_inode(self._inodes, self._ids, reference).place
+        return reference if isinstance(place, Listing) else None
 
     # superblock and tables ----------------------------------------------------------------------------------
 
@@ -276,8 +234,8 @@ class Squashfs:
         if left:
             raise ValueError("a table is cut short")
 
-    def _read_metadata_table(self, start: int, end: int) -> _MetadataTable:
-        table = _MetadataTable()
+    def _read_metadata_table(self, start: int, end: int) -> InflatedTable:
+        table = InflatedTable()
         position = start
         while position < end:
             data, following = self._read_metadata_block(position)
@@ -285,83 +243,9 @@ class Squashfs:
             position = following
         return table
 
-    # inodes and listings ------------------------------------------------------------------------------------
-
-    def _read_inode(self, path: str, reference: int) -> _Inode:
-        """The inode at a reference: ``block << 16 | offset``."""
-        at = self._inodes.locate(reference >> 16, reference & 0xFFFF)
-        number_type, mode, uid, gid, mtime, number = INODE_HEADER.unpack_from(self._inodes.data, at)
-        at += INODE_HEADER.size
-        kind = InodeType(number_type)
-        member = Member(path, Kind.FILE, mode, self._ids[uid], self._ids[gid], 0, mtime)
-        match kind.basic:
-            case InodeType.DIRECTORY:
-                member.kind = Kind.DIRECTORY
-                return _Inode(number, member, self._directory_body(kind, at))
-            case InodeType.FILE:
-                member.size, place = self._file_body(kind, at)
-                return _Inode(number, member, place)
-            case InodeType.SYMLINK:
-                member.kind, member.mode = Kind.SYMLINK, 0o777
-                member.target = self._symlink_target(at)
-            case InodeType.FIFO:
-                member.kind = Kind.FIFO
-            case InodeType.CHARACTER_DEVICE if self._device_number(at) == 0:
-                member.kind = Kind.WHITEOUT
-            case _:
-                return _Inode(number, None, None)
-        return _Inode(number, member, None)
-
-    def _directory_body(self, kind: InodeType, at: int) -> _Listing:
-        if kind is InodeType.DIRECTORY:
-            block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(self._inodes.data, at)
-        else:
-            _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(self._inodes.data, at)
-        return _Listing(
-            block, offset, size - 3
-        )  # the format counts "." and "..", which are not in the listing
-
-    def _file_body(self, kind: InodeType, at: int) -> tuple[int, _Data]:
-        """A file's size, and where its content is."""
-        if kind is InodeType.FILE:
-            start, fragment, offset, size = FILE_INODE.unpack_from(self._inodes.data, at)
-            return size, _Data(start, fragment, offset, at + FILE_INODE.size)
-        start, size, _, _, fragment, offset, _ = LONG_FILE_INODE.unpack_from(self._inodes.data, at)
-        return size, _Data(start, fragment, offset, at + LONG_FILE_INODE.size)
-
-    def _symlink_target(self, at: int) -> str:
-        _, length = SYMLINK_INODE.unpack_from(self._inodes.data, at)
-        at += SYMLINK_INODE.size
-        return os.fsdecode(bytes(self._inodes.data[at : at + length]))
-
-    def _device_number(self, at: int) -> int:
-        number: int = DEVICE_INODE.unpack_from(self._inodes.data, at)[1]
-        return number
-
-    def _read_listing(self, listing: _Listing) -> Iterator[tuple[str, int]]:
-        """The names in a directory, each with the reference of its inode."""
-        if listing.size <= 0:
-            return
-        at = self._directories.locate(listing.block, listing.offset)
-        data = self._directories.data
-        end = at + listing.size
-        while at < end:
-            count, block, _ = DIRECTORY_HEADER.unpack_from(data, at)
-            at += DIRECTORY_HEADER.size
-            if count >= ENTRIES_PER_HEADER:
-                raise ValueError("too many entries")
-            for _ in range(count + 1):
-                offset, _, _, length = DIRECTORY_ENTRY.unpack_from(data, at)
-                at += DIRECTORY_ENTRY.size
-                name = bytes(data[at : at + length + 1])
-                at += length + 1
-                if name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) != length + 1:
-                    raise ValueError(f"a file named {name!r}")
-                yield os.fsdecode(name), block << 16 | offset
-
     # content ------------------------------------------------------------------------------------------------
 
-    def _content(self, member: Member, place: _Data) -> Iterator[bytes]:
+    def _content(self, member: Member, place: Data) -> Iterator[bytes]:
         block_size = self._superblock.block_size
         with self._damage_named(member.path):
             in_fragment = member.size % block_size if place.fragment != NONE else 0
@@ -400,29 +284,6 @@ class Squashfs:
         if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
             self._fragment_cache.popitem(last=False)
         return data
-
-
-class _MetadataTable:
-    """The content of a metadata table, addressed by block and offset."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        #: Where each block begins in the stored table, and in ``data``.
-        self._positions: list[int] = []
-        self._starts: list[int] = []
-
-    def add(self, position: int, data: bytes) -> None:
-        """Adds the content of the block at a position of the stored table."""
-        self._positions.append(position)
-        self._starts.append(len(self.data))
-        self.data += data
-
-    def locate(self, block: int, offset: int) -> int:
-        """Where an offset in the block at a position is in ``data``."""
-        i = bisect.bisect_left(self._positions, block)
-        if i == len(self._positions) or self._positions[i] != block:
-            raise ValueError("a reference to nothing")
-        return self._starts[i] + offset
 
 
 class _DamageNamed:
