@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from builder.store.records import read_record
+
 CLONE = Path(__file__).parents[2]
 
 
@@ -70,7 +72,7 @@ def keep_base(source: Path, target: Path) -> Path:
     """Gives a new cache the base image of another: bootstrapping Debian has tests of its own."""
     shutil.copytree(source / "bases", target / "bases")
     (target / "blobs" / "sha256").mkdir(parents=True)
-    records = [json.loads(p.read_text()) for p in (source / "bases").glob("*.json")]
+    records = [read_record(path) for path in (source / "bases").glob("*.json")]
     for record in records:
         manifest = source / "blobs" / "sha256" / record["digest"].partition(":")[2]
         data = json.loads(manifest.read_text())
