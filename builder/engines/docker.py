@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.kit import PLACE, Kit, make_kit
 from builder.engines.prepare import Prepared, prepare

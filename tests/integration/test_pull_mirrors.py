@@ -18,7 +18,7 @@ from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
-from builder.sif.image import write_sif
+from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.image_kit import image

@@ -1,4 +1,4 @@
-"""Unpacking layers: what they do, and what they must not be able to do."""
+"""Unpacking layers: what the result is, and what hostile layers cannot do."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ import hashlib
 import os
 import stat
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
 
+from builder.bases.pack import pack_tar
 from builder.errors import ImageError
 from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.store.blobs import Store
-from builder.trees.rootfs import inflate, remove_tree, unpack
+from builder.store.files import remove_tree
+from builder.trees.inflate import inflate
+from builder.trees.rootfs import unpack
 from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes
+
+MemberList = list[tuple[tarfile.TarInfo, bytes]]
 
 
 @pytest.fixture
@@ -28,7 +34,8 @@ def files(folder: Path) -> set[str]:
     return {str(p.relative_to(folder)) for p in folder.rglob("*")}
 
 
-def test_content_modes_times_and_links(store: Store, tmp_path: Path) -> None:
+def test_content_modes_times_links(store: Store, tmp_path: Path) -> None:
+    """Files get their content, mode and time; links of both kinds work."""
     one = layer(
         store,
         member("opt/", mode=0o750),
@@ -48,7 +55,8 @@ def test_content_modes_times_and_links(store: Store, tmp_path: Path) -> None:
     assert (root / "etc/base").read_text() == "base\n"
 
 
-def test_setuid_is_dropped_and_everything_stays_readable(store: Store, tmp_path: Path) -> None:
+def test_rootless_modes(store: Store, tmp_path: Path) -> None:
+    """Without root nothing is setuid, and this user can read everything."""
     unpack(
         image(
             store,
@@ -69,7 +77,8 @@ def test_setuid_is_dropped_and_everything_stays_readable(store: Store, tmp_path:
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="keeping owners needs root")
-def test_root_keeps_owners_and_modes(store: Store, tmp_path: Path) -> None:
+def test_root_keeps_owners(store: Store, tmp_path: Path) -> None:
+    """Root keeps owners and all mode bits."""
     info, data = member("var/mail", b"x", mode=0o2755)
     info.uid, info.gid = 8, 12
     unpack(image(store, layer(store, (info, data))), tmp_path / "r", store, rootless=False)
@@ -77,7 +86,8 @@ def test_root_keeps_owners_and_modes(store: Store, tmp_path: Path) -> None:
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (8, 12, 0o2755)
 
 
-def test_whiteouts_remove_what_lies_below_only(store: Store, tmp_path: Path) -> None:
+def test_whiteouts(store: Store, tmp_path: Path) -> None:
+    """A whiteout removes the path that it names, and nothing else; a missing path is no error."""
     lower = layer(
         store,
         member("a/"),
@@ -99,7 +109,8 @@ def test_whiteouts_remove_what_lies_below_only(store: Store, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["opaque first", "opaque last"])
-def test_opaque_whiteout_keeps_its_own_layer(store: Store, tmp_path: Path, first: bool) -> None:
+def test_opaque_whiteout(store: Store, tmp_path: Path, first: bool) -> None:
+    """An opaque whiteout empties the directory of lower layers' entries, wherever it is in its layer."""
     lower = layer(
         store,
         member("opt/conda/"),
@@ -114,13 +125,15 @@ def test_opaque_whiteout_keeps_its_own_layer(store: Store, tmp_path: Path, first
     assert files(tmp_path / "r/opt") == {"conda", "conda/lib", "conda/lib/new.so", "conda/old2", "other"}
 
 
-def test_a_whiteout_does_not_touch_what_its_own_layer_put_there(store: Store, tmp_path: Path) -> None:
+def test_whiteout_spares_own_layer(store: Store, tmp_path: Path) -> None:
+    """A whiteout does not hide a file of its own layer."""
     lower = layer(store, member("x", b"old"))
     unpack(image(store, lower, layer(store, member("x", b"new"), member(".wh.x"))), tmp_path / "r", store)
     assert (tmp_path / "r/x").read_bytes() == b"new"
 
 
-def test_a_later_layer_changes_kinds(store: Store, tmp_path: Path) -> None:
+def test_kinds_change(store: Store, tmp_path: Path) -> None:
+    """A later layer can replace a directory by a file, and a file or symlink by a directory."""
     lower = layer(
         store,
         member("a/b/c", b"1"),
@@ -146,7 +159,8 @@ def test_a_later_layer_changes_kinds(store: Store, tmp_path: Path) -> None:
     assert (root / "keep/x").read_bytes() == b"1"
 
 
-def test_a_parent_that_is_a_symlink_is_followed_inside_the_root(store: Store, tmp_path: Path) -> None:
+def test_symlinked_parents(store: Store, tmp_path: Path) -> None:
+    """Parents that are symlinks are followed inside the root."""
     lower = layer(
         store,
         member("usr/lib/"),
@@ -175,9 +189,8 @@ def test_a_parent_that_is_a_symlink_is_followed_inside_the_root(store: Store, tm
         [member("odd", kind=b"Z")],
     ],
 )
-def test_unsafe_members_are_refused(
-    store: Store, tmp_path: Path, attack: list[tuple[tarfile.TarInfo, bytes]]
-) -> None:
+def test_unsafe_members(store: Store, tmp_path: Path, attack: MemberList) -> None:
+    """Unsafe members are refused, and no part of the tree stays."""
     (tmp_path / "outside").write_text("mine")
     with pytest.raises(ImageError) as caught:
         unpack(image(store, layer(store, *attack)), tmp_path / "r", store)
@@ -206,7 +219,10 @@ def test_unsafe_members_are_refused(
     ],
 )
 @pytest.mark.parametrize("split", [False, True], ids=["one layer", "a layer each"])
-def test_symlinks_do_not_lead_out(store: Store, tmp_path: Path, members, split: bool) -> None:
+def test_symlinks_stay_inside(
+    store: Store, tmp_path: Path, members: Callable[[str], MemberList], split: bool
+) -> None:
+    """No symlink makes a layer write outside the folder."""
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o711)
     (outside / "precious").write_text("mine")
@@ -217,7 +233,8 @@ def test_symlinks_do_not_lead_out(store: Store, tmp_path: Path, members, split: 
     assert stat.S_IMODE(outside.stat().st_mode) == 0o711 and (outside / "precious").stat().st_nlink == 1
 
 
-def test_device_nodes_are_left_out(store: Store, tmp_path: Path) -> None:
+def test_devices(store: Store, tmp_path: Path) -> None:
+    """Device nodes are left out; FIFOs are made."""
     null, console = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
     unpack(
         image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))),
@@ -229,7 +246,8 @@ def test_device_nodes_are_left_out(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
-def test_long_names_in_every_tar_format(store: Store, tmp_path: Path, format: int) -> None:
+def test_long_names(store: Store, tmp_path: Path, format: int) -> None:
+    """Long names and targets are read from GNU, pax and ustar tars."""
     long = "/".join(["d" * 60] * 2) + "/" + "f" * 90
     longer = "x" * 200 if format != tarfile.USTAR_FORMAT else "x" * 90
     name = "ü" * 20 if format != tarfile.USTAR_FORMAT else "u"
@@ -243,8 +261,6 @@ def test_long_names_in_every_tar_format(store: Store, tmp_path: Path, format: in
         ],
         format,
     )
-    from builder.bases.pack import pack_tar
-
     unpack(image(made, pack_tar([data], made, 1)), tmp_path / "r", made)
     assert (tmp_path / "r" / long).read_bytes() == b"1"
     assert (tmp_path / "r" / longer).read_bytes() == b"2"
@@ -261,7 +277,8 @@ def blob(store: Store, data: bytes, tar: bytes, media_type: str = OCI_LAYER) -> 
     )
 
 
-def test_all_codecs_members_and_frames(store: Store, tmp_path: Path) -> None:
+def test_codecs(store: Store, tmp_path: Path) -> None:
+    """Plain tars, gzip with one or more members and zstd with several frames are read."""
     big = os.urandom(700_000)
     tar = tar_bytes([member("big", big), member("small", b"s")])
     parts = [tar[i : i + 100_000] for i in range(0, len(tar), 100_000)]
@@ -280,7 +297,8 @@ def test_all_codecs_members_and_frames(store: Store, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [100, 600, 3000], ids=["in gzip's data", "in a header", "near the end"])
 @pytest.mark.parametrize("codec", ["gzip", "zstd", "none"])
-def test_cut_layers_are_named(store: Store, tmp_path: Path, cut: int, codec: str) -> None:
+def test_cut_layers(store: Store, tmp_path: Path, cut: int, codec: str) -> None:
+    """A layer that is cut short is an error, and leaves no folder."""
     tar = tar_bytes([member("a", os.urandom(5000)), member("b", os.urandom(5000))])
     data = {"gzip": gzip.compress(tar), "zstd": zstandard.compress(tar), "none": tar}[codec][:-cut]
     if codec == "none":
@@ -291,27 +309,31 @@ def test_cut_layers_are_named(store: Store, tmp_path: Path, cut: int, codec: str
 
 
 def test_not_a_tar(store: Store, tmp_path: Path) -> None:
+    """Content that is not a tar is an error."""
     with pytest.raises(ImageError, match="not a tar"):
         unpack(image(store, blob(store, gzip.compress(os.urandom(4096)), b"")), tmp_path / "r", store)
 
 
-def test_a_blob_changed_by_hand_is_refused(store: Store, tmp_path: Path) -> None:
+def test_changed_blob(store: Store, tmp_path: Path) -> None:
+    """A blob that was changed after it was stored is refused."""
     one = layer(store, member("a", b"1"))
     made = image(store, one)
     assert one.path is not None
     one.path.write_bytes(one.path.read_bytes()[:-1] + b"\xff")
-    with pytest.raises(ImageError, match="is not the layer"):
+    with pytest.raises(ImageError, match="does not match the digest of its layer"):
         unpack(made, tmp_path / "r", store)
 
 
-def test_refuses_a_folder_with_something_in_it(store: Store, tmp_path: Path) -> None:
+def test_folder_not_empty(store: Store, tmp_path: Path) -> None:
+    """A folder that has entries is refused."""
     (tmp_path / "r").mkdir()
     (tmp_path / "r/x").touch()
     with pytest.raises(ImageError, match="is not empty"):
         unpack(image(store), tmp_path / "r", store)
 
 
-def test_an_empty_folder_is_taken_and_the_umask_does_not_matter(store: Store, tmp_path: Path) -> None:
+def test_empty_folder_and_umask(store: Store, tmp_path: Path) -> None:
+    """An empty folder is used, and the umask does not change modes."""
     (tmp_path / "r").mkdir()
     before = os.umask(0o077)
     try:
