@@ -22,9 +22,11 @@ from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecor
 
 from builder.channel.debian import make_debian_channel
 from builder.errors import FetchError
-from builder.layers.conda import CondaReader, link_order, python_context
+from builder.layers.conda import CondaReader
+from builder.layers.conda_layout import python_context
+from builder.layers.conda_order import link_order
+from builder.layers.conflicts import resolve_conflicts
 from builder.layers.entry import LinkContext
-from builder.layers.plan import resolve_conflicts
 from builder.model import Fetched, LockedPackage
 from builder.settings import Settings
 from tests.support.channel import PLACEHOLDER, index_channel
