@@ -141,7 +141,7 @@ class _Missing:
 
 @dataclass(slots=True)
 class _LayerContent:
-    """The entries of one layer: those of its packages, without losing paths, and with moved paths replaced."""
+    """The entries of one layer: its packages' entries, without losing paths and with moved paths replaced."""
 
     packages: Packages
     plan: LayerPlan

@@ -257,7 +257,7 @@ class _Layout:
 
 
 def _shebang(interpreter: str) -> bytes:
-    """Returns the first line (or lines, for a long path) of a script, as installer writes it for entry points."""
+    """Returns the first line (or lines) of a script, as installer writes it for entry points."""
     _, wrapper = Script("x", "x", "x", "console").generate(interpreter, "posix")
     return wrapper[: wrapper.index(b"# -*- coding")]
 

@@ -1,153 +1,21 @@
-"""builder's own files in an image: the entry point (run by real shells), the lock without secrets, the recipe's files."""
+"""builder's own files and the recipe's files in an image, and the whiteout of the prefix."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from builder.errors import ConfigError
-from builder.image.files import entrypoint, system_entries, whiteout_entries
+from builder.image.files import system_entries, whiteout_entries
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.store.blobs import Store
 from builder.trees.rootfs import unpack
 from tests.support.image_kit import EPOCH, image, layer, member, recipe
 
-DASH = shutil.which("dash") or "/bin/sh"
-
-
-def context(prefix: str = "/opt/conda") -> LinkContext:
-    return LinkContext(prefix, "3.11", "lib/python3.11/site-packages")
-
-
-@pytest.fixture
-def prefix(tmp_path: Path) -> Path:
-    folder = tmp_path / "conda with blank"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "etc/conda/activate.d").mkdir(parents=True)
-    return folder
-
-
-def script(tmp_path: Path, prefix: Path, scripts: dict[str, str] | None = None, **more) -> Path:
-    """The entry point as a file, with activation scripts in the prefix."""
-    paths = []
-    for name, text in (scripts or {}).items():
-        path = prefix / "etc/conda/activate.d" / name
-        path.write_text(text)
-        paths.append(str(path))
-    text = entrypoint(recipe(tmp_path, **more), context(str(prefix)), paths)
-    target = tmp_path / "entrypoint"
-    target.write_text(
-        text.replace("/opt/builder/entrypoint", str(target))
-    )  # where it re-runs itself under bash
-    target.chmod(0o755)
-    return target
-
-
-def run(shell: list[str], file: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    environ = {"PATH": "/usr/bin:/bin", **(env or {})}
-    return subprocess.run(
-        [*shell, str(file), *arguments], env=environ, capture_output=True, text=True, check=True
-    ).stdout
-
-
-@pytest.fixture
-def no_bash(tmp_path: Path) -> str:
-    """A PATH without bash."""
-    folder = tmp_path / "no-bash"
-    folder.mkdir()
-    for tool in ("sh", "env", "printenv"):
-        (folder / tool).symlink_to(DASH if tool == "sh" else shutil.which(tool) or "")
-    return str(folder)
-
-
-def test_sets_the_environment_up_and_execs_its_arguments(tmp_path: Path, prefix: Path) -> None:
-    file = script(tmp_path, prefix)
-    out = run(
-        [DASH], file, "sh", "-c", 'echo "$CONDA_PREFIX|$PATH|$PYTHONNOUSERSITE|$1"', "x", "two words; $HOME"
-    )
-    assert out == f"{prefix}|{prefix}/bin:/usr/bin:/bin|1|two words; $HOME\n"
-
-
-def test_the_host_s_conda_does_not_win(tmp_path: Path, prefix: Path) -> None:
-    file = script(tmp_path, prefix)
-    out = run(
-        [DASH],
-        file,
-        "printenv",
-        "CONDA_PREFIX",
-        env={"CONDA_PREFIX": "/home/me/miniforge", "PATH": "/home/me/miniforge/bin:/usr/bin:/bin"},
-    )
-    assert out == f"{prefix}\n"
-
-
-def test_running_it_twice_changes_nothing(tmp_path: Path, prefix: Path) -> None:
-    file = script(tmp_path, prefix, {"count.sh": 'export COUNT="${COUNT}x"\n'})
-    assert (
-        run([DASH], file, str(file), "sh", "-c", 'echo "$COUNT $PATH"') == f"x {prefix}/bin:/usr/bin:/bin\n"
-    )
-
-
-def test_no_arguments_run_the_default_command(tmp_path: Path, prefix: Path) -> None:
-    assert run([DASH], script(tmp_path, prefix, cmd=["printf", "%s\n", "it's $HOME"])) == "it's $HOME\n"
-
-
-def test_exit_code_is_the_command_s(tmp_path: Path, prefix: Path) -> None:
-    done = subprocess.run([DASH, str(script(tmp_path, prefix)), "sh", "-c", "exit 42"], check=False)
-    assert done.returncode == 42
-
-
-def test_bash_scripts_are_run_by_bash_where_there_is_one(tmp_path: Path, prefix: Path) -> None:
-    scripts = {"a.sh": "arr=(one two)\nexport SECOND=${arr[1]}\n", "b.sh": "export PLAIN=1\nset -- lost\n"}
-    file = script(tmp_path, prefix, scripts)
-    assert run([DASH], file, "sh", "-c", 'echo "$SECOND $PLAIN"') == "two 1\n"
-
-
-def test_plain_sh_leaves_out_what_it_cannot_parse(tmp_path: Path, prefix: Path, no_bash: str) -> None:
-    scripts = {
-        "a.sh": "arr=(one two)\nexport SECOND=${arr[1]}\n",
-        "b.sh": "export PLAIN=1\n",
-        "c.sh": "[[ -n x ]] && export NEVER=1\n",
-    }
-    file = script(tmp_path, prefix, scripts)
-    out = run([DASH], file, "sh", "-c", 'echo "<$SECOND> $PLAIN"', env={"PATH": no_bash})
-    assert out == "<> 1\n"
-
-
-def test_a_script_that_is_gone_does_not_stop_the_command(tmp_path: Path, prefix: Path, no_bash: str) -> None:
-    file = script(tmp_path, prefix, {"gone.sh": ""})
-    (prefix / "etc/conda/activate.d/gone.sh").unlink()
-    assert run([DASH], file, "printenv", "CONDA_DEFAULT_ENV") == "base\n"
-    assert run([DASH], file, "printenv", "CONDA_DEFAULT_ENV", env={"PATH": no_bash}) == "base\n"
-
-
-def test_the_recipe_s_variables_win_over_activation(tmp_path: Path, prefix: Path, no_bash: str) -> None:
-    file = script(tmp_path, prefix, {"a.sh": "export MINE=script OTHER=script\n"}, env={"MINE": "recipe"})
-    for path in ("/usr/bin:/bin", no_bash):
-        assert (
-            run([DASH], file, "sh", "-c", 'echo "$MINE $OTHER"', env={"MINE": "docker -e", "PATH": path})
-            == "docker -e script\n"
-        )
-
-
-@pytest.mark.skipif(not shutil.which("shellcheck"), reason="shellcheck is not installed")
-@pytest.mark.parametrize(
-    "scripts", [(), ("/opt/conda/etc/conda/activate.d/a b.sh", "/opt/conda/etc/conda/activate.d/it's.sh")]
-)
-def test_shellcheck_finds_nothing(tmp_path: Path, scripts: tuple[str, ...]) -> None:
-    text = entrypoint(recipe(env={"A_B": "1", "not-a-name": "2"}), context(), scripts)
-    done = subprocess.run(
-        ["shellcheck", "-s", "sh", "-e", "SC1090", "-"],
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
+CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
 
 def by_path(entries: list[Entry]) -> dict[str, Entry]:
@@ -169,10 +37,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def entries(project: Path, *files: dict[str, str], lock: bytes = b"") -> dict[str, Entry]:
-    return by_path(system_entries(recipe(project, files=list(files)), lock, context(), ()))
+    return by_path(system_entries(recipe(project, files=list(files)), lock, CONTEXT, ()))
 
 
 def test_own_files(project: Path) -> None:
+    """builder's own files are in /opt/builder; the lock file has no credentials."""
     found = entries(project, lock=b"url: https://me:secret@host/t/tk-123/chan/linux-64/a.conda\n")
     assert set(found) == {
         "opt/builder",
@@ -184,13 +53,14 @@ def test_own_files(project: Path) -> None:
     assert isinstance(lock, Inline) and lock.data == b"url: https://host/t/***/chan/linux-64/a.conda\n"
     smoke, source = (
         found["opt/builder/smoke.py"].content,
-        Path(__file__).parents[2] / "builder/smoke/benchmark.py",
+        Path(__file__).parents[3] / "builder/smoke/benchmark.py",
     )
     assert isinstance(smoke, Inline) and smoke.data == source.read_bytes()
     assert found["opt/builder/entrypoint"].mode == 0o755
 
 
-def test_folders_and_files_with_fixed_modes(project: Path) -> None:
+def test_modes(project: Path) -> None:
+    """Copied files and folders have fixed modes."""
     found = entries(
         project,
         {"source": "app", "target": "/app"},
@@ -210,7 +80,8 @@ def test_folders_and_files_with_fixed_modes(project: Path) -> None:
     assert found["app/link"].target == "sub/data.txt"
 
 
-def test_the_modes_of_special_folders_stay(project: Path) -> None:
+def test_special_folders(project: Path) -> None:
+    """A file in /tmp or /root does not change the folder's mode."""
     found = entries(
         project,
         {"source": "train.py", "target": "/tmp/a.py"},
@@ -221,12 +92,13 @@ def test_the_modes_of_special_folders_stay(project: Path) -> None:
     assert list(found).index("tmp") < list(found).index("tmp/a.py")
 
 
-def test_a_later_file_takes_the_place_of_an_earlier_one(project: Path, tmp_path: Path) -> None:
+def test_later_file_wins(project: Path, tmp_path: Path) -> None:
+    """A later file replaces an earlier one with the same target."""
     files = [{"source": "train.py", "target": "/a"}, {"source": "app/sub/data.txt", "target": "/a"}]
     store = Store(tmp_path / "cache")
     made = write_layer(
         store,
-        system_entries(recipe(project, files=files), b"", context(), ()),
+        system_entries(recipe(project, files=files), b"", CONTEXT, ()),
         compression="gzip",
         mtime=EPOCH,
     )
@@ -246,21 +118,24 @@ def test_a_later_file_takes_the_place_of_an_earlier_one(project: Path, tmp_path:
         ({"source": "train.py", "target": "/var/run/x"}, "/var/run is a symlink"),
         ({"source": "train.py", "target": "/x", "mode": "rwx"}, "mode 'rwx' is not octal"),
         ({"source": "train.py", "target": "/.wh.etc"}, "deletes files"),
-        ({"source": "fifo", "target": "/x"}, "neither file, folder nor symlink"),
+        ({"source": "fifo", "target": "/x"}, "not a file, folder or symlink"),
     ],
 )
-def test_bad_files_are_named(project: Path, file: dict[str, str], message: str) -> None:
+def test_invalid_files(project: Path, file: dict[str, str], message: str) -> None:
+    """Files that cannot be copied are errors that name the recipe."""
     os.mkfifo(project / "fifo")
     with pytest.raises(ConfigError, match=message) as caught:
         entries(project, file)
     assert "tiny.yaml" in caught.value.message and caught.value.hint
 
 
-def test_libraries_beside_merged_folders_are_no_trouble(project: Path) -> None:
+def test_folders_like_merged_ones(project: Path) -> None:
+    """/libexec is not taken for /lib."""
     assert "libexec/x" in entries(project, {"source": "train.py", "target": "/libexec/x"})
 
 
-def test_whiteout_hides_the_conda_of_the_base(tmp_path: Path) -> None:
+def test_whiteout(tmp_path: Path) -> None:
+    """The whiteout hides what the base has at the prefix."""
     store = Store(tmp_path / "cache")
     below = layer(
         store,
@@ -280,7 +155,8 @@ def test_whiteout_hides_the_conda_of_the_base(tmp_path: Path) -> None:
     assert (tmp_path / "r/opt/conda/bin/python").read_bytes() == b"new"
 
 
-def test_whiteout_over_nothing_is_harmless(tmp_path: Path) -> None:
+def test_whiteout_over_nothing(tmp_path: Path) -> None:
+    """The whiteout is harmless if the base has nothing at the prefix."""
     store = Store(tmp_path / "cache")
     unpack(
         image(store, write_layer(store, whiteout_entries("/opt/conda"), compression="gzip", mtime=EPOCH)),
