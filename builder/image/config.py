@@ -103,7 +103,7 @@ def make_image(
     notes = _annotations(base, recipe, lock, created)
     notes |= {key: redact(value) for key, value in annotations.items()}
 
-    config: dict[str, Any] = {
+    config_value: dict[str, Any] = {
         "architecture": recipe.architecture,
         "os": "linux",
         "created": created,
@@ -112,20 +112,23 @@ def make_image(
         "history": [*_base_history(base, created), *(_history(layer, created) for layer in layers)],
     }
     if variant := base.config.get("variant"):
-        config["variant"] = variant
+        config_value["variant"] = variant
 
-    config_bytes = canonical_json(config)
-    config_descriptor = Descriptor.of(OCI_CONFIG, config_bytes)
-    manifest = canonical_json(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": config_descriptor.to_json(),
-            "layers": [layer.descriptor.to_json() for layer in everything],
-            "annotations": notes,
-        }
-    )
-    return Image(everything, config_bytes, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+    config = canonical_json(config_value)
+    config_descriptor = Descriptor.of(OCI_CONFIG, config)
+    manifest = _manifest(everything, config_descriptor, notes)
+    return Image(everything, config, config_descriptor, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+
+
+def _manifest(layers: Sequence[Layer], config: Descriptor, annotations: Mapping[str, str]) -> bytes:
+    value = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "config": config.to_json(),
+        "layers": [layer.descriptor.to_json() for layer in layers],
+        "annotations": annotations,
+    }
+    return canonical_json(value)
 
 
 def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> dict[str, str]:

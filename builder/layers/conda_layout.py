@@ -133,8 +133,14 @@ class CondaLayout:
         """Returns whether a path leaves the prefix, if all symlinks on its way are followed.
 
         ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
-        replaces its
-        name: its parts are put in front of the parts ahead. Invariant: ``done`` is inside the prefix.
+        replaces its name: its parts are put in front of the parts ahead. Invariant: ``done`` is inside the
+        prefix.
+
+            lib/a/x with lib/a -> ../b      done            ahead
+                                            lib             a x
+                                            lib/a (link)    x
+                                            lib             .. b x
+                                            (prefix)        b x
         """
         base = self._root.rstrip("/").split("/")
         done = list(base)

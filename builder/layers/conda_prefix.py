@@ -15,9 +15,9 @@ _PYTHON = re.compile(rb"python(\d+(\.\d+)?)?")
 def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: bool) -> Iterator[bytes]:
     """Returns a file's content with the placeholder replaced.
 
-    Text: every occurrence. If the kernel would cut or split the first line (``#!``), it is replaced by one
-        that works.
-    Binary: every occurrence in each C string. The string is padded with NUL, so that it keeps its length:
+    In a text file every occurrence is replaced. If the kernel would cut or split the first line (``#!``), it
+    becomes one that works. In a binary file the occurrences in C strings are replaced, and each string is
+    padded with NUL, so that it keeps its length:
 
         before   /placeholder/lib\\0next
         after    /opt/conda/lib\\0\\0\\0next

@@ -3,8 +3,9 @@
 A reader (``wheel.py``, ``conda.py``) describes a package in two steps:
 
 1. ``index`` lists the paths only. It is cheap and cached. The planner uses it to find files that several
-packages bring. 2. ``entries`` returns the members of the layer's tar with their content. Their order depends
-on the archive alone.
+   packages bring.
+2. ``entries`` returns the members of the layer's tar with their content. Their order depends on the archive
+   alone.
 
 Paths are relative to the image's root, with forward slashes, without a leading slash or ``..``:
 ``opt/conda/lib/libz.so.1``.

@@ -189,9 +189,9 @@ class _Layout:
         return f"{site}/{rest}", False
 
     def _rewritten(self, member: zipfile.ZipInfo) -> bytes | None:
-        """Returns a script that begins with ``#!python`` with the image's interpreter (PEP 427);
+        """Returns a script with the shebang of the image's interpreter (PEP 427).
 
-        None for any other.
+        Returns None for a file that does not begin with ``#!python``.
         """
         start = self._wheel.read(member, len(_ANY_SHEBANG))
         if start != _ANY_SHEBANG or member.file_size > _MAX_SCRIPT:
