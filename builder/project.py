@@ -16,7 +16,10 @@ from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError
-from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
+from builder.lock.environment import read_environment
+from builder.lock.file import read_lock, write_lock
+from builder.lock.inputs import stale_reasons
+from builder.lock.solve import lock_target
 from builder.model import Lock
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
-from builder.layers.plan import Conflict
+from builder.layers.conflicts import Conflict
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
 from builder.store.files import space_errors

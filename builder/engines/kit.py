@@ -28,8 +28,8 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import Prepared
 from builder.errors import BuilderError, FetchError, ImageError, LockError
-from builder.layers.conda import link_order
-from builder.layers.conda_environment import recorded_url
+from builder.layers.conda_meta import recorded_url
+from builder.layers.conda_order import link_order
 from builder.model import Fetched, LockedPackage
 from builder.store.files import remove_tree, sha256_file, space_errors, write_atomic
 from builder.store.folders import CacheFolders

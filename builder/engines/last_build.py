@@ -14,7 +14,8 @@ from typing import Any
 
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
 from builder.image.files import system_entries
-from builder.layers.build import layer_record, make_layer, recorded_layers
+from builder.layers.build import make_layer
+from builder.layers.cache import layer_record, recorded_layers
 from builder.layers.entry import LinkContext
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.net.mirrors import mirrored_base

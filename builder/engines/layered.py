@@ -7,7 +7,7 @@ from builder.engines.prepare import gather
 from builder.image.config import make_image
 from builder.image.files import system_entries, whiteout_entries
 from builder.layers.build import build_layers, make_layer
-from builder.layers.conda import history_entry
+from builder.layers.conda_meta import history_entry
 from builder.model import Image, LockedBase, SifImage
 
 #: Docker 20.10 pulls 84 layers and fails at 128; 100 leaves room for whatever is built on top.

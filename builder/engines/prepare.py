@@ -14,7 +14,9 @@ from builder.fetch.packages import fetch_packages
 from builder.image.config import environment
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
-from builder.layers.conda import activation_environment, link_order, python_context
+from builder.layers.conda_activation import activation_environment
+from builder.layers.conda_layout import python_context
+from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links
 from builder.model import Fetched, Layer, Lock, LockedPackage

@@ -24,7 +24,7 @@ from builder.engines.cotainr import PREFIX
 from builder.engines.docker import _base as docker_base
 from builder.image.archive import docker_load
 from builder.image.convert import image_sources, image_tree
-from builder.lock import read_lock
+from builder.lock.file import read_lock
 from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
 from builder.publishing.places import open_place

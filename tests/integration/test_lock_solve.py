@@ -19,10 +19,12 @@ import yaml
 from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, FetchError, SolveError, UsageError
 from builder.fetch.packages import fetch_packages
-from builder.lock import lock_target, read_lock, stale_reasons, write_lock
 from builder.lock.conda import solve_conda
 from builder.lock.environment import read_environment
+from builder.lock.file import read_lock, write_lock
+from builder.lock.inputs import stale_reasons
 from builder.lock.request import SolveRequest
+from builder.lock.solve import lock_target
 from builder.model import LockedBase
 from builder.progress import NullReporter
 from builder.settings import Settings

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from builder.lock import read_lock
+from builder.lock.file import read_lock
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.registry.client import RegistryClient

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from builder.smoke.schema import SCHEMA_VERSION
+from builder.bench.schema import SCHEMA_VERSION
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64

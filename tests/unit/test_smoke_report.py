@@ -15,7 +15,7 @@ from rich.console import Console
 import builder.smoke.run as smoke_module
 from builder.errors import ImageError, RunnerError
 from builder.model import Lock, LockedPackage
-from builder.run.base import Completed
+from builder.run.process import Completed
 from builder.settings import Settings
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import could_not_run, find_report

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.lock import read_environment
+from builder.lock.environment import read_environment
 
 FULL = """\
 name: full

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from builder.errors import LockError
-from builder.lock import read_lock, write_lock
+from builder.lock.file import read_lock, write_lock
 from builder.model import Lock, LockedBase, LockedPackage
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"

@@ -11,8 +11,9 @@ import pytest
 
 from builder.config.recipe import Recipe
 from builder.errors import ConfigError
-from builder.lock import read_environment, read_lock, stale_reasons, write_lock
-from builder.lock.inputs import content_hash, cutoff, inputs, virtual_packages
+from builder.lock.environment import read_environment
+from builder.lock.file import read_lock, write_lock
+from builder.lock.inputs import content_hash, cutoff, inputs, stale_reasons, virtual_packages
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 

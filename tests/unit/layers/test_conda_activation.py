@@ -1,4 +1,4 @@
-"""What activating an environment does, as far as it can be known without running anything."""
+"""What activating an environment does, as far as it is known without running its scripts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LayerError
-from builder.layers.conda import activation_environment
-from builder.layers.entry import LinkContext
+from builder.layers.conda_activation import activation_environment
 from tests.support.channel import PLACEHOLDER
+from tests.support.conda_reader import CONTEXT
 from tests.support.condapackage import Member, fetched, pack
-
-CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
 
 def activation(
@@ -40,9 +38,8 @@ PLAIN = {
 
 
 @pytest.mark.parametrize(("text", "value"), PLAIN.items())
-def test_plain_exports_are_taken_and_their_script_is_not_needed(
-    tmp_path: Path, text: str, value: str
-) -> None:
+def test_plain_exports(tmp_path: Path, text: str, value: str) -> None:
+    """Plain exports become variables, and the script is not sourced."""
     assert activation(tmp_path, {"s.sh": text}) == ({"A": value}, [])
 
 
@@ -77,13 +74,14 @@ DYNAMIC = {
 
 
 @pytest.mark.parametrize(("text", "env"), DYNAMIC.items())
-def test_anything_else_is_left_to_the_entry_point(tmp_path: Path, text: str, env: dict[str, str]) -> None:
+def test_other_lines(tmp_path: Path, text: str, env: dict[str, str]) -> None:
+    """A script with any other line is sourced by the entry point."""
     assert activation(tmp_path, {"s.sh": text}) == (env, ["s.sh"])
 
 
 @pytest.mark.parametrize("text", [*PLAIN, *DYNAMIC])
-def test_what_is_taken_is_what_sh_would_set(tmp_path: Path, text: str) -> None:
-    """Whatever is claimed to be static comes out of a real shell, in an empty environment and in one with other values."""
+def test_same_values_as_a_shell(tmp_path: Path, text: str) -> None:
+    """A static value is what a real shell sets, with an empty environment and with other values."""
     env, _ = activation(tmp_path, {"s.sh": text})
     script = tmp_path / "s.sh"
     script.write_text(text)
@@ -100,7 +98,8 @@ def test_what_is_taken_is_what_sh_would_set(tmp_path: Path, text: str) -> None:
         assert {n: got.get(n) for n in env} == env
 
 
-def test_order_is_that_of_file_names_and_scripts_win_over_variables(tmp_path: Path) -> None:
+def test_order(tmp_path: Path) -> None:
+    """The order is that of file names, and scripts win over variables."""
     scripts = {"b.sh": "export A=b", "a.sh": "export A=a\nexport B=a"}
     variables = {
         "z.json": json.dumps({"A": "z", "C": 7}),
@@ -109,12 +108,14 @@ def test_order_is_that_of_file_names_and_scripts_win_over_variables(tmp_path: Pa
     assert activation(tmp_path, scripts, variables) == ({"A": "b", "B": "a", "C": "7"}, [])
 
 
-def test_a_plain_script_is_sourced_when_it_must_win_over_a_dynamic_one(tmp_path: Path) -> None:
+def test_plain_after_dynamic(tmp_path: Path) -> None:
+    """A plain script is sourced too if an earlier sourced script may set its variables."""
     scripts = {"a.sh": "export A=$HOME", "b.sh": "export A=b", "c.sh": "export C=c"}
     assert activation(tmp_path, scripts) == ({"A": "b", "C": "c"}, ["a.sh", "b.sh"])
 
 
-def test_placeholders_and_the_package_linked_later(tmp_path: Path) -> None:
+def test_later_package_wins(tmp_path: Path) -> None:
+    """Placeholders are replaced, and the package that is linked later wins."""
     path = "etc/conda/activate.d/s.sh"
     one = fetched(pack(tmp_path, "one", [Member(path, b"export A=1")]))
     two = fetched(
@@ -132,6 +133,7 @@ def test_placeholders_and_the_package_linked_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "nonsense", '{"A B": "x"}', '{"A": ["x"]}'])
-def test_variables_that_are_none(tmp_path: Path, text: str) -> None:
+def test_invalid_variables(tmp_path: Path, text: str) -> None:
+    """A JSON file that does not map names to values is an error."""
     with pytest.raises(LayerError, match=r"thing-1\.0-0\.conda"):
         activation(tmp_path, {}, {"v.json": text})

@@ -1,4 +1,4 @@
-"""Wheels as entries: the layout is installer's, hostile archives are refused by name."""
+"""Wheels as entries: the files are installer's, and hostile archives are refused by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from builder.layers.wheel import WheelReader
 from tests.support.wheels import CONTEXT, assert_like_installer, fetched, make_wheel, zip_info
 
 SITE = "opt/conda/lib/python3.11/site-packages"
+
+
 READER = WheelReader()
+
 
 RICH = {
     "demo/__init__.py": "def main():\n    print('hello')\n",
@@ -36,6 +39,8 @@ RICH = {
     "demo-1.0.data/platlib/plat.py": "q = 1\n",
     "demo/__pycache__/x.cpython-311.pyc": b"\0\1",
 }
+
+
 ENTRY_POINTS = """\
 [console_scripts]
 demo = demo:main
@@ -59,7 +64,8 @@ def record(path: Path, context: LinkContext = CONTEXT) -> dict[str, tuple[str, s
     return {row[0]: (row[1], row[2]) for row in csv.reader(io.StringIO(entry.content.data.decode()))}
 
 
-def test_the_layout_is_that_of_installer(tmp_path: Path) -> None:
+def test_same_files_as_installer(tmp_path: Path) -> None:
+    """A wheel with every kind of file is laid out like PyPA installer does it."""
     wheel = make_wheel(
         tmp_path,
         files=RICH,
@@ -72,7 +78,8 @@ def test_the_layout_is_that_of_installer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prefix", ["/opt/conda", "/opt/an env", "/opt/" + "deep/" * 40 + "env"])
-def test_interpreters_that_a_shebang_cannot_name(tmp_path: Path, prefix: str) -> None:
+def test_shebangs(tmp_path: Path, prefix: str) -> None:
+    """Scripts find interpreters whose path is too long for a shebang or has spaces."""
     context = LinkContext(prefix, "3.11", "lib/python3.11/site-packages")
     wheel = make_wheel(
         tmp_path, files={"demo-1.0.data/scripts/run": "#!python\nprint(1)\n"}, entry_points=ENTRY_POINTS
@@ -88,7 +95,8 @@ def test_interpreters_that_a_shebang_cannot_name(tmp_path: Path, prefix: str) ->
         )
 
 
-def test_members_are_given_by_reference(tmp_path: Path) -> None:
+def test_content_is_a_reference(tmp_path: Path) -> None:
+    """Content is a reference into the wheel, also that of a program among the scripts."""
     wheel = make_wheel(
         tmp_path,
         files={
@@ -107,7 +115,8 @@ def test_members_are_given_by_reference(tmp_path: Path) -> None:
     )
 
 
-def test_record_installer_and_requested(tmp_path: Path) -> None:
+def test_metadata(tmp_path: Path) -> None:
+    """RECORD lists all files, INSTALLER is builder, REQUESTED marks requested packages."""
     wheel = make_wheel(tmp_path, files=RICH, entry_points=ENTRY_POINTS)
     rows = record(wheel)
     assert rows["demo-1.0.dist-info/RECORD"] == ("", "")
@@ -124,7 +133,8 @@ def test_record_installer_and_requested(tmp_path: Path) -> None:
     )
 
 
-def test_what_the_wheel_says_about_its_installation_is_not_believed(tmp_path: Path) -> None:
+def test_installer_files_are_replaced(tmp_path: Path) -> None:
+    """Metadata that belongs to the installer is not taken from the wheel."""
     files = {
         f"demo-1.0.dist-info/{n}": "theirs"
         for n in ("INSTALLER", "REQUESTED", "direct_url.json", "RECORD.jws")
@@ -135,13 +145,15 @@ def test_what_the_wheel_says_about_its_installation_is_not_believed(tmp_path: Pa
     assert isinstance(content, Inline) and content.data == b"builder\n"
 
 
-def test_a_member_that_record_forgot_gets_its_hash(tmp_path: Path) -> None:
+def test_member_missing_in_record(tmp_path: Path) -> None:
+    """A member that the wheel's RECORD does not list gets a hash."""
     wheel = make_wheel(tmp_path, extra=[(zip_info("demo/late.py"), b"x = 1\n")])
     digest = base64.urlsafe_b64encode(hashlib.sha256(b"x = 1\n").digest()).decode().rstrip("=")
     assert record(wheel)["demo/late.py"] == (f"sha256={digest}", "6")
 
 
-def test_an_entry_point_replaces_the_wrapper_in_the_wheel(tmp_path: Path) -> None:
+def test_entry_point_wins(tmp_path: Path) -> None:
+    """A generated script replaces a wrapper for the same entry point."""
     wheel = make_wheel(
         tmp_path,
         files={"demo-1.0.data/scripts/demo": "#!python\nold\n"},
@@ -151,7 +163,8 @@ def test_an_entry_point_replaces_the_wrapper_in_the_wheel(tmp_path: Path) -> Non
     assert isinstance(content, Inline) and b"from demo import main" in content.data
 
 
-def test_leave_out_and_index_agree_with_the_entries(tmp_path: Path) -> None:
+def test_index_matches_entries(tmp_path: Path) -> None:
+    """The index lists the paths of the entries in the same order, and leave_out removes paths."""
     wheel = make_wheel(tmp_path, files=RICH, entry_points=ENTRY_POINTS)
     index = READER.index(fetched(wheel), CONTEXT)
     everything = entries(wheel)
@@ -163,7 +176,8 @@ def test_leave_out_and_index_agree_with_the_entries(tmp_path: Path) -> None:
     assert set(entries(wheel, leave_out=gone)) == set(everything) - gone
 
 
-def test_names_that_differ_in_case_are_noted(tmp_path: Path) -> None:
+def test_names_differ_in_case(tmp_path: Path) -> None:
+    """Names that differ in case only are noted."""
     index = READER.index(fetched(make_wheel(tmp_path, files={"demo/A.py": "", "demo/a.py": ""})), CONTEXT)
     assert index.notes == (f"/{SITE}/demo/A.py and /{SITE}/demo/a.py differ in case only",)
 
@@ -179,17 +193,18 @@ def test_names_that_differ_in_case_are_noted(tmp_path: Path) -> None:
         (zip_info("demo\\x.py"), "backslash"),
         (zip_info("demo/link", kind=stat.S_IFLNK), "'demo/link' is a symlink"),
         (zip_info("demo/pipe", kind=stat.S_IFIFO), "'demo/pipe' is a special file"),
-        (zip_info("demo/__init__.py"), "'demo/__init__.py' stands twice"),
+        (zip_info("demo/__init__.py"), "'demo/__init__.py' appears twice"),
         (
             zip_info("demo-1.0.data/purelib/demo/__init__.py"),
-            "two members go to 'lib/python3.11/site-packages/demo/__init__.py'",
+            "two members are installed to 'lib/python3.11/site-packages/demo/__init__.py'",
         ),
         (zip_info("demo-1.0.data/other/x"), "no known scheme"),
         (zip_info("demo-1.0.data/x"), "no known scheme"),
         (zip_info("other-1.0.dist-info/METADATA"), "2 .dist-info folders"),
     ],
 )
-def test_hostile_members_are_refused_by_name(tmp_path: Path, member: zipfile.ZipInfo, message: str) -> None:
+def test_hostile_members(tmp_path: Path, member: zipfile.ZipInfo, message: str) -> None:
+    """Hostile members are refused by name, in the index and the entries."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zipfile's own, about the duplicate name
         wheel = make_wheel(tmp_path, files={"demo/__init__.py": ""}, extra=[(member, b"/etc/passwd")])
@@ -210,11 +225,13 @@ def test_hostile_members_are_refused_by_name(tmp_path: Path, member: zipfile.Zip
     ],
 )
 def test_bad_entry_points(tmp_path: Path, text: str, message: str) -> None:
+    """Entry points that cannot be parsed, or have a slash, are refused."""
     with pytest.raises(LayerError, match=message):
         entries(make_wheel(tmp_path, entry_points=text))
 
 
-def test_other_wheels_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_wheels(tmp_path: Path) -> None:
+    """Files that are not complete wheels of the right package are refused."""
     no_zip = tmp_path / "demo-1.0-py3-none-any.whl"
     no_zip.write_bytes(b"not a zip")
     with pytest.raises(LayerError, match="not a wheel"):
@@ -236,9 +253,10 @@ def test_other_wheels_that_cannot_be_used(tmp_path: Path) -> None:
         entries(make_wheel(tmp_path / "7"), LinkContext("/opt/conda", "", ""))
 
 
-def test_local_headers_must_be_those_of_the_same_member(tmp_path: Path) -> None:
+def test_local_headers(tmp_path: Path) -> None:
+    """A local header that belongs to another member is refused."""
     wheel = make_wheel(tmp_path, files={"demo/good.py": "x = 1\n" * 50})
     data = wheel.read_bytes()
     wheel.write_bytes(data.replace(b"demo/good.py", b"demo/evil.py", 1))
-    with pytest.raises(LayerError, match="'demo/good.py' has no local header of its own"):
+    with pytest.raises(LayerError, match="'demo/good.py' does not have a local header of its own"):
         entries(wheel)

@@ -1,218 +1,35 @@
-"""Blobs: what comes out is what went in, hashed right, and the same bytes whatever the machine does."""
+"""Builds of whole environments: the cache, conflicts, and failures that name the package."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
-import struct
-import subprocess
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import builder.layers.plan as plan_module
 from builder.config.recipe import Compression, Layers
-from builder.errors import LayerError, SpaceError
+from builder.errors import LayerError
 from builder.layers import build as build_module
 from builder.layers.build import LayersResult, build_layers, make_layer
-from builder.layers.compress import BLOCK, SPLICE_FROM, write_layer
-from builder.layers.entry import (
-    Content,
-    Deflated,
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-    Range,
-)
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext
 from builder.layers.wheel import WheelReader
-from builder.model import Fetched, Layer
+from builder.model import Fetched
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.store.files import sha256_file
 from builder.store.records import read_record
+from tests.support import condapackage
 from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tar_bytes, tree, zip_info
 
 EPOCH = 315532800
+
+
 SITE = "opt/conda/lib/python3.11/site-packages"
-
-
-def raw_deflate(data: bytes) -> bytes:
-    c = zlib.compressobj(6, wbits=-15)
-    return c.compress(data) + c.flush()
-
-
-class Sources:
-    """Puts contents into one file, as an archive holds them, and refers to them there."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        path.write_bytes(b"head")
-
-    def _append(self, data: bytes) -> int:
-        with self.path.open("ab") as f:
-            offset = f.tell()
-            f.write(data + b"tail")
-        return offset
-
-    def deflated(self, data: bytes) -> Deflated:
-        raw = raw_deflate(data)
-        return Deflated(self.path, self._append(raw), len(raw), zlib.crc32(data))
-
-    def plain(self, data: bytes) -> Range:
-        return Range(self.path, self._append(data))
-
-
-def file(path: str, content: Content, size: int) -> Entry:
-    return Entry(path, "file", 0o644, size, content=content)
-
-
-def layer(store: Store, entries: list[Entry], compression: Compression = "gzip") -> Layer:
-    return write_layer(store, entries, compression=compression, mtime=EPOCH)
-
-
-sizes = st.one_of(
-    st.integers(0, 2000),
-    st.sampled_from(
-        [SPLICE_FROM - 1, SPLICE_FROM, 65535, 65536, 65537, BLOCK - 512, BLOCK, BLOCK + 1, 3 * BLOCK]
-    ),
-)
-
-
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(content=st.lists(st.tuples(st.sampled_from(["inline", "deflated", "range"]), sizes), max_size=8))
-def test_any_content_comes_back(
-    tmp_path: Path, compression: Compression, content: list[tuple[str, int]]
-) -> None:
-    store, sources = Store(tmp_path / "store"), Sources(tmp_path / "archive")
-    expected, entries = {}, []
-    for i, (kind, size) in enumerate(content):
-        data = noise(str(i), size)
-        given_as: dict[str, Callable[[bytes], Content]] = {
-            "inline": Inline,
-            "deflated": sources.deflated,
-            "range": sources.plain,
-        }
-        entries.append(file(f"d/f{i}", given_as[kind](data), size))
-        expected[f"d/f{i}"] = ("file", 0o644, data)
-    made = layer(store, entries, compression)
-    assert tree([made]) == expected
-    tar = tar_bytes(made)
-    assert made.diff_id == f"sha256:{hashlib.sha256(tar).hexdigest()}" and made.unpacked == len(tar)
-    assert made.path is not None and made.descriptor.size == made.path.stat().st_size
-    assert made.descriptor.digest == sha256_file(made.path)
-    assert made.descriptor.media_type == f"application/vnd.oci.image.layer.v1.tar+{compression}"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-def test_large_deflate_streams_are_spliced_as_they_are(store: Store, tmp_path: Path) -> None:
-    data = noise("x", SPLICE_FROM)
-    made = layer(store, [file("f", Sources(tmp_path / "a").deflated(data), len(data))])
-    assert made.path is not None
-    blob = made.path.read_bytes()
-    member = (
-        b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + raw_deflate(data) + struct.pack("<II", zlib.crc32(data), len(data))
-    )
-    assert member in blob, "a gzip member of its own, without name or time"
-    assert subprocess.run(["gzip", "-t"], input=blob).returncode == 0
-
-
-def test_the_format_is_written_down(store: Store, tmp_path: Path) -> None:
-    """These digests may change with the format only: then codec_name or FORMAT changes too, and every image is published anew."""
-    sources = Sources(tmp_path / "a")
-    entries = [
-        file("a/inline", Inline(noise("1", 5000)), 5000),
-        file("a/small", sources.plain(noise("2", 300)), 300),
-        Entry("a/link", "symlink", 0o777, target="inline"),
-        Entry("a/hard", "hardlink", 0o644, target="a/inline"),
-        file("a/" + "long" * 60, Inline(b"x"), 1),
-    ]
-    gzip, zstd = layer(store, entries), layer(store, entries, "zstd")
-    assert (
-        gzip.diff_id
-        == zstd.diff_id
-        == "sha256:ca0594739dc046a0906732c4ee5f5e828bbd11c65cce7f6b562d672b35a17875"
-    )
-    assert (gzip.descriptor.digest, zstd.descriptor.digest) == (
-        "sha256:76470066425e5cf02a68367a05d23cbfc5b6d16df15391a85619518db62ead11",
-        "sha256:dd0a415da5ce094ddcd9daa5ad083eb1bbca1313f45a5c817f8930c9643a9d32",
-    )
-
-
-@pytest.mark.parametrize("size", [100, SPLICE_FROM, 300_000])
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-@pytest.mark.parametrize("harm", ["bit", "crc", "longer", "shorter", "tail", "end"])
-def test_damaged_members_are_refused(
-    store: Store, tmp_path: Path, size: int, compression: Compression, harm: str
-) -> None:
-    sources, data = Sources(tmp_path / "a"), noise("x", size)
-    content = sources.deflated(data)
-    if harm == "bit":
-        whole = bytearray(sources.path.read_bytes())
-        whole[content.offset + content.compressed // 2] ^= 0x10
-        sources.path.write_bytes(whole)
-    elif harm == "crc":
-        content = replace(content, crc32=content.crc32 ^ 1)
-    elif harm == "longer":
-        size += 1
-    elif harm == "shorter":
-        size -= 1
-    elif harm == "tail":
-        if compression == "zstd" or size < SPLICE_FROM:
-            return  # bytes after the stream do no harm where the stream is not passed on
-        content = replace(content, compressed=content.compressed + 2)
-    else:
-        os.truncate(sources.path, content.offset + content.compressed - 10)
-    with pytest.raises(LayerError, match="^f: (damaged in its archive|its archive ends too early)"):
-        layer(store, [file("f", content, size)], compression)
-    assert not list(store.tmp.iterdir()) and not store.blobs.exists()
-
-
-def test_a_bomb_is_given_up_early(store: Store, tmp_path: Path) -> None:
-    bomb = bytes(64 << 20)
-    content = Sources(tmp_path / "a").deflated(bomb)
-    for size in (10, SPLICE_FROM):
-        with pytest.raises(LayerError, match="damaged"):
-            layer(store, [file("f", content, size)])
-
-
-def test_no_blob_is_left_by_a_full_disk(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: object, data: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    with store.writer() as out:
-        out._file.close()
-        out._file = type("Full", (io.BytesIO,), {"write": full})()
-        from builder.layers.compress import LayerWriter
-
-        with pytest.raises(SpaceError, match="no space left"):
-            LayerWriter(out, "gzip", EPOCH).write([file("f", Inline(noise("x", 3 * BLOCK)), 3 * BLOCK)])
-    assert not list(store.tmp.iterdir())
-
-
-def test_a_time_that_tar_cannot_hold(store: Store) -> None:
-    with pytest.raises(LayerError, match="SOURCE_DATE_EPOCH"):
-        write_layer(store, [], compression="gzip", mtime=8**11)
-
-
-# whole builds ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -257,9 +74,8 @@ def digests(result: LayersResult) -> list[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_the_same_bytes_with_any_number_of_jobs_any_umask_any_cache(
-    tmp_path: Path, wheels: list[Fetched], compression: Compression
-) -> None:
+def test_same_bytes_everywhere(tmp_path: Path, wheels: list[Fetched], compression: Compression) -> None:
+    """The number of jobs, the umask and the cache folder do not change a layer."""
     options = Layers(groups=4, own_layer_from=1 << 20, compression=compression)
     first = build(wheels, tmp_path / "1", jobs=1, options=options)
     old = os.umask(0o077)
@@ -274,7 +90,8 @@ def test_the_same_bytes_with_any_number_of_jobs_any_umask_any_cache(
         assert a.path is not None and b.path is not None and a.path.read_bytes() == b.path.read_bytes()
 
 
-def test_everything_arrives_once(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_each_file_is_in_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The layers hold every file of every package once."""
     result = build(wheels, tmp_path)
     found = tree(result.layers)
     assert found[f"{SITE}/big/lib.so"] == ("file", 0o644, noise("big", 6 << 20))
@@ -285,7 +102,8 @@ def test_everything_arrives_once(tmp_path: Path, wheels: list[Fetched]) -> None:
     assert result.layers[-1].descriptor.annotations == {"org.builder.packages": "big=1.0"}
 
 
-def test_no_time_stamp_and_no_path_of_this_machine(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_nothing_of_the_build_host(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """No time stamp, user or path of the build host is in a layer."""
     for made in build(wheels, tmp_path, epoch=1_700_000_000).layers:
         data = tar_bytes(made)
         assert str(tmp_path).encode() not in data and str(wheels[0].path.parent).encode() not in data
@@ -295,14 +113,16 @@ def test_no_time_stamp_and_no_path_of_this_machine(tmp_path: Path, wheels: list[
             }
 
 
-def test_nothing_changed(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_cached_result(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A second build with the same input takes everything from the cache."""
     first = build(wheels, tmp_path)
     again = build(wheels, tmp_path, jobs=1)
     assert again.made == 0
     assert replace(again, made=first.made) == first
 
 
-def test_a_bump_makes_its_own_layer_and_no_other(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_new_version_changes_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A new version of a small package changes the layer of its group only."""
     first = build(wheels, tmp_path)
     new = fetched(make_wheel(tmp_path / "new", "p5", "2.0", files={"p5/__init__.py": "n = 55\n"}))
     second = build([new if f.package.name == "p5" else f for f in wheels], tmp_path)
@@ -311,7 +131,8 @@ def test_a_bump_makes_its_own_layer_and_no_other(tmp_path: Path, wheels: list[Fe
     assert "p5" in second.layers[changed].packages and "big" not in second.layers[changed].packages
 
 
-def test_a_name_newly_asked_for_makes_its_own_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_requested_name_changes_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A name that is added to the environment file changes the layer of its package only."""
     build(wheels, tmp_path)
     second = build(wheels, tmp_path, context=replace(CONTEXT, requested=frozenset({"big", "unknown"})))
     assert second.made == 1
@@ -328,13 +149,15 @@ def test_a_name_newly_asked_for_makes_its_own_layer(tmp_path: Path, wheels: list
     ],
     ids=["prefix", "python", "epoch", "codec"],
 )
-def test_what_all_layers_depend_on(tmp_path: Path, wheels: list[Fetched], change: dict[str, object]) -> None:
+def test_inputs_of_all_layers(tmp_path: Path, wheels: list[Fetched], change: dict[str, object]) -> None:
+    """Prefix, Python, time and codec change every layer."""
     first = build(wheels, tmp_path)
     second = build(wheels, tmp_path, **change)  # type: ignore[arg-type]
     assert second.made == len(second.layers) and not set(digests(first)) & set(digests(second))
 
 
-def test_a_damaged_blob_is_made_again(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_damaged_blob(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A damaged blob in the cache is written again."""
     first = build(wheels, tmp_path)
     path = first.layers[2].path
     assert path is not None
@@ -346,7 +169,8 @@ def test_a_damaged_blob_is_made_again(tmp_path: Path, wheels: list[Fetched]) -> 
 
 
 @pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"layers": [{}]}', b'{"entries": [1]}'])
-def test_damaged_records_are_made_again(tmp_path: Path, wheels: list[Fetched], junk: bytes) -> None:
+def test_damaged_records(tmp_path: Path, wheels: list[Fetched], junk: bytes) -> None:
+    """Damaged cache records are written again, and the layers stay the same."""
     first = build(wheels, tmp_path)
     records = [*(tmp_path / "cache" / "index").iterdir(), *(tmp_path / "cache" / "layers").iterdir()]
     assert len(records) == len(wheels) + len(first.layers) + 1
@@ -355,14 +179,16 @@ def test_damaged_records_are_made_again(tmp_path: Path, wheels: list[Fetched], j
     assert digests(build(wheels, tmp_path)) == digests(first)
 
 
-def test_two_builds_in_one_cache(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_concurrent_builds(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """Two builds at once in one cache return the same layers."""
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(lambda _: build(wheels, tmp_path), range(2))
     assert digests(one) == digests(two)
     assert not list((tmp_path / "cache" / "tmp").iterdir())
 
 
-def test_the_later_package_wins_and_it_is_said(tmp_path: Path) -> None:
+def test_later_package_wins(tmp_path: Path) -> None:
+    """Of two packages with the same file the later one wins, and the conflict is reported."""
     a = fetched(make_wheel(tmp_path, "a", files={"ns/x.py": "a", "ns/a.py": ""}))
     b = fetched(make_wheel(tmp_path, "b", files={"ns/x.py": "b", "ns/b.py": ""}))
     result = build([a, b], tmp_path)
@@ -372,7 +198,8 @@ def test_the_later_package_wins_and_it_is_said(tmp_path: Path) -> None:
     assert tree(build([b, a], tmp_path).layers)[f"{SITE}/ns/x.py"][2] == b"a"
 
 
-def test_a_large_package_is_split_by_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_package_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is too large for one layer is split by its files."""
     monkeypatch.setattr(build_module, "split_index", lambda index: plan_module.split_index(index, 100_000))
     files = {f"w/f{i}": noise(str(i), 40_000) for i in range(7)}
     wheel = fetched(make_wheel(tmp_path, "w", files=files))
@@ -384,20 +211,15 @@ def test_a_large_package_is_split_by_its_files(tmp_path: Path, monkeypatch: pyte
     assert all(x.unpacked < 130_000 for x in result.layers)
 
 
-def test_link_scripts_are_refused_unless_the_recipe_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Scripted(WheelReader):
-        def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-            return replace(super().index(fetched, context), post_link=("opt/conda/bin/.a-post-link.sh",))
-
-    monkeypatch.setattr(build_module, "WheelReader", Scripted)
-    a = fetched(make_wheel(tmp_path, "a"))
+def test_link_scripts(tmp_path: Path) -> None:
+    """A package with a link script is refused, unless the recipe allows to skip the script."""
+    script = condapackage.Member("bin/.a-post-link.sh", b"exit 1\n")
+    a = condapackage.fetched(condapackage.pack(tmp_path / "channel", "a", [script]))
     where = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
     store = Store(where.cache)
     for policy in ({}, {"b": "skip"}, {"a": "run"}):
         with pytest.raises(
-            LayerError, match=r"a-1.0-py3-none-any.whl has a link script \(/opt/conda/bin/.a-post-link.sh\)"
+            LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
         ) as caught:
             build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link=policy)
         assert "post_link: {a: skip}" in caught.value.hint
@@ -405,13 +227,15 @@ def test_link_scripts_are_refused_unless_the_recipe_says_so(
     assert result.notes == ("a: its link script was left out, as the recipe says",)
 
 
-def test_a_whiteout_in_a_package_is_refused(tmp_path: Path) -> None:
+def test_whiteout_in_a_package(tmp_path: Path) -> None:
+    """A package must not delete files of the image."""
     evil = fetched(make_wheel(tmp_path, "evil", files={"evil/.wh.victim": ""}))
     with pytest.raises(LayerError, match=r"evil-1.0-py3-none-any.whl: .*/evil/\.wh\.victim would delete"):
         build([evil], tmp_path)
 
 
 def test_damage_names_the_package(tmp_path: Path) -> None:
+    """The error about a damaged file names its package."""
     path = make_wheel(tmp_path, "w", files={"w/data.bin": noise("x", 200_000)})
     wheel = fetched(path)
     with zipfile.ZipFile(path) as archive:
@@ -424,16 +248,18 @@ def test_damage_names_the_package(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache" / "tmp").iterdir()), "nothing half-written stays"
 
 
-def test_one_failure_stops_the_others(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_failure_stops_the_build(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The first failure ends the build; the next build is not affected."""
     link = fetched(make_wheel(tmp_path, "evil", extra=[(zip_info("evil/l", kind=0o120000), b"/etc")]))
     with pytest.raises(LayerError, match="evil-1.0-py3-none-any.whl: 'evil/l' is a symlink"):
         build([*wheels, link], tmp_path)
     assert digests(build(wheels, tmp_path)) == digests(build(wheels, tmp_path / "other"))
 
 
-def test_a_package_twice(tmp_path: Path) -> None:
+def test_duplicate_package(tmp_path: Path) -> None:
+    """A lock with the same package twice is refused."""
     a = fetched(make_wheel(tmp_path, "a"))
-    with pytest.raises(LayerError, match="twice in the lock"):
+    with pytest.raises(LayerError, match="appears twice in the lock"):
         build([a, a], tmp_path)
 
 
@@ -441,7 +267,8 @@ def test_no_packages(tmp_path: Path) -> None:
     assert build([], tmp_path).layers == ()
 
 
-def test_own_files(tmp_path: Path) -> None:
+def test_layer_of_own_files(tmp_path: Path) -> None:
+    """A layer of builder's own files has a title and no packages."""
     where = Settings(tmp_path, tmp_path, 1)
     entries = [Entry("opt/x", "file", 0o755, 2, content=Inline(b"hi"))]
     first, second = (make_layer(entries, "own", where, Store(tmp_path)) for _ in range(2))
@@ -449,7 +276,9 @@ def test_own_files(tmp_path: Path) -> None:
     assert first.title == "own" and not first.descriptor.annotations
 
 
-def test_progress_adds_up(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_progress(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The reported progress is the size of all tars."""
+
     class Counting:
         total = done = 0
 
@@ -469,7 +298,8 @@ def test_progress_adds_up(tmp_path: Path, wheels: list[Fetched]) -> None:
     assert reporter.done == sum(x.unpacked for x in result.layers) >= reporter.total > 6 << 20
 
 
-def test_the_index_cache_holds_no_path_of_this_machine(tmp_path: Path, wheels: list[Fetched]) -> None:
+def test_cached_index_has_image_paths(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A cached index has paths of the image, and none of the build host."""
     build(wheels, tmp_path)
     for path in (tmp_path / "cache" / "index").iterdir():
         data = read_record(path)

@@ -1,4 +1,4 @@
-"""Archives: what is in them, byte for byte."""
+"""Archives: their content, byte for byte."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def content(file: Path) -> dict[str, bytes]:
 
 
 def test_oci_archive(store: Store, tmp_path: Path) -> None:
+    """An OCI archive is an OCI layout with every blob under its digest."""
     made = image(store, layer(store, member("a", b"1")))
     write_oci_archive(made, tmp_path / "a.tar", "cpu")
     found = content(tmp_path / "a.tar")
@@ -44,6 +45,7 @@ def test_oci_archive(store: Store, tmp_path: Path) -> None:
 
 
 def test_docker_archive(store: Store, tmp_path: Path) -> None:
+    """An archive for Docker lists a layer twice that the image has twice, and holds it once."""
     one = layer(store, member("a", b"1"))
     made = image(store, one, one)  # the same layer twice: written once, listed twice
     write_docker_archive(made, tmp_path / "a.tar", "builder/tiny:latest")
@@ -57,7 +59,8 @@ def test_docker_archive(store: Store, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["size known", "size not known"])
-def test_zstd_layers_are_inflated_for_docker(store: Store, tmp_path: Path, known: bool) -> None:
+def test_zstd_layers(store: Store, tmp_path: Path, known: bool) -> None:
+    """zstd layers are uncompressed in an archive for Docker."""
     entry = Entry("a", "file", size=3_000_000, content=Inline(bytes(range(250)) * 12_000))
     one = write_layer(store, [entry], compression="zstd", mtime=0)
     write_docker_archive(image(store, one if known else replace(one, unpacked=0)), tmp_path / "a.tar", "x:y")
@@ -67,7 +70,8 @@ def test_zstd_layers_are_inflated_for_docker(store: Store, tmp_path: Path, known
 
 
 @pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
-def test_the_same_image_the_same_bytes(store: Store, tmp_path: Path, write) -> None:
+def test_deterministic(store: Store, tmp_path: Path, write) -> None:
+    """The same image results in the same bytes, whatever the folder and the umask."""
     made = image(store, layer(store, member("a", b"1")))
     write(made, tmp_path / "1.tar", "x:y")
     before = os.umask(0o077)
@@ -79,7 +83,8 @@ def test_the_same_image_the_same_bytes(store: Store, tmp_path: Path, write) -> N
 
 
 @pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
-def test_what_cannot_be_written(store: Store, tmp_path: Path, write) -> None:
+def test_unwritable_archives(store: Store, tmp_path: Path, write) -> None:
+    """A folder as target, or a layer that is not on this machine, is an error; no file remains."""
     made = image(store)
     with pytest.raises(ImageError, match="is a folder"):
         write(made, tmp_path, "x")
@@ -97,5 +102,6 @@ def test_what_cannot_be_written(store: Store, tmp_path: Path, write) -> None:
 
 
 def test_no_engine(store: Store, tmp_path: Path) -> None:
+    """An engine that does not answer is an error."""
     with pytest.raises(RunnerError, match="no Docker engine answers"):
         docker_load(image(store), "x:y", f"unix://{tmp_path}/no.sock")

@@ -1,4 +1,4 @@
-"""The tar writer, read back with Python's tarfile and GNU tar."""
+"""The tar writer: what it writes is read back with Python's tarfile and GNU tar."""
 
 from __future__ import annotations
 
@@ -39,11 +39,14 @@ def read(data: bytes) -> list[tarfile.TarInfo]:
 part = st.text(
     st.characters(exclude_characters="/\0", exclude_categories=("Cs",)), min_size=1, max_size=120
 ).filter(lambda s: s not in (".", ".."))
+
+
 paths = st.lists(part, min_size=1, max_size=5).map("/".join)
 
 
 @given(st.dictionaries(paths, st.binary(max_size=1500), max_size=8), st.integers(0, 8**11 - 1))
-def test_files_come_back_as_they_went(files: dict[str, bytes], mtime: int) -> None:
+def test_files_come_back(files: dict[str, bytes], mtime: int) -> None:
+    """Files are read back unchanged; every parent directory precedes its children and appears once."""
     folders = {"/".join(p.split("/")[:i]) for p in files for i in range(1, p.count("/") + 1)}
     files = {p: d for p, d in files.items() if p not in folders}
     data = archive([file(p, d) for p, d in files.items()], mtime)
@@ -67,21 +70,24 @@ def test_files_come_back_as_they_went(files: dict[str, bytes], mtime: int) -> No
     paths,
     st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1, max_size=300),
 )
-def test_link_targets_come_back(path: str, target: str) -> None:
+def test_link_targets(path: str, target: str) -> None:
+    """Symlinks are read back with their targets."""
     member = read(archive([Entry(path, "symlink", 0o777, target=target)]))[-1]
     assert member.issym() and (member.name, member.linkname, member.mode) == (path, target, 0o777)
 
 
 @pytest.mark.parametrize("length", [1, 99, 100, 101, 155, 156, 200, 255, 256, 257, 400])
 @pytest.mark.parametrize("kind", ["file", "dir"])
-def test_names_of_every_length(length: int, kind: str) -> None:
+def test_name_lengths(length: int, kind: str) -> None:
+    """Names of every length are read back."""
     name = ("d" * 60 + "/") * (length // 61) + "f" * (length % 61 or 1)
     name = name.rstrip("/")
     entry = file(name) if kind == "file" else Entry(name, "dir", 0o755)
     assert read(header(entry, EPOCH) + END)[0].name == name
 
 
-def test_plain_names_need_no_pax_header() -> None:
+def test_pax_only_where_needed() -> None:
+    """Names that fit ustar have no pax header."""
     assert len(header(file("a" * 100), EPOCH)) == 512
     assert len(header(file("b" * 150 + "/" + "a" * 100), EPOCH)) == 512
     assert len(header(file("b" * 101), EPOCH)) > 512
@@ -89,19 +95,21 @@ def test_plain_names_need_no_pax_header() -> None:
 
 
 @pytest.mark.parametrize("size", [8**11 - 1, 8**11, 20 << 30])
-def test_sizes_beyond_what_ustar_can_say(size: int) -> None:
+def test_large_sizes(size: int) -> None:
+    """Sizes beyond ustar's field are read back."""
     head = header(Entry("big", "file", 0o644, size), EPOCH)
     with tarfile.open(fileobj=io.BytesIO(head), mode="r:") as t:
         member = t.next()
     assert member is not None and member.size == size
 
 
-def test_a_line_end_is_a_name_like_any_other() -> None:
-    """It once passed for the end of the path, by ``$``."""
+def test_names_with_line_ends() -> None:
+    """A line end in a name is not taken for the end of the path (``$`` in a regular expression)."""
     assert [m.name for m in read(archive([file("\n"), file("a/..\n")]))] == ["\n", "a", "a/..\n"]
 
 
 def test_modes_and_hard_links() -> None:
+    """Modes and hard links are read back."""
     entries = [
         file("a/x", b"text", 0o755),
         Entry("a/y", "hardlink", 0o755, target="a/x"),
@@ -113,7 +121,8 @@ def test_modes_and_hard_links() -> None:
     assert tmp.mode == 0o1777
 
 
-def test_a_directory_is_written_once() -> None:
+def test_directory_once() -> None:
+    """A directory that is listed twice is written once."""
     entries = [Entry("a", "dir", 0o755), file("a/b"), Entry("a", "dir", 0o755), file("a/c/d")]
     assert [m.name for m in read(archive(entries))] == ["a", "a/b", "a/c", "a/c/d"]
 
@@ -121,7 +130,8 @@ def test_a_directory_is_written_once() -> None:
 @pytest.mark.parametrize(
     "path", ["", "/a", "a/", "a//b", ".", "..", "./a", "a/./b", "a/..", "../a", "a\0b", "a/\udc80"]
 )
-def test_unsafe_paths_are_refused(path: str) -> None:
+def test_unsafe_paths(path: str) -> None:
+    """Unsafe paths are refused."""
     with pytest.raises(LayerError, match="unsafe path"):
         check_path(path)
     with pytest.raises(LayerError, match="unsafe path"):
@@ -129,28 +139,34 @@ def test_unsafe_paths_are_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["a", "a/b", ".x", "a/.x", "..a", "a/..b", "a...", "...", "a\nb", "ü"])
-def test_odd_but_safe_paths_are_not(path: str) -> None:
+def test_safe_paths(path: str) -> None:
+    """Unusual but safe paths are not refused."""
     check_path(path)
 
 
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([file("a"), file("a")], "/a stands twice"),
-        ([file("a"), file("a/b")], "/a stands twice"),
-        ([file("a/b"), file("a")], "/a stands twice"),
-        ([file("a"), Entry("a", "dir", 0o755)], "/a stands twice"),
-        ([Entry("y", "hardlink", target="x"), file("x")], "hard link /y repeats /x, which is not before it"),
+        ([file("a"), file("a")], "/a appears twice"),
+        ([file("a"), file("a/b")], "/a appears twice"),
+        ([file("a/b"), file("a")], "/a appears twice"),
+        ([file("a"), Entry("a", "dir", 0o755)], "/a appears twice"),
+        (
+            [Entry("y", "hardlink", target="x"), file("x")],
+            "hard link /y repeats /x, which does not precede it",
+        ),
         ([Entry("y", "symlink", target="")], "impossible target"),
         ([Entry("y", "symlink", target="a\0")], "impossible target"),
     ],
 )
-def test_what_cannot_be_in_one_layer(entries: list[Entry], message: str) -> None:
+def test_invalid_layers(entries: list[Entry], message: str) -> None:
+    """Duplicates, links to nothing and impossible targets are refused."""
     with pytest.raises(LayerError, match=message):
         archive(entries)
 
 
-def test_gnu_tar_reads_it(tmp_path: Path) -> None:
+def test_gnu_tar(tmp_path: Path) -> None:
+    """GNU tar unpacks the archive."""
     long = "/".join(["d" * 80] * 4)
     entries = [
         file(f"{long}/f", b"1"),

@@ -55,7 +55,8 @@ def parts(image) -> tuple[dict[str, Any], dict[str, Any]]:
     return json.loads(image.config), json.loads(image.manifest)
 
 
-def test_manifest_and_config_agree() -> None:
+def test_manifest_matches_config() -> None:
+    """Manifest and config list the same layers, and the digests are right."""
     image = make(layers=[fake_layer(2), fake_layer(3)])
     config, manifest = parts(image)
     assert [d["digest"] for d in manifest["layers"]] == [f"sha256:{n:064x}" for n in (1, 2, 3)]
@@ -71,7 +72,8 @@ def test_manifest_and_config_agree() -> None:
     assert image.size == 11 + 12 + 13
 
 
-def test_the_same_values_give_the_same_digest_and_any_other_another(tmp_path: Path) -> None:
+def test_digest(tmp_path: Path) -> None:
+    """Equal values result in an equal digest, different ones in a different digest."""
     first = make(layers=[fake_layer(2)], env={"A": "1", "B": "2"})
     assert make(layers=[fake_layer(2)], env={"A": "1", "B": "2"}) == first
     elsewhere = make_image(
@@ -99,7 +101,8 @@ def test_the_same_values_give_the_same_digest_and_any_other_another(tmp_path: Pa
     assert len({first.digest, *(o.digest for o in others)}) == len(others) + 1
 
 
-def test_environment_in_its_order() -> None:
+def test_environment() -> None:
+    """The base's variables come first, then conda's, activation's and the recipe's."""
     below = base(
         fake_layer(1),
         env=[
@@ -135,7 +138,8 @@ def test_environment_in_its_order() -> None:
     }
 
 
-def test_a_base_without_path_gets_one() -> None:
+def test_base_without_path() -> None:
+    """A base without PATH gets the default one."""
     found = environment(base(reference="oci:x"), recipe(), lock(), {})
     assert found["PATH"] == "/opt/conda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     assert found["LANG"] == "C.UTF-8"
@@ -164,11 +168,13 @@ def test_a_base_without_path_gets_one() -> None:
 def test_certificates(
     reference: str, packages: list[LockedPackage], env: list[str], expected: dict[str, str]
 ) -> None:
+    """conda's certificates are preferred to Debian's, and these to the base's setting."""
     found = environment(base(reference=reference, env=env), recipe(), lock(*packages), {})
     assert {k: v for k, v in found.items() if k.startswith("SSL")} == expected
 
 
-def test_what_the_image_runs() -> None:
+def test_entrypoint_and_cmd() -> None:
+    """Entry point, command and working folder are the recipe's."""
     runtime = parts(make(workdir="/app", cmd=["python", "-u", "x.py"]))[0]["config"]
     assert (runtime["Entrypoint"], runtime["Cmd"], runtime["WorkingDir"]) == (
         ["/opt/builder/entrypoint"],
@@ -179,7 +185,8 @@ def test_what_the_image_runs() -> None:
     assert "Entrypoint" not in parts(make(entrypoint=[]))[0]["config"]
 
 
-def test_what_is_taken_from_the_base_s_config() -> None:
+def test_inherited_config() -> None:
+    """User, ports and labels are inherited; what belongs to the base's program is not."""
     below = base(
         fake_layer(1),
         User="mamba",
@@ -197,6 +204,7 @@ def test_what_is_taken_from_the_base_s_config() -> None:
 
 
 def test_annotations_and_labels() -> None:
+    """Annotations are repeated as labels."""
     packages = [package("python", "3.11.9"), package("torch", "2.6.0+cu124", "pip")]
     notes = {"org.opencontainers.image.source": "https://h/repo", "org.opencontainers.image.revision": "abc"}
     config, manifest = parts(
@@ -223,7 +231,8 @@ def test_annotations_and_labels() -> None:
     assert config["config"]["Labels"] == manifest["annotations"]
 
 
-def test_no_password_of_a_remote_gets_in() -> None:
+def test_no_credentials() -> None:
+    """Credentials in an annotation's URL are removed."""
     image = make(annotations={"org.opencontainers.image.source": "https://me:secret@h/repo.git"})
     assert parts(image)[1]["annotations"]["org.opencontainers.image.source"] == "https://h/repo.git"
     assert b"secret" not in image.config + image.manifest
@@ -247,6 +256,7 @@ def test_no_password_of_a_remote_gets_in() -> None:
     ],
 )
 def test_versions(packages: list[LockedPackage], expected: dict[str, str]) -> None:
+    """The versions of Python, torch and CUDA come from conda's and pip's packages."""
     assert versions(lock(*packages), "linux-64") == {f"org.builder.{k}": v for k, v in expected.items()}
 
 
@@ -261,19 +271,22 @@ def test_versions(packages: list[LockedPackage], expected: dict[str, str]) -> No
         ("docker-archive:/home/me/x.tar", ""),
     ],
 )
-def test_the_base_s_name_tells_nothing_of_the_build_host(reference: str, name: str) -> None:
+def test_base_name(reference: str, name: str) -> None:
+    """A base's name is recorded unless it is a path of the build host."""
     assert base_name(reference) == name
     _, manifest = parts(make(base(fake_layer(1), reference=reference)))
     assert manifest["annotations"].get("org.opencontainers.image.base.name", "") == name
 
 
-def test_docker_media_types_become_the_oci_s() -> None:
+def test_docker_media_types() -> None:
+    """Docker's media types are replaced by OCI's."""
     image = make(base(fake_layer(1, DOCKER_LAYER_GZIP)))
     assert parts(image)[1]["layers"][0]["mediaType"] == "application/vnd.oci.image.layer.v1.tar+gzip"
     assert image.layers[0].descriptor.digest == fake_layer(1).descriptor.digest
 
 
-def test_a_base_s_history_is_kept_when_it_is_whole() -> None:
+def test_base_history() -> None:
+    """The base's history is copied if it has one entry per layer, and generated if not."""
     below = base(fake_layer(1))
     entries = [{"created_by": "ADD rootfs"}, {"created_by": "ENV A=1", "empty_layer": True}]
     below.config["history"] = entries
@@ -283,13 +296,15 @@ def test_a_base_s_history_is_kept_when_it_is_whole() -> None:
     assert [h["created_by"] for h in history] == ["layer 1", "builder: layer 2"]
 
 
-def test_127_layers_are_the_end() -> None:
+def test_too_many_layers() -> None:
+    """An image has at most 127 layers."""
     make(layers=[fake_layer(n) for n in range(2, 128)])
     with pytest.raises(ImageError, match="128 layers; container engines take at most 127"):
         make(layers=[fake_layer(n) for n in range(2, 129)])
 
 
-def test_a_layer_of_the_store_is_described_as_it_is(tmp_path: Path) -> None:
+def test_layer_descriptor(tmp_path: Path) -> None:
+    """A layer's descriptor has the size and digest of its blob."""
     one = layer(Store(tmp_path), member("a", b"1"))
     assert one.path is not None
     entry = parts(make(layers=[one]))[1]["layers"][1]
