@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.build import tell_build
+from builder.cli.build import print_build_notes
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.errors import UsageError
+from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--runner",
-    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    type=click.Choice(RUNNER_NAMES),
     help="What runs the smoke test.",
 )
 @click.option(
@@ -127,7 +128,7 @@ def publish_one(
     where = destination_text(recipe, to, registry)
     tags = TagPlan.of(recipe, month)
     result = project.build(recipe, annotations=annotations)
-    tell_build(context, result)
+    print_build_notes(context, result)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
         kept = project.keep(result)
         context.output.note(

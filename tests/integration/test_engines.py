@@ -21,7 +21,7 @@ from builder.bases.base import open_base, resolve_base
 from builder.channel.debian import make_debian_channel
 from builder.engines.base import BuildRequest
 from builder.engines.cotainr import PREFIX
-from builder.engines.docker import _base as docker_base
+from builder.engines.docker import provide_base
 from builder.image.archive import docker_load
 from builder.image.convert import image_sources, image_tree
 from builder.lock import read_lock
@@ -359,12 +359,12 @@ def test_docker_pulls_a_base_from_its_registry_by_digest(
     )
     recipe = image_kit.recipe(tmp_path, base=reference)
     request = BuildRequest(recipe, Lock((), ("linux-64",)), b"", settings, store)
-    name = docker_base(request, opened, docker_engine.client)
+    name = provide_base(request, opened, docker_engine.client)
     assert name == f"{registry.host}/engines/base@{base.digest}"
     assert docker_engine.client.images.get(name).id == base.config_descriptor.digest
     gone = replace(opened, digest="sha256:" + "0" * 64)
     with pytest.raises(docker.errors.DockerException, match="not found|unknown"):
-        docker_base(request, gone, docker_engine.client)
+        provide_base(request, gone, docker_engine.client)
 
 
 def broken_lock(small: Small, folder: Path) -> Path:
@@ -420,7 +420,7 @@ def test_what_was_built_is_built_no_second_time(
         "build", target, "--engine", engine, "--layout", str(tmp_path / "dist"), "--json", env=env
     )
     again = json.loads(done.stdout)
-    assert again["digest"] == told["digest"] and "nothing of it has changed" in done.stderr
+    assert again["digest"] == told["digest"] and "unchanged since the build at" in done.stderr
     if engine == "docker":
         assert read_layout(tmp_path / "dist", "small").digest == told["digest"]
     else:
@@ -507,7 +507,7 @@ def test_cotainr_without_its_installer(small: Small, apptainer: Apptainer) -> No
         "cotainr build of target small-sif ended with code 1" in done.stderr
         and "urlopen error" in done.stderr
     )
-    assert "cotainr fetches Miniforge from GitHub" in done.stderr
+    assert "cotainr downloads Miniforge" in done.stderr
     assert "Traceback" not in done.stderr
 
 

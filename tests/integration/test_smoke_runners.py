@@ -12,7 +12,7 @@ import pytest
 
 from builder.model import Image
 from builder.project import Project
-from builder.run.base import Mount
+from builder.run.base import Mount, RunOptions
 from builder.run.select import runners
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -21,6 +21,8 @@ from tests.support.smoke import SMOKE, Beginning, Result
 from tests.unit.test_smoke_ranks import RANKS
 
 PYTHON = "/opt/conda/bin/python"
+#: Runs the working tree's benchmark, not the image's copy.
+WITH_BENCHMARK = RunOptions(entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,7 @@ def torch(request: pytest.FixtureRequest) -> Torch:
 
     def inside(code: str, *options: str) -> Result:
         words = Beginning(PREPARE + code).command(*options, python=PYTHON, folder="/smoke")
-        done = userns.run(image, words, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+        done = userns.run(image, words, WITH_BENCHMARK)
         return Result(
             subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
         )
@@ -102,7 +104,7 @@ def test_two_ranks_talk_under_each_runner(
     # All of it under one of them; under the others what several ranks need.
     options = [] if name == "userns" else ["--budget", "5"]
     command = [PYTHON, "/opt/builder/smoke.py", "--expect", "none", "--ranks", "2", "--json", "-", *options]
-    done = runner.run(image, command, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
+    done = runner.run(image, command, RunOptions(entrypoint=["/opt/builder/entrypoint"], timeout_s=300))
     result = Result(subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr))
     assert result.verdict in ("pass", "warn") and not result.failed, result.table
     assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
@@ -332,7 +334,7 @@ def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store
     )
     words = Beginning(PREPARE + code).command("--expect", "none", python=PYTHON, folder="/smoke")
     shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
-    done = userns.run(image, shell, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+    done = userns.run(image, shell, WITH_BENCHMARK)
     result = Result(
         subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
     )

@@ -112,7 +112,7 @@ elif command == "env":
     name = arguments[arguments.index("-n") + 1]
     asyncio.run(create(file, prefix + "/envs/" + name))
     sys.stdout.flush()
-    os._exit(0)  # see builder/engines/kit.py
+    os._exit(0)  # see builder/engines/install_conda.py
 elif command == "clean":
     shutil.rmtree(prefix + "/pkgs", ignore_errors=True)
     if any(Path(prefix, "envs").iterdir()):  # the last that cotainr asks for: the tool is not to weigh on the image
