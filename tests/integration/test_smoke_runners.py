@@ -70,7 +70,7 @@ Torch = Callable[..., Result]
 
 @pytest.fixture(scope="session")
 def torch(request: pytest.FixtureRequest) -> Torch:
-    """``torch(code, *options)`` runs the benchmark after ``code``, with this Python's torch or the image's."""
+    """``torch(code, *options)`` runs the benchmark after ``code``, with the torch here or in the image."""
     if importlib.util.find_spec("torch") and os.environ.get("CI") != "true":
         return lambda code, *options: run_here(Beginning(PREPARE + code).command(*options))
     image, settings, store = request.getfixturevalue("cpu_image")
