@@ -49,7 +49,7 @@ def main() -> None:
     asyncio.run(install_packages(bundle, prefix, list(urls)))
     record_origin(prefix, urls, requested)
     (prefix / "CACHEDIR.TAG").unlink(missing_ok=True)  # backup programs would skip the environment
-    # rattler's threads may still hold Python objects (py-rattler 0.2x), which crashes an interpreter that
+    # rattler's threads may still hold Python objects (py-rattler 0.28), which crashes an interpreter that
     # ends normally
     os._exit(0)
 

@@ -65,3 +65,12 @@ def test_engine_without_its_program(
         f"the engine {engine} does not work here" in caught.value.message and missing in caught.value.message
     )
     assert "--engine layered" in caught.value.hint
+
+
+def test_hint_names_the_modules_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a recipe knows them."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    site = {"modules": ["LUMI", "cotainr"]}
+    with pytest.raises(RunnerError) as caught:
+        run_engine(find_engine("apptainer"), request(tmp_path, format="sif", site=site))
+    assert "module load LUMI cotainr" in caught.value.hint
