@@ -241,7 +241,7 @@ def make_mount_point(name: str) -> None:
 
 
 def enter_root() -> None:
-    """Step 3: mounts /proc and makes the current folder the root; the host's root is then mounted above it."""
+    """Step 3: mounts /proc and makes the current folder the root. The host's root is then mounted over it."""
     if mount("proc", "proc", "proc", _NOSUID | _NODEV | _NOEXEC) != 0:
         # In a container that hides parts of its /proc the kernel refuses a new one. The existing one then
         # shows the process numbers of the host.
