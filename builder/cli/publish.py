@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.build import tell_build
+from builder.cli.build import print_build_notes
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.errors import UsageError
+from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 )
 @click.option(
     "--runner",
-    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    type=click.Choice(RUNNER_NAMES),
     help="What runs the smoke test. Default: the first that works.",
 )
 @click.option(
@@ -121,7 +122,7 @@ def publish_one(
         annotations=dict(options.annotations),
         download_base=not can_build_without_base(recipe),
     )
-    tell_build(context, result)
+    print_build_notes(context, result)
     tags = ", ".join(options.tags_of(recipe).tags)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
         return _not_published(context, result)

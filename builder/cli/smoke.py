@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+from builder.run.select import RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -24,7 +25,7 @@ NOT_PASSED, NOT_RUN = 11, 14
 @target_argument
 @click.option(
     "--runner",
-    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    type=click.Choice(RUNNER_NAMES),
     help="Default: the first that works.",
 )
 @click.option(

@@ -164,10 +164,10 @@ def _docker() -> Iterator[Any]:
     import docker
     import requests
 
-    from builder.run.docker import _client
+    from builder.run.docker import docker_client
 
     try:
-        with _client() as client:
+        with docker_client() as client:
             yield client
     except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
         message = getattr(e, "explanation", None) or e

@@ -149,10 +149,10 @@ def with_base(project: Project, result: BuildResult) -> BuildResult:
     Raises:
         RegistryError, HashMismatch, SpaceError: see :func:`builder.registry.pull.fetch_layers`.
     """
-    if result.image is None:
+    if not isinstance(result.artifact, Image):
         return result
-    image = fetch_layers(result.image, project.store, project.settings, project.reporter)
-    return replace(result, image=image)
+    image = fetch_layers(result.artifact, project.store, project.settings, project.reporter)
+    return replace(result, artifact=image)
 
 
 def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:

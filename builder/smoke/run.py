@@ -17,7 +17,7 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
-from builder.run.base import Runner
+from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
@@ -90,7 +90,9 @@ def smoke(
         try:
             # Builder's entry point, whatever the recipe's own may do with its arguments: it is the environment that is tested.
             done = chosen.run(
-                image, command, entrypoint=[ENTRYPOINT], gpu=vendor, timeout_s=timeout_s + _GRACE_S
+                image,
+                command,
+                RunOptions(entrypoint=[ENTRYPOINT], gpu=vendor, timeout_s=timeout_s + _GRACE_S),
             )
             report = interpret(done, recipe)
             break

@@ -21,6 +21,7 @@ from builder.image.convert import image_tree
 from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
 from builder.run.apptainer import ApptainerRunner
+from builder.run.base import RunOptions
 from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.run.userns import UsernsRunner
@@ -362,10 +363,13 @@ def test_every_runner(
         done = runner.run(
             layered,
             ["sh", "-c", 'echo "$1" $EXTRA; cat /opt/conda/bin/both; exit 7', "-", "a  b"],
-            env={"EXTRA": "$e"},
+            RunOptions(env={"EXTRA": "$e"}),
         )
         assert (done.returncode, done.stdout) == (7, "a  b $e\nnew")
-        assert runner.run(layered, ["-c", "pwd"], entrypoint=["sh"], workdir="/etc").stdout == "/etc\n"
+        assert (
+            runner.run(layered, ["-c", "pwd"], RunOptions(entrypoint=["sh"], workdir="/etc")).stdout
+            == "/etc\n"
+        )
     for refusing in (DockerRunner(tiny.settings, tiny.store), PodmanRunner(tiny.settings, tiny.store)):
         with pytest.raises(
             RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one"
@@ -379,7 +383,10 @@ def test_userns_runs_sif_of_apptainer(tiny: Tiny) -> None:
     runner = UsernsRunner(tiny.settings, tiny.store)
     if reason := runner.available():
         parts.part_missing(reason)
-    assert runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], entrypoint=[]).stdout == "/opt/rocm\n"
+    assert (
+        runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], RunOptions(entrypoint=[])).stdout
+        == "/opt/rocm\n"
+    )
     assert runner.run(tiny.base, []).stdout == "base\n"
 
 

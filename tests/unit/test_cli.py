@@ -640,7 +640,7 @@ def test_several_targets_at_once(do: Cli, copy: TinyProject) -> None:
     said = do("build", "tiny", "other", "--json").json
     assert [x["target"] for x in said] == ["tiny", "other"] and said[0]["digest"] != said[1]["digest"]
     refused = do("build", "tiny", "other", "--lock", copy.lock)
-    assert refused.code == 2 and "go with one target" in refused.err
+    assert refused.code == 2 and "accept only one target" in refused.err
 
 
 def test_find_links_of_an_environment_file_serve_the_build_too(

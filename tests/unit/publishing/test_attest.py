@@ -14,7 +14,7 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage, SifImage
 from builder.publishing.attest import package_url, provenance, sbom
 from builder.version import __version__
 
@@ -163,8 +163,8 @@ def test_provenance() -> None:
         },
         env={"A": "1"},
     )
-    result = BuildResult(ours, LOCK, BASE, engine="layered")
     digest = "sha256:" + "9" * 64
+    result = BuildResult(ours, LOCK, BASE, SifImage(Path("site.sif"), digest, 1), engine="layered")
     text = provenance(result, digest, 315532800)
     assert provenance(result, digest, 315532800) == text
     statement = json.loads(text)
