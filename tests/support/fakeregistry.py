@@ -45,7 +45,7 @@ class Reply:
 
 @dataclass
 class Cut:
-    """Closes the connection after ``after`` bytes of the request's body (GET: the response's); they are received."""
+    """Closes the connection after ``after`` bytes of the request's body (GET: the response's)."""
 
     after: int = 0
 

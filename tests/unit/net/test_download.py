@@ -46,7 +46,7 @@ def test_partial_file(tmp_path: Path) -> None:
 
 
 def test_resume(tmp_path: Path) -> None:
-    """Every attempt asks for the rest; progress resets the count of failures."""
+    """Every attempt asks for the rest; an attempt that adds bytes resets the count of failures."""
     asked, source = source_of(300, 300, 1000)
     failures: list[int] = []
     positions: list[int] = []
@@ -59,7 +59,7 @@ def test_resume(tmp_path: Path) -> None:
             position=positions.append,
         )
         assert part.digest() == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-    assert asked == [0, 300, 300, 1000] and failures == [1, 1, 1]
+    assert asked == [0, 300, 300, 1000] and failures == [1, 2, 1]
     assert positions == sorted(positions) and positions[-1] == len(DATA)
 
 
