@@ -264,6 +264,7 @@ def test_duplicate_package(tmp_path: Path) -> None:
 
 
 def test_no_packages(tmp_path: Path) -> None:
+    """No packages result in no layers."""
     assert build([], tmp_path).layers == ()
 
 

@@ -72,6 +72,7 @@ def test_noarch_without_python(tmp_path: Path) -> None:
 def test_python_context(
     tmp_path: Path, version: str, build: str, index: dict[str, Any], expected: tuple[str, str]
 ) -> None:
+    """Version and site-packages come from the locked python package."""
     python = fetched(pack(tmp_path, "python", version=version, build=build, index=index))
     context = python_context([python.package], [python], "/opt/conda", "linux-64", frozenset({"python"}))
     assert (context.python, context.site_packages) == expected

@@ -59,4 +59,5 @@ def test_history(tmp_path: Path) -> None:
     ],
 )
 def test_recorded_url(url: str, expected: str) -> None:
+    """A recorded URL has no credentials, token, query or fragment."""
     assert recorded_url(url) == expected
