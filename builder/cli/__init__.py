@@ -33,7 +33,7 @@ MODULES = {
     "report": "report",
     "publish": "publish",
     "pull": "pull",
-    "run": "running",  # not run.py, which would take the place of run() below
+    "run": "run_command",  # a module named run would hide the function run() below
     "job": "job",
     "init-site": "sites",
     "convert": "convert",

@@ -70,7 +70,7 @@ def pull(
     from builder.publishing.pull import pull as pull_image
     from builder.registry.client import RegistryClient
     from builder.registry.profile import named_credentials
-    from builder.site.command import site_sif
+    from builder.site.images import site_sif
 
     project, out = context.project, context.output
     recipe = project.recipe(target)

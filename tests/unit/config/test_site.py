@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm, seconds
+from builder.config.fields import seconds
+from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm
 from builder.errors import ConfigError, RunnerError
-from builder.site.command import site_sif
+from builder.site.images import site_sif
 from builder.site.shell import ShellText, command_line, expand, from_user, join, map_literal, quote
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
 
 

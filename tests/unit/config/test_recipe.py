@@ -111,7 +111,7 @@ def test_extends_of_nothing_and_of_itself(project: Path) -> None:
 
 
 def test_every_shipped_recipe_resolves_and_its_environment_exists() -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     assert {"cpu", "perlmutter"} <= set(recipe_files(root))
     for name in recipe_files(root):
         recipe = load_recipe(name, root)
@@ -120,7 +120,7 @@ def test_every_shipped_recipe_resolves_and_its_environment_exists() -> None:
 
 
 def test_docs_list_every_key_of_a_recipe() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
     for key in Recipe.model_fields:
         if key not in ("source", "root"):
             assert f"`{key}`" in text, key
@@ -135,7 +135,7 @@ def test_lines_of_nested_keys_are_known(tmp_path: Path) -> None:
 
 
 def test_the_recipe_in_the_docs_is_one(project: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "recipes.md").read_text()
     block = text.partition("## A recipe in full")[2].partition("```yaml\n")[2].partition("```")[0]
     (project / "recipes" / "documented.yaml").write_text(block)
     recipe = load_recipe("documented", project)

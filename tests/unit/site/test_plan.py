@@ -19,11 +19,12 @@ import yaml
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe, recipe_files
 from builder.errors import UsageError
-from builder.site.plan import JobRequest, plan_job, salloc
+from builder.site.plan import plan_job, salloc
 from builder.site.render import render
+from builder.site.request import JobRequest
 from builder.site.shell import command_line
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
 COMMAND = ["python", "train.py", "--note", 'it\'s "100 $" & more']
 

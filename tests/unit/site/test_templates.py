@@ -17,11 +17,12 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError
-from builder.site.plan import JobRequest, plan_job
+from builder.site.plan import plan_job
 from builder.site.render import render
+from builder.site.request import JobRequest
 from builder.site.slurm import submit
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: Everything that a shell might get wrong.
 AWKWARD = ("python", "train.py", "a b", "it's", '"q"', "$HOME", "`id`", "\\", "!x", "*", "", "ü\n2")
 
