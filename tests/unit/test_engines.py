@@ -39,7 +39,6 @@ from builder.model import (
 )
 from builder.run.process import tail
 from builder.settings import Settings
-from builder.site.build_job import build_job, run_build_job
 from builder.store.blobs import Store
 from builder.store.files import place_file, sha256_file
 
@@ -588,69 +587,6 @@ def test_a_lock_without_a_base_is_built_each_time(tmp_path: Path) -> None:
 
 
 # on a compute node ----------------------------------------------------------------------------------------------------
-
-SITE = {
-    "title": "Site",
-    "launcher": "torchrun",
-    "slurm": {
-        "account": "required",
-        "account_example": "project_465000000",
-        "queues": {
-            "build": {
-                "partition": "debug",
-                "memory": "64G",
-                "cpus_per_task": 32,
-                "time": "00:30:00",
-                "options": ["--exclusive"],
-            }
-        },
-    },
-}
-
-
-def test_build_job_has_the_values_of_the_site(tmp_path: Path) -> None:
-    job = build_job(request(tmp_path, site=SITE).recipe, ["builder", "build", "t"], account="project_1")
-    assert job == [
-        "srun",
-        "--nodes=1",
-        "--ntasks=1",
-        "--account=project_1",
-        "--partition=debug",
-        "--time=00:30:00",
-        "--mem=64G",
-        "--cpus-per-task=32",
-        "--exclusive",
-        "--job-name=builder-t",
-        "builder",
-        "build",
-        "t",
-    ]
-    assert "--time=1:00" in build_job(request(tmp_path, site=SITE).recipe, ["x"], account="p", time="1:00")
-
-
-def test_build_job_loads_the_modules_of_the_site(tmp_path: Path) -> None:
-    site = {**SITE, "modules": ["LUMI", "cotainr"], "setup": ["export A=1"]}
-    job = build_job(request(tmp_path, site=site).recipe, ["builder", "a b"], account="p")
-    assert job[-4:-1] == ["bash", "-l", "-c"]
-    assert job[-1] == "set -e\nmodule load LUMI\nmodule load cotainr\nexport A=1\nexec builder 'a b'"
-
-
-def test_build_job_without_an_account_or_without_slurm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SLURM_ACCOUNT", raising=False)
-    with pytest.raises(UsageError, match=r"Site needs an account(.|\n)*--account project_465000000"):
-        build_job(request(tmp_path, site=SITE).recipe, ["x"])
-    with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
-        build_job(request(tmp_path).recipe, ["x"])
-    monkeypatch.setenv("SLURM_ACCOUNT", "project_2")
-    assert not [w for w in build_job(request(tmp_path, site=SITE).recipe, ["x"]) if w.startswith("--account")]
-
-
-def test_a_build_job_where_there_is_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunnerError, match=r"srun is not installed here\n.*login node"):
-        run_build_job(request(tmp_path, site=SITE).recipe, ["srun", "x"])
 
 
 def test_an_apptainer_is_found_under_both_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
