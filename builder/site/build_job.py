@@ -42,7 +42,7 @@ def build_job(
         time: the time limit as Slurm writes it; None: the recipe's.
 
     Raises:
-        UsageError: the site has no Slurm, or requires an account and none was given.
+        UsageError: the site has no Slurm, or requires an account that is missing.
     """
     slurm = recipe.site.slurm
     if slurm is None:

@@ -29,7 +29,7 @@ class Container:
     command: tuple[str, ...]
     """Empty: the image's own command."""
     devices: tuple[str, ...]
-    """Options that give the container its GPUs."""
+    """Options that make GPUs available in the container."""
     options: tuple[str, ...]
     """Further options of the runtime."""
     binds: tuple[BindMount, ...]
@@ -73,7 +73,7 @@ def invocation(container: Container) -> Invocation:
 
 
 def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
-    """Returns the runtime's options that give a container GPUs.
+    """Returns the runtime's options that make GPUs available in a container.
 
     Args:
         recipe: the target.
@@ -181,7 +181,7 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
     """Returns ``NAME=VALUE`` for ``--env``.
 
     Apptainer and Singularity read a value that contains ``=`` as CSV, and evaluate values like a shell unless
-    ``--no-eval`` is given (Apptainer 1.4 and SingularityCE 4).
+    ``--no-eval`` is set (Apptainer 1.4 and SingularityCE 4).
     """
     if evaluated:
         value = map_literal(value, escape_value)

@@ -74,7 +74,7 @@ def mlflow_variables(request: JobRequest) -> dict[str, str | None]:
     if "@" in urlsplit(request.mlflow).netloc:
         raise UsageError(
             "--mlflow: the address contains a user name or password, which would be in the job script",
-            "remove it, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the submitting shell",
+            "remove it; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the submitting shell",
         )
     return {
         "MLFLOW_TRACKING_URI": request.mlflow,

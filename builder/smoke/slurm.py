@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError, UsageError
+from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter
 from builder.site.plan import plan_job

@@ -1,4 +1,4 @@
-"""``mpi`` starts processes with srun, like ``srun``, and gives the container the MPI library of the host."""
+"""``mpi`` starts processes like ``srun``. The container uses the MPI library of the host."""
 
 from __future__ import annotations
 

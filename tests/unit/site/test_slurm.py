@@ -65,7 +65,7 @@ class Notes(NullReporter):
 
 
 def answers(folder: Path, texts: Sequence[str]) -> None:
-    """Makes a scontrol that gives one answer after the other; ``!TEXT`` is an error."""
+    """Creates a scontrol that prints one text after the other; ``!TEXT`` is an error."""
     for number, text in enumerate(texts):
         (folder / f"answer-{number}").write_text(text)
     (folder / "count").write_text("0")
