@@ -24,7 +24,7 @@ EXAMPLES = CLONE / "examples"
 #: Imports torch once, which takes seconds, and runs each training in a fork of itself. The program is
 #: compiled once.
 SERVER = """
-import json, os, sys
+import json, os, runpy, sys
 import torch, torch.distributed, torch._dynamo  # the last one is what optimizers import
 programs = {}
 for line in sys.stdin:
