@@ -21,8 +21,7 @@ from tests.integration.conftest import CLONE
 from tests.support.parts import Apptainer
 
 EXAMPLES = CLONE / "examples"
-#: Imports torch once, which takes seconds, and runs each training in a fork of itself. The program is
-#: compiled once.
+#: Imports torch once, which takes seconds, and runs each training in a fork of itself.
 SERVER = """
 import json, os, runpy, sys
 import torch, torch.distributed, torch._dynamo  # the last one is what optimizers import
