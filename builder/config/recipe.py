@@ -47,10 +47,9 @@ class Conda(Model):
     channels: tuple[str, ...] = ()
     """Replaces the channels of the environment file; empty: use the file's."""
     fallback: Literal["debian"] | None = None
-    """What to use when no channel answers; ``debian``: the Debian channel. None: nothing."""
+    """Used when no channel answers; ``debian``: the Debian channel."""
     exclude_newer: Date | None = None
-    """Ignore packages uploaded after this date, so that solving again returns the same lock. None: use
-    all."""
+    """Ignore packages uploaded after this date, so that a new solve returns the same lock; None: use all."""
     prefix: str = "/opt/conda"
     """Where the environment is in the image."""
     post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
@@ -76,8 +75,7 @@ class Pip(Model):
     find_links: tuple[str, ...] = ()
     """Folders and pages with wheels."""
     fallback: Literal["pip"] | None = None
-    """What to use when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration. None:
-    nothing."""
+    """Used when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration."""
     exclude_newer: Date | None = None
     """Ignore files uploaded after this date. Works only with indexes that publish upload times; from others
     uv takes nothing. None: use all."""
@@ -112,8 +110,7 @@ class Layers(Model):
     own_layer_from: Annotated[int, Field(ge=1)] = 4 << 20
     """A package gets its own layer when its archive has at least this many bytes."""
     groups: Annotated[int, Field(ge=1, le=64)] = 12
-    """Number of layers for the small packages of one package manager. The package name decides about the
-    layer."""
+    """Number of layers for the small packages of one package manager; the name selects the layer."""
 
 
 class Sif(Model):
@@ -130,8 +127,7 @@ class Sif(Model):
 
 
 class Installer(Model):
-    """The program that installs the locked packages inside the image, for the engines docker and
-    apptainer."""
+    """The program that installs packages inside the image, for the engines docker and apptainer."""
 
     program: Literal["micromamba", "rattler"] | None = None
     """None: micromamba if it is available, else rattler, which is part of builder."""

@@ -97,8 +97,7 @@ class Runtime(Model):
     """Keep host variables out of the container, except ``pass_env``. By default, singularity and apptainer
     pass all of them."""
     pass_env: tuple[Variable, ...] = _PASS_ENV
-    """Host variables that the container gets in any case; an entry stands for all names that start with
-    it."""
+    """Host variables that always pass into the container; an entry matches all names that start with it."""
     folders: tuple[ShellTextField, ...] = ()
     """Folders to create on each node before the container starts, such as caches that must not be on a
     network file system."""

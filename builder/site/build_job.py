@@ -32,8 +32,7 @@ _LAST_MESSAGES_S = 5.0
 def build_job(
     recipe: Recipe, command: Sequence[str], *, account: str | None = None, time: str | None = None
 ) -> list[str]:
-    """Returns the command line that runs ``command`` on a compute node: srun, with options of the site's
-    queue ``build``.
+    """Returns the srun command line that runs ``command`` on a compute node, in the site's queue ``build``.
 
     Args:
         recipe: the target, whose site has Slurm.
@@ -108,8 +107,7 @@ def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET
 
 
 def _with_setup(recipe: Recipe, command: Sequence[str]) -> list[str]:
-    """Returns the command, in a shell that runs the site's modules and set-up lines first, if there are
-    any."""
+    """Returns the command, in a shell if the site's modules and set-up lines must run first."""
     setup = host_setup(recipe.site.modules, recipe.site.setup)
     if not setup:
         return list(command)
@@ -126,8 +124,7 @@ class _Finished:
 
 
 def _run(command: Sequence[str], reporter: Reporter) -> _Finished:
-    """Runs a command whose messages go to the reporter while it runs. On errors and Ctrl-C, the command is
-    terminated."""
+    """Runs a command and reports its messages. Terminates it on errors and Ctrl-C."""
     messages: list[str] = []
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -30,8 +30,7 @@ class ContainerRequest:
     """What to run in a container. Words can be :class:`~builder.site.shell.ShellText`."""
 
     image: str
-    """A reference or a SIF, see :func:`builder.site.images.image_reference`; not used by runtime
-    ``userns``."""
+    """A reference or a SIF, see :func:`builder.site.images.image_reference`; unused for ``userns``."""
     command: tuple[str, ...] = ()
     """Empty: the recipe's command."""
     gpus: int | None = None
@@ -39,8 +38,7 @@ class ContainerRequest:
     binds: tuple[str, ...] = ()
     """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables in addition to the site's; None: pass the host's variable without its value on the command
-    line."""
+    """Variables in addition to the site's; None: pass the host's value, but not on the command line."""
     interactive: bool = False
     """Whether the container gets a terminal."""
     workdir: str | None = None

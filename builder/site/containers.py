@@ -97,8 +97,7 @@ def fill_gpu_index(word: str, index: int) -> str:
 
 
 def evaluates_values(site: Site) -> bool:
-    """Whether the runtime evaluates ``$``, backslashes and backquotes in values of variables, like a
-    shell."""
+    """Whether the runtime evaluates ``$``, backslashes and backquotes in values, like a shell."""
     return site.runtime.takes_sif and "--no-eval" not in site.runtime.options
 
 
