@@ -26,6 +26,7 @@ from builder.registry.client import ArtifactRefused
 from builder.registry.oras import sif_artifact
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
+from builder.smoke.options import SmokeOptions
 from builder.store.files import write_atomic
 
 SmokePolicy = Literal["auto", "always"]
@@ -193,7 +194,7 @@ def require_smoke(
         if verdict := record.passed(digest):
             project.reporter.note(f"smoke test: {verdict} (on record for {digest[:19]})")
             return verdict, kept_report(project, result.recipe, digest)
-    report = project.smoke(result, runner=runner)
+    report = project.smoke(result, SmokeOptions(runner=runner))
     if report.verdict not in ("pass", "warn"):
         raise SmokeError(
             f"the smoke test of {result.recipe.name} says {report.verdict} (runner: {report.runner}); no tag was moved",
