@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 @common_options
 @pass_context
 def report(context: Context, names: tuple[str, ...], output: Path | None) -> None:
-    """Write the history of smoke tests as one HTML page: verdicts, trends, roofline, regressions and changed packages.
+    """Write the history of smoke tests as one HTML page.
 
-    Without TARGET: every target that has reports. The page needs no network and no script.
+    It shows verdicts, trends, the roofline, regressions and changed packages. Without TARGET it shows every
+    target that has reports. It needs no network and no script.
     """
     from builder.smoke.html import render
     from builder.smoke.reference import references

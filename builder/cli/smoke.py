@@ -63,7 +63,7 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--compare",
     metavar="X",
-    help="Compare with an earlier image: a dated tag, date, digest, 'previous', host/repository:tag or report file.",
+    help="Compare with an earlier image: tag, date, digest, 'previous', host/repository:tag or report file.",
 )
 @click.option(
     "--repeat",
@@ -96,7 +96,7 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--image",
     default="",
-    help="With --on slurm: path of a SIF on the site, or an image reference. Default: the SIF that was built.",
+    help="With --on slurm: a SIF's path on the site, or an image reference. Default: the SIF just built.",
 )
 @click.option("--mlflow", metavar="URI", help="Log the results to this MLflow server (requires mlflow).")
 @click.option(
@@ -177,9 +177,10 @@ def _check_options(options: SmokeOptions, slurm: SlurmOptions, *, on_slurm: bool
 def _complete_job(
     slurm: SlurmOptions, options: SmokeOptions, result: BuildResult, place: Path
 ) -> SlurmOptions:
-    """The job's options with the SIF that was built, if the site runs SIFs, and with all GPUs of a node, if requested.
+    """The job's options with defaults from the build and the site.
 
-    The nodes must see the file.
+    The default image is the SIF that was built, if the site runs SIFs; the nodes must see the file. With
+    ``--all-gpus`` the job gets all GPUs of a node.
     """
     site = result.recipe.site
     image = slurm.image

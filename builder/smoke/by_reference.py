@@ -1,4 +1,7 @@
-"""Grading GPUs by published figures and theoretical peaks. Unknown GPUs are graded by the consistency of their own values."""
+"""Grading GPUs by published figures and theoretical peaks.
+
+Unknown GPUs are graded by the consistency of their own values.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ _IMPOSSIBLE_ADVICE = "no such device is that fast: check the measurement and the
 def grade_by_reference(
     report: Report, devices: Sequence[dict[str, Any]], figures: References
 ) -> Iterator[Finding]:
-    """Compares the values of each GPU with its published figures; with its theoretical peak if nothing was published.
+    """Compares the values of each GPU with its published figures, otherwise with its theoretical peak.
 
     Args:
         report: the report.
@@ -64,7 +67,10 @@ def grade_by_reference(
 
 
 def _basis(value: Value, key: str, device: Device, figures: References, report: Report) -> Basis | None:
-    """What a value is compared with: a published figure, otherwise the peak; None if there is nothing to compare it with."""
+    """What a value is compared with: a published figure, otherwise the peak.
+
+    None if there is nothing to compare it with.
+    """
     scale = _UNITS[value.unit]
     published = device.achieved.get(key)
     if published is not None:
@@ -117,7 +123,10 @@ def _advice(key: str) -> str:
 
 
 def _consistency(values: Mapping[str, Value]) -> Iterator[Finding]:
-    """An unknown GPU: half precision must not be slower than fp32, and values must be steady. Nothing here fails."""
+    """An unknown GPU: half precision must not be slower than fp32, and values must be steady.
+
+    Nothing here fails.
+    """
     single = values.get("fp32")
     if single is not None:
         for key in ("tf32", "fp16", "bf16"):

@@ -1,6 +1,7 @@
 """Grading CPUs by the roofline of the same run: its peak arithmetic speed and its memory bandwidth.
 
-A measurement with few operations per byte cannot exceed what the memory delivers, one with many cannot exceed the arithmetic peak:
+A measurement with few operations per byte cannot exceed what the memory delivers, one with many cannot exceed
+the arithmetic peak:
 
     GFLOP/s
       peak  |        ________   arithmetic bound: cpu.peak
@@ -20,7 +21,8 @@ from builder.smoke.finding import Basis, Finding, value_finding
 from builder.smoke.limits import BUSY, LIMITS, ROOFLINE_LIMITS, evaluate
 from builder.smoke.values import Report, Value, format_value, number, usable_measurements, value_of
 
-#: cpu.peak is a peak of fp32. Measurements in other precisions may have faster units, so they are not compared with it.
+#: cpu.peak is a peak of fp32. Measurements in other precisions may have faster units, so they are not
+#: compared with it.
 _NOT_FP32 = ("cpu.peak", "matmul.tf32", "matmul.fp16", "matmul.bf16")
 _ADVICE = (
     "check the threads (OMP_NUM_THREADS), the cores of this job (cpu.affinity), "
@@ -75,7 +77,10 @@ def _compare(value: Value, measurement: Mapping[str, Any], roof: float, name: st
 
 
 def _scaling(measurement: Mapping[str, Any], peak: Value) -> Iterator[Finding]:
-    """Compares the speed of all cores with as many times that of one core. Less means that threads share cores."""
+    """Compares the speed of all cores with as many times that of one core.
+
+    Less means that threads share cores.
+    """
     threads = number(measurement, "threads")
     single = _single_core(measurement)
     if single is None or not threads or threads < 2:

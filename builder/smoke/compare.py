@@ -1,8 +1,8 @@
 """Comparing the smoke tests of two images by a robust test. docs/grading.md states the rule.
 
-A change counts if it exceeds both a fixed floor and what noise explains. The noise of one side is the standard error of the
-median of its runs. With one run that is the error of the run's own median; with three runs or more also the differences between
-the runs:
+A change counts if it exceeds both a fixed floor and what noise explains. The noise of one side is the
+standard error of the median of its runs. With one run that is the error of the run's own median; with three
+runs or more also the differences between the runs:
 
     runs of the old image    |--x--|   |--x--|     within: the typical length of a bar
                                |--x--|             between: how far the x are apart
@@ -147,8 +147,8 @@ def compare(
 ) -> Comparison:
     """Compares the runs of two images, measurement by measurement and device by device.
 
-    Values of different devices or processors are listed and not evaluated. The same applies to values of a processor if other
-    processes took much of its time in all runs of one side.
+    Values of different devices or processors are listed and not evaluated. The same applies to values of a
+    processor if other processes took much of its time in all runs of one side.
 
     Args:
         new: one run or more of the new image, the newest last.
@@ -218,7 +218,7 @@ def _is_unsteady(report: Report) -> bool:
 
 
 def machine_of(report: Report, measurement: Mapping[str, Any], value: Value) -> str:
-    """The machine that a value was measured on: the GPU's name, or the processor and the number of its usable cores."""
+    """The machine that a value was measured on: the GPU, or the processor and its number of usable cores."""
     if value.on_gpu:
         return _gpu_name(report, measurement, value)
     cpu = report.get("facts", {}).get("cpu")

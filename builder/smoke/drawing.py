@@ -1,7 +1,7 @@
 """What the drawings of the HTML page share: points, and axes that convert values to coordinates.
 
-The page draws its own SVG: it must not need a script or the network, and the plotting libraries that write plain SVG would need
-as much code around them as the two drawings have.
+builder draws the SVG itself: the page must not need a script or the network. Most of the code chooses what to
+show; axes and lines are about 100 lines of it, so a plotting library would save little.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A linear scale: ``low`` is drawn at ``start``, ``high`` at ``end``. An empty range is drawn in the middle."""
+    """A linear scale: ``low`` is drawn at ``start``, ``high`` at ``end``.
+
+    An empty range is drawn in the middle.
+    """
 
     low: float
     high: float

@@ -25,7 +25,7 @@ class Finding:
     """What to do; empty if the status is ``pass``."""
     device: str = ""
     basis: str = ""
-    """What the value was compared with, a key of report.schema.json: ``achieved``, ``peak``, ``roofline`` and so on."""
+    """What the value was compared with, as report.schema.json names it: ``achieved``, ``peak`` and so on."""
     value: float | None = None
     unit: str = ""
     reference: float | None = None
@@ -87,7 +87,8 @@ def value_finding(
 def clock_state(facts: Mapping[str, Any]) -> str:
     """The state of a GPU after the measurements, which may explain a low value; empty if it is unknown.
 
-    For example ``clock 735 of 1410 MHz, throttled by heat, 91 °C``. The probes gpu.clocks and gpu.ecc evaluate this state.
+    For example ``clock 735 of 1410 MHz, throttled by heat, 91 °C``. The probes gpu.clocks and gpu.ecc
+    evaluate this state.
     """
     after = facts.get("after")
     if not isinstance(after, dict):

@@ -1,6 +1,7 @@
-"""Grading a smoke report: its values compared with what the hardware can reach. docs/grading.md states every rule.
+"""Grading a smoke report: comparing its values with what the hardware can reach.
 
-The rules are in by_reference.py, by_peers.py and by_roofline.py; this module adds the expectations of the recipe.
+docs/grading.md states every rule. The rules are in by_reference.py, by_peers.py and by_roofline.py; this
+module adds the expectations of the recipe.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def worst(verdicts: Iterable[str]) -> str:
 def _check_expectations(
     report: Report, devices: Sequence[dict[str, Any]], expected: Expected
 ) -> Iterator[Finding]:
-    """Compares the hardware of the run with the recipe. An image for GPUs that ran on the CPU must not pass."""
+    """Compares the hardware of the run with the recipe.
+
+    An image for GPUs that ran on the CPU must not pass.
+    """
     measured = [m for m in report["measurements"] if m["status"] != "skip"]
     kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
     if expected.vendor != "none" and "cuda" not in kinds and report["verdict"] != "error":

@@ -1,4 +1,7 @@
-"""The history of smoke tests as one HTML page: no network, no script, light and dark. The template escapes all text."""
+"""The history of smoke tests as one HTML page: no network, no script, light and dark.
+
+The template escapes all text.
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ BUSY = 0.30
 def evaluate(value: Value, reference: float, limits: Limits) -> tuple[Status, float]:
     """Compares a value with a reference in the same unit.
 
-    A value is below a limit only if noise cannot explain it, that is if its upper bound is below the limit, too.
+    A value counts as below a limit only if noise cannot explain it: if its upper bound is below the limit.
 
     Returns:
         The status, and the median as a fraction of the reference.

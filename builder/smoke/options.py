@@ -1,4 +1,7 @@
-"""The options of a smoke test. The command line builds them once; every later stage passes them on unchanged."""
+"""The options of a smoke test.
+
+The command line builds them once; every later stage passes them on unchanged.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ class SmokeOptions:
     """How the benchmark runs, on this host or in a job."""
 
     runner: str | None = None
-    """``docker``, ``podman``, ``apptainer`` or ``userns``; None selects the first one that works. Jobs ignore it."""
+    """``docker``, ``podman``, ``apptainer`` or ``userns``; None selects the first one that works.
+
+    Jobs ignore it.
+    """
     timeout_s: float = 300
     """Seconds after which the benchmark stops itself and reports what hung."""
     devices: int | None = None

@@ -24,7 +24,7 @@ class Figure:
     value: float
     """TFLOP/s or GB/s, see reference.yml."""
     kind: str
-    """``achieved``: somebody measured it; ``acceptance``: the vendor's lower limit for accepting a machine."""
+    """``achieved``: a measured value; ``acceptance``: the vendor's lower limit for accepting a machine."""
     source: str
     """A key of :attr:`References.sources`."""
     gpus: int = 0
@@ -61,7 +61,10 @@ class References:
 
     @classmethod
     def parse(cls, data: Mapping[str, Any]) -> References:
-        """Reads the loaded file. The file is part of builder: a mistake in it is a bug and raises whatever exception occurs."""
+        """Reads the loaded file.
+
+        The file is part of builder: a mistake in it is a bug and raises whatever exception occurs.
+        """
         devices = tuple(_parse_device(item) for item in data["devices"])
         sources = {key: (item["title"], item["url"]) for key, item in data["sources"].items()}
         return cls(devices, sources)
@@ -69,7 +72,8 @@ class References:
     def find(self, facts: Mapping[str, Any]) -> Device | None:
         """The entry of a GPU, or None if it is unknown.
 
-        Searches by name and memory size; by architecture, memory size and compute units if ROCm reports no name.
+        Searches by name and memory size; by architecture, memory size and compute units if ROCm reports no
+        name.
 
         Args:
             facts: an element of a report's ``facts.devices``.

@@ -1,6 +1,7 @@
 """Stored smoke reports: writing, reading, and finding the ones that ``--compare`` names.
 
-Reports are plain files, ``reports/TARGET/DIGEST-TIME.json``. ``builder publish`` also attaches them to the published image.
+Reports are plain files, ``reports/TARGET/DIGEST-TIME.json``. ``builder publish`` also attaches them to the
+published image.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ def find_reports(
     """The runs that ``--compare`` names: all of one image, the newest last, at most :data:`RUNS`.
 
     Args:
-        text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10`` or ``2026-10-03``), a digest or
-            its beginning, a tag of the registry, or ``host/repository:tag``.
+        text: a report's file, a folder of reports, ``previous``, a dated tag, a date (``2026-10`` or
+            ``2026-10-03``), a digest or its beginning, a tag of the registry, or ``host/repository:tag``.
         folder: ``reports/TARGET``.
         without: the digest that ``previous`` skips.
         attached: returns source and JSON of the reports that are attached to a published image.

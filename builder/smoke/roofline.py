@@ -102,8 +102,8 @@ class _Axes:
 def roofline(report: Report, figures: References) -> Roofline | None:
     """The roofline of a report's first device.
 
-    The peaks of reference.yml are drawn as dashed lines. Solid lines are limits that the run has measured: its memory bandwidth
-    and, on a CPU, cpu.peak.
+    The peaks of reference.yml are drawn as dashed lines. Solid lines are limits that the run has measured:
+    its memory bandwidth and, on a CPU, cpu.peak.
 
     Args:
         report: the report.
@@ -130,7 +130,7 @@ def roofline(report: Report, figures: References) -> Roofline | None:
 
 
 def _roofs(measurements: Mapping[str, Mapping[str, Any]], device: Device | None) -> list[_Limit]:
-    """The peaks of a known GPU in the measured precisions, equal ones together; the measured peak of a CPU."""
+    """For a known GPU the peaks in the measured precisions, equal ones together; for a CPU its cpu.peak."""
     if device is None:
         peak = value_of(measurements.get("cpu.peak", {}))
         return [_Limit("cpu.peak", peak.median, "measured")] if peak and peak.median > 0 else []
@@ -211,10 +211,9 @@ def _slope(axes: _Axes, bandwidth: _Limit, highest: float) -> Ceiling:
     start = max(10**axes.horizontal.low, 10**axes.vertical.low / bandwidth.value)
     end = highest / bandwidth.value
     middle = math.sqrt(start * end)
+    left_y = axes.y(start * bandwidth.value)
     return Ceiling(
-        path=(
-            f"{axes.x(start):.1f},{axes.y(start * bandwidth.value):.1f} {axes.x(end):.1f},{axes.y(highest):.1f}"
-        ),
+        path=f"{axes.x(start):.1f},{left_y:.1f} {axes.x(end):.1f},{axes.y(highest):.1f}",
         label=f"{bandwidth.label} {format_value(bandwidth.value, 'gb_per_s')}",
         x=axes.x(middle),
         y=axes.y(middle * bandwidth.value),

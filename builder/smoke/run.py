@@ -27,7 +27,8 @@ from builder.store.blobs import Store
 
 PROGRAM = "/opt/builder/smoke.py"
 ENTRYPOINT = "/opt/builder/entrypoint"
-#: Seconds after the benchmark's timeout in which it can still write its report, before the container is stopped.
+#: Seconds after the benchmark's timeout in which it can still write its report, before the container is
+#: stopped.
 _GRACE_S = 30.0
 
 
@@ -38,7 +39,10 @@ class SmokeReport:
     verdict: str
     """``pass``, ``warn``, ``fail``, or ``error`` if the test could not be run."""
     report: dict[str, Any]
-    """The benchmark's report (report.schema.json) with its grade; a report of builder's own if the benchmark wrote none."""
+    """The benchmark's report (report.schema.json) with its grade.
+
+    A report of builder's own if the benchmark wrote none.
+    """
     runner: str
     image_digest: str
     duration_s: float
@@ -93,7 +97,8 @@ def _run_benchmark(
 ) -> tuple[dict[str, Any], str]:
     """Returns the report and the name of the runner.
 
-    An engine may answer and still be unable to start a container. Unless a runner was requested, the next one is tried then.
+    An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
+    is tried then.
     """
     command = benchmark_command(recipe, options)
     runner = find_runner(settings, store, options.runner, reporter)
@@ -133,7 +138,10 @@ def _next_runner(
 
 
 def benchmark_command(recipe: Recipe, options: SmokeOptions, *, report: str = "-") -> list[str]:
-    """The benchmark's command line inside an image; ``report`` is the file for its JSON, ``-`` for standard output."""
+    """The benchmark's command line inside an image.
+
+    ``report`` is the file for its JSON, ``-`` for standard output.
+    """
     python = f"{recipe.conda.prefix}/bin/python"
     command = [python, PROGRAM, "--json", report]
     command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.timeout_s:g}"]
@@ -157,7 +165,7 @@ def complete(
     devices: int | None = None,
     lock: Lock | None = None,
 ) -> dict[str, Any]:
-    """A copy of the benchmark's report with its grade, and with what the benchmark cannot know: the image that it ran in.
+    """A copy of the benchmark's report with its grade and the image, which the benchmark does not know.
 
     Args:
         report: the benchmark's report.

@@ -1,7 +1,7 @@
-"""The format of smoke reports: finding one in an output, checking it, and making one for a benchmark that wrote none.
+"""The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark wrote none.
 
-The JSON schema of the format is report.schema.json. The checks here are the part of it that builder relies on; the rest is
-checked in tests only.
+The JSON schema of the format is report.schema.json. The checks here are the part of it that builder relies
+on; the rest is checked in tests only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network between nodes."""
+"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network between them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ _ENDED = {
 }
 _POLL_S = 2.0
 _REPORT = "report.json"
-#: Seconds of a job beside the benchmark's timeout: to start the containers, and to write the report to a shared file system.
+#: Seconds of a job beside the benchmark's timeout: to start the containers, and to write the report to a
+#: shared file system.
 _MARGIN_S = 300
 #: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0
@@ -63,7 +64,8 @@ def smoke_on_slurm(
     Args:
         recipe: the target, with its site.
         digest: the digest of the image.
-        folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new folder in it.
+        folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new folder in
+            it.
         slurm: the image and the size of the job.
         options: how the benchmark runs; ``devices`` counts for each node.
         lock: the lock of the image; the report lists its packages.
@@ -105,7 +107,10 @@ def smoke_on_slurm(
 
 
 def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobRequest:
-    """The job that runs the benchmark. Its launcher starts one process per GPU, so the benchmark itself starts none."""
+    """The job that runs the benchmark.
+
+    Its launcher starts one process per GPU, so the benchmark itself starts none.
+    """
     command = benchmark_command(recipe, replace(options, all_gpus=False), report=_REPORT)
     return JobRequest(
         command=tuple(command),
@@ -155,7 +160,10 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
 def _collect(
     recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
-    """The report that a job wrote; without a valid one, a report that says why. The job's output is then moved beside it."""
+    """The report that a job wrote; without a valid one, a report that says why.
+
+    The job's output is then moved beside it.
+    """
     path, waited = work / _REPORT, 0.0
     while not path.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
         sleep(0.5)

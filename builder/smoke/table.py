@@ -51,7 +51,7 @@ def _colored(status: str, text: str) -> str:
 
 
 def _fractions(findings: list[dict[str, Any]]) -> dict[str, float]:
-    """The fraction of the reference of each measurement that passed; of the first device if there are several."""
+    """The fraction of the reference of each measurement that passed, on its first device."""
     fractions: dict[str, float] = {}
     for finding in findings:
         fraction = number(finding, "fraction")

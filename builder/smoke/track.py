@@ -1,9 +1,9 @@
 """Sends the values of a report to an experiment tracker, MLflow or TensorBoard.
 
-The reports are JSON, so a site can send them anywhere with a few lines of Python. These two trackers are part of builder for what
-such a script gets wrong: metric names that stay the same over months and for each rank, credentials that do not reach a log, and
-an early end if a package is missing, before a test runs for minutes. builder does not depend on the trackers' packages; it uses
-them if they are installed.
+The reports are JSON, so a site can send them anywhere with a few lines of Python. These two trackers are part
+of builder for what such a script gets wrong: metric names that stay the same over months and for each rank,
+credentials that do not reach a log, and an early end if a package is missing, before a test runs for minutes.
+builder does not depend on the trackers' packages; it uses them if they are installed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check(mlflow: str | None, tensorboard: Path | None) -> None:
     """
     if mlflow is not None:
         if importlib.util.find_spec("mlflow") is None:
-            message = "--mlflow: the package mlflow is not installed in builder's environment"
+            message = "--mlflow: the package mlflow is not installed with builder"
             raise UsageError(message, "pip install mlflow-skinny")
         if "@" in urlsplit(mlflow).netloc:
             raise UsageError(
@@ -44,7 +44,7 @@ def check(mlflow: str | None, tensorboard: Path | None) -> None:
             )
     if tensorboard is not None and _summary_writer() is None:
         raise UsageError(
-            "--tensorboard: neither tensorboardX, nor tensorboard with torch, is installed in builder's environment",
+            "--tensorboard: neither tensorboardX, nor tensorboard with torch, is installed with builder",
             "pip install tensorboardX",
         )
 
@@ -52,7 +52,8 @@ def check(mlflow: str | None, tensorboard: Path | None) -> None:
 def metrics(report: Report) -> dict[str, float]:
     """The values of a report as metrics.
 
-    Each value is ``ID.UNIT`` (``ID.UNIT.rankN`` if there are several ranks), each graded fraction ``ID.fraction``.
+    Each value is ``ID.UNIT`` (``ID.UNIT.rankN`` if there are several ranks), each graded fraction
+    ``ID.fraction``.
     """
     out: dict[str, float] = {}
     for measurement in usable_measurements(report):

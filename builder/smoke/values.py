@@ -48,7 +48,10 @@ class Value:
 
     @property
     def error(self) -> float:
-        """The standard error of the median, in ``unit``. The MAD ignores outliers, so it assumes that most repeats are normal."""
+        """The standard error of the median, in ``unit``.
+
+        The MAD ignores outliers, so it assumes that most repeats are normal.
+        """
         return MEDIAN_ERROR * MAD_TO_SIGMA * self.mad / math.sqrt(max(self.repeats, 1))
 
     @property
@@ -94,7 +97,10 @@ def number(item: Mapping[str, Any], key: str) -> float | None:
 
 
 def unit_of(measurement: Mapping[str, Any]) -> str:
-    """The unit of a measurement: ``gflop_per_s`` if it has ``median_gflop_per_s``; empty if it has no value."""
+    """The unit of a measurement: ``gflop_per_s`` if it has ``median_gflop_per_s``.
+
+    Empty if it has no value.
+    """
     for key in measurement:
         if key.startswith("median_") and number(measurement, key) is not None:
             return key.removeprefix("median_")
@@ -158,7 +164,10 @@ def devices_of(report: Report) -> list[dict[str, Any]]:
 
 
 def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The facts about the GPU that a value was measured on; empty for a CPU and for a GPU that is not listed."""
+    """The facts about the GPU that a value was measured on.
+
+    Empty for a CPU and for a GPU that is not listed.
+    """
     if not value.on_gpu:
         return {}
     if value.rank is not None:
@@ -169,13 +178,16 @@ def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def format_value(value: float, unit: str) -> str:
-    """A value with three significant digits and a readable unit: ``247 TFLOP/s``, ``1.38 TB/s``, ``12.5 ms``."""
+    """A value with three significant digits and a readable unit: ``247 TFLOP/s``, ``12.5 ms``."""
     factor, text = display_unit(value, unit)
     return f"{three_digits(value / factor)} {text}"
 
 
 def display_unit(value: float, unit: str) -> tuple[float, str]:
-    """The divisor and the readable unit for values of this size: ``(1000.0, "TFLOP/s")`` for 247000 ``gflop_per_s``."""
+    """The divisor and the readable unit for values of this size.
+
+    For example ``(1000.0, "TFLOP/s")`` for 247000 ``gflop_per_s``.
+    """
     if unit not in _DISPLAY_UNITS:
         return 1.0, unit.replace("_per_", "/").replace("_", " ")
     factor, large, small = _DISPLAY_UNITS[unit]
