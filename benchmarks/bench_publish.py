@@ -1,13 +1,15 @@
 """Builds and publishes one set of wheels by docker, buildah and builder, and measures each of them.
 
-Needs root, dockerd, buildah, docker-registry, mmdebstrap and skopeo (``make apt-test``). ``make bench`` runs it; results go to
-``.cache/bench/results.json`` and, between the markers, to ``docs/performance.md``. ``make bench BENCH_ARGS=--quick`` is a short
-run with a few small wheels, which checks that everything works and does not change the page.
+Needs root, dockerd, buildah, docker-registry, mmdebstrap and skopeo (``make apt-test``). ``make bench`` runs
+it; results go to ``.cache/bench/results.json`` and, between the markers, to ``docs/performance.md``. ``make
+bench BENCH_ARGS=--quick`` is a short run with a few small wheels, which checks that everything works and does
+not change the page.
 
-All start from the same Debian base in the same registry and install the same wheels from this machine, with exact versions
-(a lock for builder, ``--no-deps`` for pip). The base of docker and buildah already contains conda's python; builder installs it
-from locked conda packages. "Cold" means an empty cache (no layer, no package, no image except the base) and a registry with
-nothing except the bases; the wheels are in the page cache for all. No tag moves, and builder's smoke test does not run.
+All start from the same Debian base in the same registry and install the same wheels from this machine, with
+exact versions (a lock for builder, ``--no-deps`` for pip). The base of docker and buildah already contains
+conda's python; builder installs it from locked conda packages. "Cold" means an empty cache (no layer, no
+package, no image except the base) and a registry with nothing except the bases; the wheels are in the page
+cache for all. No tag moves, and builder's smoke test does not run.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from benchmarks.report import render, write_page
 from benchmarks.wheels import fetch_wheels, requirements, served, with_update
 from tests.support import parts
 
-FOLDER = CLONE / ".cache" / "bench"
+FOLDER = (CLONE / ".cache" / "bench").resolve()
 PAGE = CLONE / "docs" / "performance.md"
 
 
@@ -161,7 +163,7 @@ def bench_builder(setup: Setup, runs: int) -> dict[str, Any]:
 def bench_docker(
     setup: Setup, engine: parts.DockerEngine, runs: int, told: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """docker with and without compiled bytecode, and whether its image contains the same packages as builder's.
+    """docker with and without compiled bytecode, and a comparison of its packages with builder's.
 
     Args:
         setup: what all tools share.

@@ -67,7 +67,7 @@ class Docker:
         before = self.state.size()
         build, push = Meter(self.group), Meter(self.group)
         options = ["--quiet", "--network=host", f"--cgroup-parent={self.group.name}"]
-        names = ["--tag", self.image, "--file", self.context / file]
+        names: list[str | Path] = ["--tag", self.image, "--file", self.context / file]
         with build.measure():
             build.run(["docker", "build", *options, *names, self.context], self.engine.env, self.context)
         with push.measure():
@@ -105,7 +105,7 @@ class Buildah:
         build, push = Meter(self.group), Meter(self.group)
         options = ["--quiet", "--layers", "--network=host", "--pull=never"]
         options.append(f"--cgroup-parent={self.group.name}")
-        names = ["--tag", self.image, "--file", self.context / file]
+        names: list[str | Path] = ["--tag", self.image, "--file", self.context / file]
         upload = ["buildah", "push", "--quiet", "--tls-verify=false", self.image]
         with build.measure():
             build.run(["buildah", "bud", *options, *names, self.context], self.podman.env, self.context)

@@ -13,7 +13,8 @@ from pathlib import Path
 from isal import isal_zlib
 
 _CHUNK = 1 << 20
-#: "sha256 of archives" verifies the wheels, "sha256 of content" is for a layer's diff_id, "crc32" for its gzip stream;
+#: "sha256 of archives" verifies the wheels, "sha256 of content" is for a layer's diff_id, "crc32" for its
+#: gzip stream;
 #: "write" writes as many bytes as the archives have.
 _STEPS = ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write")
 
@@ -32,7 +33,7 @@ class _Timer:
 
 
 def floor(wheels: Path, scratch: Path) -> dict[str, float]:
-    """CPU seconds by step over all wheels of a folder, and the bytes of the wheels as ``packed`` and ``unpacked``.
+    """CPU seconds by step over all wheels of a folder, and their bytes as ``packed`` and ``unpacked``.
 
     Args:
         wheels: the folder.

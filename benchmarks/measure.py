@@ -1,4 +1,4 @@
-"""Measures time, CPU time and memory of commands and of the daemons that work for them, by cgroup (v1 or v2)."""
+"""Measures time, CPU time and memory of commands and their daemons, by cgroup (v1 or v2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""builder as bench_publish runs it: a project, the bases in a registry, and one measured ``builder publish``."""
+"""builder as bench_publish runs it: a project, the bases in a registry, and ``builder publish``."""
 
 from __future__ import annotations
 
@@ -174,6 +174,4 @@ def builder_run(project: Project, group: Cgroup, state: RegistryState) -> Builde
         text = meter.run(project.publish_command("bench"), project.env, project.root)
     assert meter.figures
     output = json.loads(text)
-    return BuilderRun(
-        meter.figures, state.size() - before, output[0] if isinstance(output, list) else output
-    )
+    return BuilderRun(meter.figures, state.size() - before, output[0] if isinstance(output, list) else output)
