@@ -96,7 +96,7 @@ def run(command: Sequence[str | Path], env: Mapping[str, str]) -> tuple[float, f
 
 
 class Project:
-    """Target cpu with a few more packages, as an OCI image and as a SIF of each layout, and a cache for it."""
+    """Target cpu with a few more packages: an OCI image, a SIF of each layout, and a cache for them."""
 
     targets = ("oci", "flat", "layered")
 
