@@ -103,7 +103,7 @@ def bench(options: Options) -> dict[str, Any]:
         if "docker" not in options.skip:
             arguments = ["--exec-opt", "native.cgroupdriver=cgroupfs"]
             engine = stack.enter_context(parts.docker_engine(arguments))
-            first = results["builder"]["cold"]["runs"][0]["told"]
+            first = results["builder"]["cold"]["runs"][0]["output"]
             results |= bench_docker(setup, engine, options.runs, first)
         if "buildah" not in options.skip:
             podman = stack.enter_context(parts.podman())
@@ -154,14 +154,14 @@ def bench_builder(setup: Setup, runs: int) -> dict[str, Any]:
         unchanged.append(builder_run(setup.project, setup.group, setup.state))
         setup.project.use(setup.updated_lock)
         bumped.append(builder_run(setup.project, setup.group, setup.state))
-    if len({run.told["digest"] for run in cold + unchanged}) != 1:
+    if len({run.output["digest"] for run in cold + unchanged}) != 1:
         raise CommandFailed("builder made images with different digests from one lock")
     runs_of = {"cold": cold, "unchanged": unchanged, "bumped": bumped}
     return {"builder": {name: describe(done) for name, done in runs_of.items()}}
 
 
 def bench_docker(
-    setup: Setup, engine: parts.DockerEngine, runs: int, told: Mapping[str, Any]
+    setup: Setup, engine: parts.DockerEngine, runs: int, output: Mapping[str, Any]
 ) -> dict[str, Any]:
     """docker with and without compiled bytecode, and a comparison of its packages with builder's.
 
@@ -169,14 +169,14 @@ def bench_docker(
         setup: what all tools share.
         engine: the engine.
         runs: the number of runs.
-        told: the output of a ``builder publish`` of the same wheels.
+        output: the output of a ``builder publish`` of the same wheels.
     """
     docker = Docker(engine, setup.group, setup.state, setup.context, setup.base)
     results = {
         name: compare(name, docker, file, runs, setup.state)
         for name, file in (("docker", "Dockerfile"), ("docker --no-compile", "Dockerfile.no-compile"))
     }
-    results["same packages"] = same_packages(docker, setup, told)
+    results["same packages"] = same_packages(docker, setup, output)
     return results
 
 
@@ -200,13 +200,13 @@ def compare(name: str, tool: Docker | Buildah, file: str, runs: int, state: Regi
     return {"cold": describe(cold), "unchanged": describe(unchanged)}
 
 
-def same_packages(docker: Docker, setup: Setup, told: Mapping[str, Any]) -> dict[str, Any]:
+def same_packages(docker: Docker, setup: Setup, output: Mapping[str, Any]) -> dict[str, Any]:
     """The distributions in builder's image and in docker's, by the Python in each."""
     theirs = docker.packages()
     setup.state.reset()
     setup.project.use(setup.lock)
     setup.project.publish("bench")
-    reference = f"{told['reference']}@{told['digest']}"
+    reference = f"{output['reference']}@{output['digest']}"
     docker.engine.docker("pull", reference)
     ours = docker.packages(reference)
     return {

@@ -162,7 +162,7 @@ class BuilderRun:
 
     both: Figures
     bytes_sent: int
-    told: dict[str, Any]
+    output: dict[str, Any]
     """builder's JSON output."""
 
 

@@ -88,7 +88,7 @@ def _floor(floor: Mapping[str, float], cold: Mapping[str, Any], cores: int) -> l
     steps = {name: seconds for name, seconds in floor.items() if name not in ("packed", "unpacked")}
     total, ours = sum(steps.values()), cold["median"]
     least, seconds, cpu = total / cores, ours["seconds"], ours["cpu"]
-    output = cold["runs"][0]["told"]
+    output = cold["runs"][0]["output"]
     stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}
     return [
         "| step over all the wheels, alone, on one core | seconds |",
