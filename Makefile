@@ -1,4 +1,4 @@
-# builder: make help lists what can be made. Everything that is made here lies in .venv, .cache, dist and reports.
+# builder: make help lists the targets. Everything they make is in .venv, .cache, dist and reports.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/bash
@@ -9,9 +9,12 @@ STAMP := $(VENV)/.set-up
 BIN := $(VENV)/bin
 TARGET ?= cpu
 PYTEST_ARGS ?=
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
-# In CI nothing is kept outside the clone.
+# In CI nothing is written outside the clone, and the heavy parts are tested too.
+HEAVY :=
 ifeq ($(CI),true)
+HEAVY := yes
 export BUILDER_CACHE ?= $(CURDIR)/.cache/builder
 export XDG_CACHE_HOME := $(CURDIR)/.cache/xdg
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
@@ -20,16 +23,18 @@ export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/.cache/tmp
 endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
-APT_TEST := $(APT_IMAGE) apache2-utils apparmor buildah chromium containerd docker-compose docker.io docker-registry fuse-overlayfs libseccomp2 \
+APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs libseccomp2 \
 	libsqlite3-0 munge openssl podman runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
+APT_HEAVY := chromium docker-compose
+APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test lint format bench clean
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all lint format bench clean
 
-help: ## list what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-setup: $(STAMP) ## make .venv with builder (editable) and everything for its tests
+setup: $(STAMP) ## make .venv with builder (editable) and the tools for its tests
 
 $(STAMP): pyproject.toml scripts/setup
 	@scripts/setup $(VENV)
@@ -39,22 +44,30 @@ apt-image: ## install the Debian packages that make image needs (root or sudo)
 	@scripts/apt-install "make image" $(APT_IMAGE)
 
 apt-test: ## install the Debian packages that make test needs: engines, a registry, tools (root or sudo)
-	@scripts/apt-install "make test" $(APT_TEST)
+	@scripts/apt-install "make test" $(APT_TEST) $(if $(HEAVY),$(APT_HEAVY))
 
 parts: setup ## put Apptainer into .cache/parts, for the tests
 	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts/apptainer
 
-image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and say where it is
+image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print where it is
 	@$(BIN)/builder build $(TARGET)
 	@$(BIN)/builder smoke $(TARGET)
 	@echo "image: oci:$(CURDIR)/dist:$(TARGET)"
 
-# Without its parts a test is skipped with the reason; with CI=true it fails.
-test: setup ## run the tests (PYTEST_ARGS="-k name" for some)
-	@scripts/apt-install "make test" $(APT_TEST) || [ "$(CI)" != true ]
-	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts/apptainer >/dev/null || [ "$(CI)" != true ]
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+test-unit: setup ## run the unit tests: no daemon, no network
+	@$(PYTEST) tests/unit $(PYTEST_ARGS)
+
+# A test without its part is skipped with the reason; with CI=true it fails.
+test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some); with CI=true all
+	@$(MAKE) apt-test || [ "$(CI)" != true ]
+	@$(MAKE) parts >/dev/null || [ "$(CI)" != true ]
 	@mkdir -p .cache/tmp
-	@$(BIN)/python -m pytest -o tmp_path_retention_policy=failed $(PYTEST_ARGS)
+	@$(PYTEST) -o tmp_path_retention_policy=failed $(if $(HEAVY),,-m "not heavy") $(PYTEST_ARGS)
+
+test-all: ## run all tests, those with heavy parts (browser, Ray and MLflow services) too
+	@$(MAKE) test HEAVY=yes
 
 lint: setup ## ruff, mypy --strict and shellcheck
 	@$(BIN)/ruff check .
@@ -62,14 +75,15 @@ lint: setup ## ruff, mypy --strict and shellcheck
 	@$(BIN)/mypy
 	@if command -v shellcheck >/dev/null; then shellcheck $(SHELL_SCRIPTS); else echo "no shellcheck (make apt-test)"; fi
 
-format: setup ## let ruff put the sources in order
+format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: apt-test setup ## measure against docker build and buildah, into docs/performance.md (root; about half an hour)
+bench: setup ## measure against docker build and buildah, into docs/performance.md (root; about half an hour)
+	@scripts/apt-install "make bench" $(APT_BENCH)
 	@$(BIN)/python -m benchmarks.bench_publish
 	@$(BIN)/python -m benchmarks.bench_sif
 
-clean: ## remove what was made, but for the package caches
+clean: ## remove what was made, but not the package caches
 	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

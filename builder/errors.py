@@ -1,21 +1,39 @@
-"""The one family of exceptions that builder raises on purpose.
+"""Every exception that builder raises on purpose, with the exit code of each.
 
-Every error says what happened, what to do about it, and which exit code the command line ends with.
-Anything else that reaches the command line is a bug.
+    BuilderError            1   any other failure
+    ├── UsageError          2   wrong command line
+    ├── ConfigError         3   wrong recipe, environment or settings file
+    ├── LockError           4   lock file missing or stale
+    ├── SolveError          5   no set of packages satisfies the environment
+    ├── FetchError          6   a package cannot be downloaded, or its hash does not match the lock
+    │   └── HashMismatch    6
+    ├── LayerError          7   a package cannot be turned into a layer
+    ├── ImageError          8   a base image, layout or archive cannot be read or written
+    ├── RegistryError       9   a registry cannot be reached or refuses access
+    │   └── TagExistsError 12   the tag exists and must not move
+    ├── RunnerError        10   no way to run the image was found
+    ├── SmokeError         11   the smoke test failed
+    │   └── SmokeNotRun    14   the smoke test could not run
+    └── SpaceError         13   no space left on the device
+
+Anything else that reaches the command line is a bug: exit code 70.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class BuilderError(Exception):
-    """Something that a user can cause or hint.
+    """A failure that a user can cause or fix.
 
     Args:
-        message: what happened, naming the file, key, package or address concerned.
+        message: what happened; names the file, key, package or address.
         hint: what the user can do about it; printed on a line of its own.
     """
 
     exit_code = 1
+    meaning = "any other failure"
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -23,80 +41,140 @@ class BuilderError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+        return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message
 
 
 class UsageError(BuilderError):
-    """A command line that cannot be followed (click's own exit code is 2 too)."""
+    """The command line is wrong. (click ends with 2 as well.)"""
 
     exit_code = 2
+    meaning = "wrong command line"
 
 
 class ConfigError(BuilderError):
-    """A recipe, environment or settings file that is wrong: file, line and key are in the message."""
+    """A recipe, environment or settings file is wrong; the message names file, line and key."""
 
     exit_code = 3
+    meaning = "wrong recipe, environment or settings file"
 
 
 class LockError(BuilderError):
-    """A lock file that is missing, unreadable, or not that of its sources any more."""
+    """A lock file is missing, unreadable, or stale: its sources have changed."""
 
     exit_code = 4
+    meaning = "lock file missing or stale"
 
 
 class SolveError(BuilderError):
     """No set of packages satisfies the environment; the message holds the solver's reason."""
 
     exit_code = 5
+    meaning = "no set of packages satisfies the environment"
 
 
 class FetchError(BuilderError):
-    """A package or blob could not be had: offline, gone, or not what the lock says."""
+    """A package or blob cannot be downloaded: offline, removed, or not what the lock names."""
 
     exit_code = 6
+    meaning = "a package cannot be downloaded, or its hash does not match the lock"
 
 
 class HashMismatch(FetchError):
-    """What came is not what was locked; it was deleted."""
+    """The content does not match the hash in the lock; the download was deleted."""
 
 
 class LayerError(BuilderError):
-    """A package cannot be laid out: unsafe paths, a post-link script, a damaged archive."""
+    """A package cannot be turned into a layer: unsafe paths, a post-link script, a corrupt archive."""
 
     exit_code = 7
+    meaning = "a package cannot be turned into a layer"
 
 
 class ImageError(BuilderError):
-    """A base image, layout or archive that cannot be used or written."""
+    """A base image, layout or archive cannot be read or written."""
 
     exit_code = 8
+    meaning = "a base image, layout or archive cannot be read or written"
 
 
 class RegistryError(BuilderError):
-    """A registry that cannot be reached or does not let us in."""
+    """A registry cannot be reached or refuses access.
+
+    Args:
+        status: the HTTP status of the registry's answer; None when there was none.
+        codes: the registry's own error codes (distribution-spec), such as ``MANIFEST_UNKNOWN``.
+        host: the registry's host.
+    """
 
     exit_code = 9
+    meaning = "a registry cannot be reached or refuses access"
+
+    def __init__(
+        self,
+        message: str,
+        hint: str = "",
+        *,
+        status: int | None = None,
+        codes: tuple[str, ...] = (),
+        host: str = "",
+    ) -> None:
+        super().__init__(message, hint)
+        self.status = status
+        self.codes = codes
+        self.host = host
 
 
 class RunnerError(BuilderError):
-    """No way of running the image was found, or the one asked for does not work here."""
+    """No way to run the image was found, or the one asked for does not work on this host."""
 
     exit_code = 10
+    meaning = "no way to run the image was found"
 
 
 class SmokeError(BuilderError):
-    """The smoke test ran inside the image and did not pass. No tag moves."""
+    """The smoke test ran inside the image and failed. No tag moves."""
 
     exit_code = 11
+    meaning = "the smoke test failed"
+
+
+class SmokeNotRun(SmokeError):
+    """The smoke test could not run: no container started, or it wrote no report. No tag moves."""
+
+    exit_code = 14
+    meaning = "the smoke test could not run"
 
 
 class TagExistsError(RegistryError):
-    """A tag that must not move points at another digest already."""
+    """A tag that must not move exists and names another digest."""
 
     exit_code = 12
+    meaning = "the tag exists and must not move"
 
 
 class SpaceError(BuilderError):
-    """Not enough room in the cache, the temporary folder or the output folder."""
+    """No space is left in the cache, the temporary folder or the output folder."""
 
     exit_code = 13
+    meaning = "no space left on the device"
+
+
+#: Exit codes that are no BuilderError's.
+INTERRUPTED = 130
+BUG = 70
+
+
+def exit_codes() -> dict[int, str]:
+    """All exit codes with their meaning, in order; the command line's help and docs/cli.md show them."""
+    found = {0: "done", BUG: "a bug in builder", INTERRUPTED: "interrupted (Ctrl-C)"}
+    kinds: list[type[BuilderError]] = [BuilderError, *_subclasses(BuilderError)]
+    for kind in kinds:
+        found[kind.exit_code] = kind.meaning
+    return dict(sorted(found.items()))
+
+
+def _subclasses(kind: type[BuilderError]) -> Iterator[type[BuilderError]]:
+    for child in kind.__subclasses__():
+        if child.__module__ == __name__:
+            yield child
+            yield from _subclasses(child)

@@ -1,6 +1,8 @@
-"""The stages in their order, for one target: what the command line and publish.py call.
+"""A project and its stages up to the smoke test; the command line and the Python API call it.
 
-recipe + environment -> lock -> layers -> image -> smoke -> publish
+    recipe + environment -> lock -> build -> dist/ -> smoke test
+
+Publishing comes after, in :mod:`builder.publishing`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from builder.store.files import place_file, write_atomic
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with ``recipes/`` and ``environments/``, and what this machine offers to work on it."""
+    """A folder with ``recipes/`` and ``environments/``, with the settings and the cache to work on it."""
 
     root: Path
     settings: Settings
@@ -36,22 +38,23 @@ class Project:
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
-        """The project of a folder: it, or the nearest folder above it that holds ``recipes/``.
+        """The project of ``start``: that folder, or the nearest parent with a folder ``recipes/``.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no folder is one.
         """
         start = start.absolute()
         for folder in (start, *start.parents):
             if (folder / "recipes").is_dir():
                 return cls(folder, settings, Store(settings.cache), reporter)
         raise ConfigError(
-            f"no recipes/ folder in {start} or above it", "go to your project, or name it with --project DIR"
+            f"no recipes/ folder in {start} or a parent folder",
+            "change to your project, or pass --project DIR",
         )
 
     @property
     def layout(self) -> Path:
-        """Where built images are: an OCI layout with one tag per target."""
+        """The folder of built images: an OCI layout with one tag per target."""
         return self.root / "dist"
 
     def prune_layout(self) -> int:
@@ -63,7 +66,7 @@ class Project:
         return load_recipe(name, self.root)
 
     def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
-        """The recipes of these targets and groups, or all; each once, by name.
+        """The recipes of these targets and groups, each once; all recipes when neither is given.
 
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
@@ -78,12 +81,10 @@ class Project:
             if not members:
                 raise ConfigError(
                     f"no recipe declares the group {group!r}",
-                    f"groups: {', '.join(declared) or 'none'}; a recipe joins by 'group: [{group}]'",
+                    f"groups: {', '.join(declared) or 'none'}; a recipe joins with 'group: [{group}]'",
                 )
             chosen |= members
         return list((chosen or everything).values())
-
-    # lock ---------------------------------------------------------------------------------------------------------
 
     def lock(
         self,
@@ -95,17 +96,25 @@ class Project:
     ) -> Lock:
         """Solves the environment and writes the lock file.
 
-        With ``update`` everything else stays as it is, and so does the base image unless ``update_base``.
+        Args:
+            recipe: the target.
+            update: names of packages to update; all others stay, except dependencies that have to change.
+            update_base: take the digest that the base image's reference has now.
+            exclude_newer: ignore packages uploaded after this date (``2026-11-01``).
+
+        Raises:
+            LockError: the recipe names a lock made elsewhere, or there is no lock to update.
+            SolveError: no set of packages satisfies the environment.
         """
         path = recipe.lock_path
         if recipe.lock:
             raise LockError(
-                f"{recipe.source}: target {recipe.name} uses {path}, which was made elsewhere",
-                "remove 'lock:' to lock here",
+                f"{recipe.source}: lock: names {path}, which another tool made",
+                "remove 'lock:' from the recipe to let builder lock",
             )
         previous = read_lock(path) if path.exists() and (update or update_base) else None
         if update and previous is None:
-            raise LockError(f"{path}: no lock to update", f"make it first: builder lock {recipe.name}")
+            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
         base = previous.base if previous and not update_base else None
         if base is None:
             base = resolve_base(
@@ -117,7 +126,7 @@ class Project:
                 root=recipe.root,
                 reporter=self.reporter,
             )
-        if previous and not update:  # nothing but the base moves
+        if previous and not update:  # only the base changes
             return write_lock(replace(previous, base=base), path)
         lock = lock_target(
             recipe,
@@ -131,17 +140,17 @@ class Project:
         return write_lock(lock, path)
 
     def stale(self, recipe: Recipe) -> list[str]:
-        """Why the lock of a target is not that of its sources; empty when it is."""
+        """Why a target's lock file is stale; empty when it is up to date."""
         path = recipe.lock_path
         if not path.exists():
-            return [f"{path}: there is no lock file"]
+            return [f"{path} does not exist"]
         return stale_reasons(recipe, read_lock(path), self.settings)
 
     def ensure_lock(self, recipe: Recipe) -> tuple[Lock, Path]:
-        """The target's lock, made when there is none.
+        """The target's lock and its path; locks first when there is no lock file.
 
         Raises:
-            LockError: it is stale; the reasons are in the message.
+            LockError: it is stale; the message holds the reasons.
         """
         path = recipe.lock_path
         if not path.exists():
@@ -150,16 +159,12 @@ class Project:
                     f"{recipe.source}: lock: {path} does not exist",
                     "correct the path, or remove 'lock:' to lock here",
                 )
-            self.reporter.note(f"no lock for {recipe.name} yet: locking")
+            self.reporter.note(f"no lock for {recipe.name} yet, locking now")
             return self.lock(recipe), path
         lock = read_lock(path)
         if reasons := stale_reasons(recipe, lock, self.settings):
-            raise LockError(
-                f"{path} is stale: {'; '.join(reasons)}", f"lock again: builder lock {recipe.name}"
-            )
+            raise LockError(f"{path} is stale: {'; '.join(reasons)}", f"builder lock {recipe.name}")
         return lock, path
-
-    # build, smoke -------------------------------------------------------------------------------------------------
 
     def build(
         self,
@@ -172,11 +177,16 @@ class Project:
         accept_licenses: bool = False,
         rebuild: bool = False,
     ) -> BuildResult:
-        """Builds a target from its lock, or from ``lock_file``; nothing is written to ``dist/`` yet.
+        """Builds a target from its lock, or from ``lock_file``. :meth:`place` puts the result into ``dist/``.
 
         Args:
-            engine: instead of the recipe's.
-            accept_licenses, rebuild: see :class:`builder.engines.base.BuildRequest`.
+            recipe: the target.
+            lock_file: a lock file to use instead of the target's own.
+            download_base: False leaves the base image's layers in their registry.
+            annotations: annotations of the image's manifest, in addition to the recipe's.
+            engine: the engine to use instead of the recipe's.
+            accept_licenses: the user accepts the licences that the engine asks about.
+            rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
         """
         request = replace(
             self.request(recipe, lock_file),
@@ -188,7 +198,7 @@ class Project:
         return run_engine(find_engine(engine or recipe.engine), request)
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
-        """What engines are given for a target, from its lock (made when there is none) or from ``lock_file``."""
+        """The request for an engine, from the target's lock (:meth:`ensure_lock`) or ``lock_file``."""
         if lock_file is not None:
             lock, path = read_lock(lock_file), lock_file
         else:
@@ -205,14 +215,14 @@ class Project:
 
     def _requested(self, recipe: Recipe) -> frozenset[str]:
         if not recipe.environment_path.exists():
-            return frozenset()  # a lock made elsewhere needs no environment file
+            return frozenset()  # a lock that another tool made needs no environment file
         return read_environment(recipe.environment_path, recipe.platform).requested
 
-    def keep(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
-        """Puts a build where people find it; gives the OCI layout's folder, or the SIF's path.
+    def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
+        """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
 
-        An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``; so does the Dockerfile,
-        definition file or environment that another engine was given.
+        An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``. The
+        Dockerfile, definition file or environment that the engine was given goes there, too.
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
@@ -228,11 +238,11 @@ class Project:
 
     @property
     def reports(self) -> Path:
-        """Where the reports of smoke tests are kept: a folder of JSON for each target."""
+        """The folder of smoke reports: a folder of JSON files for each target."""
         return self.root / "reports"
 
     def smoke(self, result: BuildResult, options: SmokeOptions = DEFAULTS) -> SmokeReport:
-        """Runs the smoke test inside the image (or SIF) on this host, and stores its report in :attr:`reports`."""
+        """Runs the smoke test inside the image (or SIF) on this host and stores its report."""
         return smoke(
             result.artifact,
             result.recipe,

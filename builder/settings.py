@@ -1,9 +1,9 @@
-"""Where builder keeps things on this machine, and what the machine's owner may set.
+"""The settings of this machine: folders, threads, network.
 
-Environment variables: ``BUILDER_CACHE`` (default ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``),
-``BUILDER_TMPDIR`` (default: ``tmp`` in the cache), ``BUILDER_OFFLINE=1``, ``BUILDER_JOBS`` (default: the cores this
-process may use), ``BUILDER_MIRRORS`` (``FROM=TO`` URL prefixes, separated by blanks; TO may be a folder),
-``SOURCE_DATE_EPOCH``.
+Environment variables: ``BUILDER_CACHE`` (default: ``$XDG_CACHE_HOME/builder`` or ``~/.cache/builder``),
+``BUILDER_TMPDIR`` (default: ``tmp`` in the cache), ``BUILDER_OFFLINE=1``, ``BUILDER_JOBS`` (default: the
+cores that this process may use), ``BUILDER_MIRRORS`` (``FROM=TO`` URL prefixes, separated by blanks; TO
+may be a folder), ``SOURCE_DATE_EPOCH``.
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ from pathlib import Path
 
 from builder.errors import UsageError
 
-#: The time stamp of every file in every layer when SOURCE_DATE_EPOCH is not set: 1980-01-01, zip's first day.
+#: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Resolved once by the command line, then passed down unchanged."""
+    """Resolved once by the command line, then passed down unchanged.
+
+    Args:
+        cache: the cache folder, see :mod:`builder.store.folders`.
+        tmpdir: where temporary files are written.
+        jobs: how many threads work at once.
+        offline: use the cache and local files only.
+        mirrors: pairs of URL prefixes, see :mod:`builder.net.mirrors`.
+        epoch: the time stamp of files in layers, in seconds since 1970.
+    """
 
     cache: Path
     tmpdir: Path
@@ -38,10 +47,10 @@ class Settings:
         cache: Path | None = None,
         tmpdir: Path | None = None,
     ) -> Settings:
-        """Settings of this process; arguments win over the environment.
+        """The settings of this process; arguments take precedence over the environment.
 
         Raises:
-            UsageError: a variable does not hold what it should.
+            UsageError: a variable has an invalid value.
         """
         env = os.environ if environ is None else environ
         home = Path(env["HOME"]) if env.get("HOME") else Path.home()
@@ -66,7 +75,7 @@ def _integer(env: Mapping[str, str], name: str, default: int, least: int) -> int
         return default
     if not text.isdigit() or int(text) < least:
         raise UsageError(
-            f"{name}={text!r} is not a whole number of at least {least}",
+            f"{name}={text!r} must be a whole number of at least {least}",
             f"set {name} to a number, or unset it",
         )
     return int(text)
@@ -78,8 +87,8 @@ def _mirrors(text: str) -> tuple[tuple[str, str], ...]:
         source, sep, target = word.partition("=")
         if not sep or not source or not target:
             raise UsageError(
-                f"BUILDER_MIRRORS holds {word!r}",
-                "write it as FROM=TO, both URL prefixes (TO may be a folder)",
+                f"BUILDER_MIRRORS: {word!r} is not FROM=TO",
+                "write FROM=TO, both URL prefixes; TO may be a folder",
             )
         pairs.append((source, target))
     return tuple(pairs)

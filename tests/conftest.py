@@ -1,4 +1,7 @@
-"""Fixtures that every test may use. The parts are described in tests/support/parts.py; one of each lives per test session."""
+"""Fixtures that every test may use, and how tests share workers.
+
+The parts are described in tests/support/parts.py; each pytest worker has one of each.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,17 @@ from tests.support.slurm import slurm  # noqa: F401  a fixture
 
 
 def pytest_configure() -> None:
-    """Tests of Ctrl-C need ears: a shell's background job ignores signals, others block them; children inherit both."""
+    """Lets Ctrl-C through: background jobs of a shell ignore signals, others block them; children inherit both."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keeps the integration tests of one file on one worker (pytest-xdist, loadgroup): they share parts."""
+    for item in items:
+        if "integration" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +44,7 @@ def docker_engine() -> Iterator[parts.DockerEngine]:
 
 @pytest.fixture(scope="session")
 def make_registry() -> Iterator[parts.RegistryFactory]:
-    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on a free port of 127.0.0.1."""
+    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on loopback."""
     with parts.registries() as factory:
         yield factory
 
@@ -61,6 +71,6 @@ def apptainer() -> Iterator[parts.Apptainer]:
 
 @pytest.fixture(scope="session")
 def ordinary_user() -> Iterator[parts.OrdinaryUser]:
-    """Somebody who is not root."""
+    """A user who is not root."""
     with parts.ordinary_user() as user:
         yield user

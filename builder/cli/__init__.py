@@ -1,9 +1,10 @@
-"""The command line: ``builder``. Thin; a command's module is imported when it runs, and its stages with it."""
+"""The command line. A command's module is imported when the command runs, and its stages with it."""
 
 from __future__ import annotations
 
 import errno
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,16 +15,14 @@ from typing import Any
 import click
 
 from builder.cli.context import Context
+from builder.cli.logs import log_path, start_logging
 from builder.cli.output import Output
-from builder.errors import BuilderError, SpaceError
+from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
+from builder.redact import redact
 from builder.settings import Settings
 from builder.version import __version__
 
-EXIT_CODES = """Exit codes: 0 done; 1 failed; 2 wrong command line; 3 wrong recipe or environment; 4 lock missing or stale;
-5 unsatisfiable; 6 package not to be had; 7 package cannot be laid out; 8 image; 9 registry; 10 no runner;
-11 smoke test not passed; 12 tag exists; 13 no space; 14 smoke test could not be carried out; 130 interrupted."""
-
-#: Where each command is defined: ``builder.cli.<module>``, under its own name with ``_`` for ``-``.
+#: Where each command is defined: ``builder.cli.<module>``, under the command's name with ``_`` for ``-``.
 MODULES = {
     "targets": "targets",
     "lock": "lock",
@@ -33,20 +32,24 @@ MODULES = {
     "report": "report",
     "publish": "publish",
     "pull": "pull",
-    "run": "running",  # not run.py, which would take the place of run() below
+    "run": "running",  # not run.py: it would replace the function run() below
     "job": "job",
     "init-site": "sites",
     "convert": "convert",
     "diff": "convert",
-    "channel": "around",
-    "doctor": "around",
-    "cache": "around",
-    "completion": "around",
+    "channel": "channel",
+    "doctor": "doctor",
+    "cache": "cache",
+    "completion": "completion",
 }
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in exit_codes().items()) + "."
+
+log = logging.getLogger(__name__)
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for; ``--help`` lists them in the order of :data:`MODULES`."""
+    """Imports a command when it is used; ``--help`` lists them in the order of :data:`MODULES`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(MODULES)
@@ -54,35 +57,30 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in MODULES:
             return None
-        found: click.Command = getattr(
-            importlib.import_module(f"builder.cli.{MODULES[cmd_name]}"), cmd_name.replace("-", "_")
-        )
+        module = importlib.import_module(f"builder.cli.{MODULES[cmd_name]}")
+        found: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return found
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(__version__, prog_name="builder")
 @click.option(
     "--project",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The project folder (holds recipes/). Default: this one or the nearest above.",
+    type=_FOLDER,
+    help="Project folder, the one with recipes/. Default: the current folder or the nearest parent.",
 )
+@click.option("--cache", type=_FOLDER, help="Cache folder. [env: BUILDER_CACHE]")
+@click.option("--tmpdir", type=_FOLDER, help="Folder for temporary files. [env: BUILDER_TMPDIR]")
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]")
+@click.option("--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+@click.option("-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request.")
 @click.option(
-    "--cache", type=click.Path(file_okay=False, path_type=Path), help="The cache folder (BUILDER_CACHE)."
+    "--log-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the log to this file. Default: logs/ in the cache.",
 )
-@click.option(
-    "--tmpdir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for temporary files (BUILDER_TMPDIR).",
-)
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes and threads to use (BUILDER_JOBS).")
-@click.option(
-    "--offline", is_flag=True, help="Use only what the cache and local folders hold (BUILDER_OFFLINE)."
-)
-@click.option(
-    "--json", "as_json", is_flag=True, help="One JSON document on stdout, everything else on stderr."
-)
-@click.option("-q", "--quiet", is_flag=True, help="Warnings and errors only.")
 @click.pass_context
 def cli(
     ctx: click.Context,
@@ -93,15 +91,18 @@ def cli(
     offline: bool,
     as_json: bool,
     quiet: bool,
+    verbose: int,
+    log_file: Path | None,
 ) -> None:
-    """Conda environments to container images that are known to run fast on the GPU they are meant for."""
+    """Build container images from conda environments and verify that they run at full speed."""
     settings = Settings.from_environment(cache=cache, tmpdir=tmpdir)
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
+    start_logging(settings.cache, log_file, verbose)
     ctx.obj = Context(Output(as_json=as_json, quiet=quiet), settings, project or Path())
 
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
-    """Runs a click command with builder's errors and exit codes; gives the exit code."""
+    """Runs a click command and turns every exception into a message; returns the exit code."""
     output = Output()
     try:
         value = command.main(args=None if args is None else list(args), standalone_mode=False, **extra)
@@ -111,18 +112,38 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
     except click.ClickException as e:
         e.show()
         return e.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        output.error("interrupted; what was finished stays in the cache, nothing half-made is kept")
-        return 130
-    except BuilderError as e:
-        output.error(e.message, e.hint)
-        return e.exit_code
     except BrokenPipeError:
         return 141
-    except OSError as e:
-        where = f"{e.filename}: " if e.filename else ""
-        output.error(f"{where}{e.strerror or e}", "check the path, its permissions and the disk")
-        return SpaceError.exit_code if e.errno in (errno.ENOSPC, errno.EDQUOT) else BuilderError.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        output.error("interrupted; finished work stays in the cache, and nothing half-written is left")
+        return INTERRUPTED
+    except Exception as e:
+        return _failed(e, output)
+
+
+def _failed(error: Exception, output: Output) -> int:
+    """Reports an exception that ends the command; returns the exit code."""
+    log.debug("the command failed", exc_info=error)
+    if isinstance(error, BuilderError):
+        output.error(error.message, error.hint)
+        code = error.exit_code
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        output.error(f"{where}{error.strerror or error}", "check the path, its permissions and the disk")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = SpaceError.exit_code if full else BuilderError.exit_code
+    else:
+        what = " ".join(str(error).split())[:300]
+        output.error(
+            f"a bug in builder: {type(error).__name__}: {redact(what)}",
+            "please report it with the log"
+            if log_path()
+            else "please report it; --log-file FILE writes a log",
+        )
+        code = BUG
+    if (path := log_path()) is not None and code != UsageError.exit_code:
+        output.log_hint(path)
+    return code
 
 
 def main() -> None:
@@ -130,6 +151,6 @@ def main() -> None:
     code = run(cli, prog_name="builder")
     try:
         sys.stdout.flush()
-    except OSError:  # said already, or nobody reads any more; Python would say it again in its own way
+    except OSError:  # reported already, or nobody reads any more; Python would report it once more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -179,7 +179,7 @@ def build(
             accept_licenses=accept_licenses,
             rebuild=rebuild,
         )
-        place = project.keep(result, layout)
+        place = project.place(result, layout)
         tell_build(context, result)
         told = describe_build(result)
         told |= {"sif": str(place)} if result.sif else {"layout": str(place), "tag": recipe.name}

@@ -1,4 +1,4 @@
-"""What every command gets, and the arguments that many have."""
+"""What every command receives, and the arguments that many commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Context:
-    """What every command gets."""
+    """What every command receives."""
 
     output: Output
     settings: Settings
@@ -39,13 +39,14 @@ class Context:
     def each(
         self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False
     ) -> None:
-        """Does something for every target; what fails for one does not keep the others from theirs.
+        """Calls ``do`` for every target; a failure of one does not stop the others.
 
-        Shows the results as JSON when asked for: a list, but for one target (unless ``as_list``); ``target``, ``error`` and
-        ``hint`` for one that failed. After a failure the command ends with the first one's exit code.
+        With ``--json``, prints the results: a list, or one object for a single target (unless ``as_list``).
+        A target that failed has ``target``, ``error`` and ``hint``. After a failure the command ends with the
+        exit code of the first one.
 
         Raises:
-            BuilderError: it fails, and is the only one.
+            BuilderError: the only target failed.
         """
         results, failed, code = [], [], 0
         for recipe in recipes:
@@ -73,10 +74,9 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     from builder.config.recipe import recipe_files
     from builder.project import Project
 
+    start = Path(ctx.find_root().params.get("project") or ".")
     try:
-        root = Project.find(
-            Path(ctx.find_root().params.get("project") or "."), Settings.from_environment()
-        ).root
+        root = Project.find(start, Settings.from_environment()).root
     except BuilderError:
         return []
     return [name for name in recipe_files(root) if name.startswith(incomplete)]
@@ -86,12 +86,12 @@ target_argument = click.argument("target", shell_complete=complete_target)
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--json`` after the command's name too, where people type it."""
+    """Accepts ``--json`` after the command's name too, where people type it."""
     return click.option(
         "--json",
         "as_json",
         is_flag=True,
-        help="One JSON document on stdout.",
+        help="Print one JSON document on stdout.",
         expose_value=False,
         callback=_set_json,
     )(command)
@@ -103,11 +103,11 @@ def _set_json(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def context_exit(code: int) -> None:
-    """Ends the command with an exit code and nothing more to say."""
+    """Ends the command with an exit code and without a message."""
     click.get_current_context().exit(code)
 
 
 def origin_annotations(source: str | None, revision: str | None) -> dict[str, str]:
-    """The annotations that say which sources an image was made from; given, never guessed: they are part of the digest."""
+    """The annotations for the sources of an image; never guessed, because they are part of the digest."""
     pairs = {"org.opencontainers.image.source": source, "org.opencontainers.image.revision": revision}
     return {k: v for k, v in pairs.items() if v}

@@ -1,10 +1,12 @@
-"""Everything that a person or a script sees: progress on stderr, results on stdout."""
+"""What the command line prints: results on stdout, progress and messages on stderr, both in the log too."""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,12 +21,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+log = logging.getLogger("builder.output")
+
 
 class Output:
-    """Writes results and progress; also the :class:`builder.progress.Reporter` of all stages.
+    """Writes results to stdout and progress to stderr; the :class:`builder.progress.Reporter` of all stages.
 
-    Bars appear on a terminal only. ``quiet`` leaves warnings; ``as_json`` puts one JSON document on stdout and
-    everything else on stderr.
+    Args:
+        as_json: stdout takes one JSON document and nothing else.
+        quiet: show warnings and errors only. Progress bars appear on a terminal only.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -32,34 +37,28 @@ class Output:
         self.quiet = quiet
         self.err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
         self.out = Console(highlight=False, emoji=False, soft_wrap=True)
-        if not self.out.is_terminal:
-            self.out = Console(
-                highlight=False, emoji=False, soft_wrap=True, width=200
-            )  # a file or a pipe has no width to keep to
+        if not self.out.is_terminal:  # a file or a pipe has no width
+            self.out = Console(highlight=False, emoji=False, soft_wrap=True, width=200)
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
 
-    # results
-
     def result(self, value: Any, text: str | None = None) -> None:
-        """The command's result: JSON when asked for, else ``text`` (rich markup) or nothing."""
+        """Prints the command's result: ``value`` with ``--json``, else ``text`` (rich markup) or nothing."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
         elif text is not None:
             self.out.print(text)
 
     def text(self, text: str) -> None:
-        """A part of the result for people (rich markup); the JSON that is asked for instead comes as a whole at the end."""
+        """Prints a part of the result (rich markup), unless ``--json`` prints the whole at the end."""
         if not self.as_json:
             self.out.print(text)
 
     def table(self, table: Any) -> None:
-        """A rich table, when a person reads."""
+        """Prints a rich table, unless the result is JSON."""
         if not self.as_json:
             self.out.print(table)
-
-    # Reporter
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
         if self.quiet or not self.err.is_terminal:
@@ -95,21 +94,28 @@ class Output:
             self.note(summary)
 
     def note(self, message: str) -> None:
+        log.info("%s", message)
         if not self.quiet:
             self.err.print(escape(message))
 
     def warn(self, message: str) -> None:
+        log.warning("%s", message)
         self.err.print(f"[yellow]warning:[/yellow] {escape(message)}")
 
     def error(self, message: str, hint: str = "") -> None:
-        """An error that ends the command."""
+        """Reports an error that ends the command."""
+        log.error("%s%s", message, f" (hint: {hint})" if hint else "")
         self.close()
         self.err.print(f"[red]error:[/red] {escape(message)}")
         if hint:
             self.err.print(f"  [dim]hint:[/dim] {escape(hint)}")
 
+    def log_hint(self, path: Path) -> None:
+        """Names the log of a command that failed."""
+        self.err.print(f"  [dim]log:[/dim]  {escape(str(path))}")
+
     def close(self) -> None:
-        """Ends progress bars that an error left open."""
+        """Ends the progress bars that an error left open."""
         with self._lock:
             if self._progress is not None:
                 self._progress.stop()

@@ -129,7 +129,7 @@ def publish_one(
     result = project.build(recipe, annotations=annotations)
     tell_build(context, result)
     if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
-        kept = project.keep(result)
+        kept = project.place(result)
         context.output.note(
             f"{recipe.name} is built, not published: {kept if result.sif else f'oci:{kept}:{recipe.name}'}"
         )

@@ -140,7 +140,7 @@ def smoke(
     trackers.check()
     recipe = context.project.recipe(target)
     result = context.project.build(recipe)
-    place = context.project.keep(result)
+    place = context.project.place(result)
     baseline = _baseline(context, recipe, compare, result.digest) if compare else []
     job = _complete_job(slurm, options, result, place) if where == "slurm" else None
     test = _Test(context, result, options, job, trackers)

@@ -11,7 +11,7 @@ from builder.cli.context import Context, common_options, pass_context, target_ar
 @common_options
 @click.pass_context
 def targets(ctx: click.Context) -> None:
-    """List the targets; 'targets show NAME' prints a resolved recipe."""
+    """List the targets, or print the resolved recipe of one (targets show NAME)."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(targets_list)
 

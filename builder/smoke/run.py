@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
@@ -22,7 +23,7 @@ from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
 from builder.smoke.reports import store_report
-from builder.smoke.schema import SCHEMA_VERSION, VERDICTS, could_not_run, find_report, report_problem
+from builder.smoke.schema import could_not_run, find_report, report_problem
 from builder.store.blobs import Store
 
 PROGRAM = "/opt/builder/smoke.py"
@@ -215,7 +216,7 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     if problem:
         advice = "run it again; if this does not help, build the image again"
         return could_not_run(recipe, "report", problem, advice)
-    if done.returncode != VERDICTS[report["verdict"]]:
+    if done.returncode != EXIT_CODES[report["verdict"]]:
         seen = f"the benchmark reported {report['verdict']!r}, but its exit code is {done.returncode}"
         advice = "it may have been stopped while it wrote the report: run it again"
         return could_not_run(recipe, "report", seen, advice)

@@ -12,13 +12,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
 from builder.config.recipe import Recipe
 from builder.smoke.values import Report, number
 
-SCHEMA_VERSION = 2
-#: The verdicts, and the exit code of the benchmark for each.
-VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
-_STATUSES = frozenset({"pass", "warn", "fail", "skip"})
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -67,7 +64,7 @@ def report_problem(value: Any) -> str:
 
 def _check_verdict(report: Report) -> str:
     verdict = report.get("verdict")
-    return "" if str(verdict) in VERDICTS else f"unknown verdict {verdict!r}"
+    return "" if str(verdict) in EXIT_CODES else f"unknown verdict {verdict!r}"
 
 
 def _check_entries(report: Report) -> str:
@@ -139,7 +136,7 @@ _CHECKS: tuple[Callable[[Report], str], ...] = (
 
 
 def _has_status(entry: Any) -> bool:
-    return isinstance(entry, dict) and str(entry.get("status")) in _STATUSES
+    return isinstance(entry, dict) and str(entry.get("status")) in SEVERITY
 
 
 def _has_texts(entry: dict[str, Any]) -> bool:

@@ -46,6 +46,7 @@ FOLDERS = (
     CacheFolder("bases", "records: which image a base reference holds", PruneRule.RECORDS),
     CacheFolder("channels", "the conda channel made from Debian's python packages", PruneRule.NEVER),
     CacheFolder("tools", "programs that the engines docker, apptainer and cotainr need", PruneRule.ENTRIES),
+    CacheFolder("logs", "the log of each command, for reports of bugs", PruneRule.FILES),
     CacheFolder("locks", "file locks", PruneRule.NEVER),
 )
 
@@ -111,6 +112,10 @@ class CacheFolders:
     @property
     def tools(self) -> Path:
         return self.root / "tools"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
 
     @property
     def locks(self) -> Path:

@@ -1,4 +1,4 @@
-"""A project with target ``cpu``, built once for all tests that look at the finished image."""
+"""A project with target ``cpu``, built once per worker for all tests that look at the finished image."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
+
+from builder.bases.base import resolve_base
+from builder.settings import Settings
+from builder.store.blobs import Store
 
 CLONE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class Builder:
-    """The command line in a project of its own, with a cache of its own."""
+    """The command line in its own project, with its own cache."""
 
     root: Path
     cache: Path
@@ -39,17 +44,16 @@ class Builder:
     def run(
         self, *args: str | Path, env: Mapping[str, str] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """``builder ARGS``; with ``check``, a failure ends the test with its output."""
+        """Runs ``builder ARGS``; with ``check``, a failure fails the test with the output."""
         full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
         done = subprocess.run(self.command(*args), env=full, capture_output=True, text=True)
         if check and done.returncode:
-            pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
+            command = " ".join(map(str, args))
+            pytest.fail(f"builder {command} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
 
     def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        """What ``builder ARGS --json`` says."""
+        """The JSON that ``builder ARGS --json`` prints."""
         return json.loads(self.run(*args, "--json", env=env).stdout)
 
 
@@ -67,7 +71,7 @@ def new_project(folder: Path, *targets: str) -> Path:
 
 
 def keep_base(source: Path, target: Path) -> Path:
-    """Gives a new cache the base image of another: bootstrapping Debian has tests of its own."""
+    """Copies the base image of one cache into a new one; bootstrapping Debian has its own tests."""
     shutil.copytree(source / "bases", target / "bases")
     (target / "blobs" / "sha256").mkdir(parents=True)
     records = [json.loads(p.read_text()) for p in (source / "bases").glob("*.json")]
@@ -82,14 +86,14 @@ def keep_base(source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def base_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that holds the base ``debian:bookworm`` and nothing else."""
-    from builder.bases.base import resolve_base
-    from builder.settings import Settings
-    from builder.store.blobs import Store
-
-    cache = tmp_path_factory.mktemp("base")
-    settings = Settings.from_environment(cache=cache)
-    resolve_base("debian:bookworm", "amd64", settings, Store(cache))
+    """A cache with the base ``debian:bookworm`` and nothing else; all workers share it and only read it."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    cache = shared / "base-cache"
+    with FileLock(shared / "base-cache.lock"):
+        settings = Settings.from_environment(cache=cache)
+        resolve_base("debian:bookworm", "amd64", settings, Store(cache))
     return cache
 
 

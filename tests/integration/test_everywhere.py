@@ -6,90 +6,107 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
-from builder.fetch.packages import pip_configuration
+from builder.net.pipconfig import pip_configuration
 from tests.integration.conftest import CLONE, Builder, keep_base
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
-SAID = "3.0 /opt/conda"
+PRINTED = "3.0 /opt/conda"
 
 
 @pytest.fixture(scope="session")
-def published(cpu: Builder, registry: Any) -> str:
-    """The image in a registry; its reference by digest."""
-    done = cpu.json("publish", "cpu", "--registry", registry.host, "--runner", "userns")
-    assert done["smoke"] in ("pass", "warn")  # warn: other work on this machine
+def publication(cpu: Builder, registry: Any) -> dict[str, Any]:
+    """Publishes the image after a whole smoke test by the user-namespace runner."""
+    done: dict[str, Any] = cpu.json("publish", "cpu", "--registry", registry.host, "--runner", "userns")
+    assert done["smoke"] in ("pass", "warn")  # warn: this machine has other work
     assert set(done["tags"]) >= {"latest"} and len(done["tags"]) == 2
-    return f"{done['reference']}@{done['digest']}"
+    return done
+
+
+@pytest.fixture(scope="session")
+def published(publication: dict[str, Any]) -> str:
+    """The published image's reference by digest."""
+    return f"{publication['reference']}@{publication['digest']}"
 
 
 def digest(cpu: Builder) -> str:
-    return json.loads((cpu.root / "dist" / "index.json").read_text())["manifests"][0]["digest"]
+    """The digest of the image in ``dist/``."""
+    index = json.loads((cpu.root / "dist" / "index.json").read_text())
+    return str(index["manifests"][0]["digest"])
 
 
-def test_docker_loads_and_runs_it(cpu: Builder, docker_engine: Any, tmp_path: Path) -> None:
+def check_report(report: dict[str, Any]) -> None:
+    """The report follows its schema, and the training passed."""
+    schema = json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
+    jsonschema.validate(report, schema)
+    training = next(m for m in report["measurements"] if m["id"] == "training")
+    assert training["status"] == "pass"
+
+
+def test_docker_load(cpu: Builder, docker_engine: Any, tmp_path: Path) -> None:
+    """Docker loads the archive and runs it as root and as another user."""
     archive = tmp_path / "cpu.tar"
     cpu.run("build", "cpu", "--docker-archive", archive)
     docker_engine.docker("load", "-i", archive)
     for user in ("0:0", "1234:1234"):
-        said = docker_engine.docker(
-            "run", "--rm", "--network=none", "--user", user, "builder/cpu:latest", "python", "-c", TORCH
-        )
-        assert said.stdout.strip() == SAID
+        command = [
+            "run",
+            "--rm",
+            "--network=none",
+            "--user",
+            user,
+            "builder/cpu:latest",
+            "python",
+            "-c",
+            TORCH,
+        ]
+        assert docker_engine.docker(*command).stdout.strip() == PRINTED
 
 
-def test_docker_pulls_the_same_digest(published: str, cpu: Builder, docker_engine: Any) -> None:
+def test_docker_pull(published: str, docker_engine: Any) -> None:
+    """Docker pulls the same digest and runs it."""
     docker_engine.docker("pull", published)
     image = docker_engine.client.images.get(published)
     assert image.attrs["RepoDigests"] == [published]
     for user in ("0:0", "1234:1234"):
-        said = docker_engine.docker(
-            "run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH
-        )
-        assert said.stdout.strip() == SAID
+        command = ["run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH]
+        assert docker_engine.docker(*command).stdout.strip() == PRINTED
 
 
-def test_podman_runs_it_as_root_and_as_another_user(published: str, podman: Any) -> None:
+def test_podman_pull(published: str, podman: Any) -> None:
+    """podman pulls the image and runs it as root and as another user."""
     podman.run("pull", "--tls-verify=false", published)
     for user in ("0", "1234"):
-        said = podman.run("run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH)
-        assert said.stdout.strip() == SAID
+        done = podman.run("run", "--rm", "--network=none", "--user", user, published, "python", "-c", TORCH)
+        assert done.stdout.strip() == PRINTED
 
 
-def test_skopeo_copies_it_without_changing_the_digest(
-    published: str, cpu: Builder, podman: Any, tmp_path: Path
-) -> None:
+def test_skopeo_copy(published: str, cpu: Builder, podman: Any, tmp_path: Path) -> None:
+    """skopeo copies the image without changing its digest."""
     copy = tmp_path / "copy"
-    subprocess.run(
-        [
-            "skopeo",
-            "copy",
-            "--preserve-digests",
-            "--src-tls-verify=false",
-            f"docker://{published}",
-            f"oci:{copy}:x",
-        ],
-        check=True,
-        env=podman.env,
-        capture_output=True,
-    )
-    assert (
-        json.loads((copy / "index.json").read_text())["manifests"][0]["digest"]
-        == published.rpartition("@")[2]
-        == digest(cpu)
-    )
+    options = ["--preserve-digests", "--src-tls-verify=false"]
+    command = ["skopeo", "copy", *options, f"docker://{published}", f"oci:{copy}:x"]
+    subprocess.run(command, check=True, env=podman.env, capture_output=True)
+    index = json.loads((copy / "index.json").read_text())
+    assert index["manifests"][0]["digest"] == published.rpartition("@")[2] == digest(cpu)
 
 
-@pytest.mark.parametrize("runner", ["userns", "podman", "docker", "apptainer"])
-def test_the_smoke_test_passes_under_each_runner(
-    runner: str, cpu: Builder, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_smoke_by_userns(publication: dict[str, Any], cpu: Builder) -> None:
+    """The smoke test that publishing ran, with its whole budget, by the user-namespace runner."""
+    (path,) = (cpu.root / "reports" / "cpu").glob(f"{publication['digest'][7:19]}-*.json")
+    report = json.loads(path.read_text())
+    assert report["verdict"] in ("pass", "warn") and report["image"]["runner"] == "userns"
+    check_report(report)
+
+
+@pytest.mark.parametrize("runner", ["podman", "docker", "apptainer"])
+def test_smoke_by_engine(runner: str, cpu: Builder, request: pytest.FixtureRequest) -> None:
+    """The smoke test passes under each engine; a small budget is enough to see that it runs there."""
     env: dict[str, str] = {}
     if runner == "docker":
         env = {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
@@ -98,62 +115,55 @@ def test_the_smoke_test_passes_under_each_runner(
     elif runner == "apptainer":
         part = request.getfixturevalue("apptainer")
         env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
-    said = cpu.json("smoke", "cpu", "--runner", runner, env=env)
-    assert said["verdict"] in ("pass", "warn") and said["runner"] == runner
-    jsonschema.validate(
-        said["report"], json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
-    )
-    training = next(m for m in said["report"]["measurements"] if m["id"] == "training")
-    assert training["status"] == "pass"
+    done = cpu.json("smoke", "cpu", "--runner", runner, "--budget", "5", env=env)
+    assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
+    check_report(done["report"])
 
 
-def test_an_ordinary_user_builds_the_same_digest_and_runs_it(
-    cpu: Builder, ordinary_user: Any, tmp_path: Path
-) -> None:
-    """Cold, with nothing but the lock: another user, another cache, another umask; the base comes from the layout by digest."""
+def test_ordinary_user(cpu: Builder, ordinary_user: Any) -> None:
+    """Another user with a cache and a umask of their own builds the same digest from the lock, and runs it.
+
+    An ordinary user without subordinate ids cannot bootstrap Debian, so they get the base of the first build,
+    which they verify by its digest.
+    """
     project = ordinary_user.tmp / "everywhere"
     shutil.copytree(cpu.root / "recipes", project / "recipes")
     shutil.copytree(cpu.root / "environments", project / "environments")
-    # an ordinary user without subordinate ids cannot bootstrap Debian: he is given what the first build left, verified by digest
     cache = ordinary_user.tmp / "everywhere-cache"
     keep_base(cpu.cache, cache)
     for path in (ordinary_user.tmp, *ordinary_user.tmp.rglob("*")):
         os.chown(path, ordinary_user.uid, ordinary_user.uid)
-    mine = Builder(project, cache)
+    theirs = Builder(project, cache)
     configured = (
         pip_configuration()
-    )  # of whoever runs the tests: the lock may name files that only it leads to
+    )  # the lock may name files that only the settings of this user's pip lead to
     env = {
         "PYTHONPATH": str(CLONE),
         "PIP_FIND_LINKS": " ".join(configured.find_links),
         "PIP_EXTRA_INDEX_URL": " ".join(configured.extra_index_urls),
     }
-    done = ordinary_user.run(
-        ["sh", "-c", 'umask 077 && exec "$@"', "sh", *mine.command("build", "cpu", "--json")], env
-    )
-    assert json.loads(done.stdout)["digest"] == digest(cpu)
-    said = ordinary_user.run(
-        mine.command("smoke", "cpu", "--runner", "userns", "--budget", "5", "--json"), env
-    )
-    assert json.loads(said.stdout)["verdict"] in ("pass", "warn")
+    with_umask = ["sh", "-c", 'umask 077 && exec "$@"', "sh"]
+    built = ordinary_user.run([*with_umask, *theirs.command("build", "cpu", "--json")], env)
+    assert json.loads(built.stdout)["digest"] == digest(cpu)
+    smoke = theirs.command("smoke", "cpu", "--runner", "userns", "--budget", "5", "--json")
+    assert json.loads(ordinary_user.run(smoke, env).stdout)["verdict"] in ("pass", "warn")
 
 
-def test_a_cold_cache_gives_the_same_digest(cpu: Builder, tmp_path: Path) -> None:
-    """Everything but the base is fetched and made anew, on one core and on four."""
-    for jobs in ("1", "4"):
-        cold = Builder(cpu.root, keep_base(cpu.cache, tmp_path / f"cache{jobs}"))
-        said = cold.json("--jobs", jobs, "build", "cpu", "--layout", tmp_path / "dist")
-        assert said["digest"] == digest(cpu)
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_cold_cache(jobs: str, cpu: Builder, tmp_path: Path) -> None:
+    """With an empty cache (but for the base), on one thread and on four, the digest is the same."""
+    cold = Builder(cpu.root, keep_base(cpu.cache, tmp_path / "cache"))
+    done = cold.json("--jobs", jobs, "build", "cpu", "--layout", tmp_path / "dist")
+    assert done["digest"] == digest(cpu)
 
 
-def test_the_entry_point_starts_programs_and_shells(cpu: Builder, docker_engine: Any, published: str) -> None:
-    run: Callable[..., Any] = lambda *a: docker_engine.docker("run", "--rm", "--network=none", *a)  # noqa: E731
-    assert run(published, "sh", "-c", "command -v python && echo $CONDA_PREFIX").stdout.split() == [
-        "/opt/conda/bin/python",
-        "/opt/conda",
-    ]
-    assert "NOUSER=1" in run(published, "sh", "-c", "echo NOUSER=$PYTHONNOUSERSITE").stdout
-    failed = docker_engine.docker(
-        "run", "--rm", "--network=none", published, "sh", "-c", "exit 7", check=False
-    )
-    assert failed.returncode == 7
+def test_entry_point(docker_engine: Any, published: str) -> None:
+    """The entry point starts programs and shells in the environment, and passes exit codes on."""
+
+    def run(*command: str, check: bool = True) -> Any:
+        return docker_engine.docker("run", "--rm", "--network=none", published, *command, check=check)
+
+    found = run("sh", "-c", "command -v python && echo $CONDA_PREFIX").stdout
+    assert found.split() == ["/opt/conda/bin/python", "/opt/conda"]
+    assert "NOUSER=1" in run("sh", "-c", "echo NOUSER=$PYTHONNOUSERSITE").stdout
+    assert run("sh", "-c", "exit 7", check=False).returncode == 7

@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from builder.bench.schema import SCHEMA_VERSION
 from builder.smoke.grade import Expected, grade
 from builder.smoke.reference import references
 from builder.smoke.reports import StoredReport
-from builder.smoke.schema import SCHEMA_VERSION
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64

@@ -20,10 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 import builder.errors
-from builder.cli import EXIT_CODES, MODULES, cli, run
+from builder.cli import MODULES, cli, run
 from builder.cli.groups import command as publish_command
-from builder.cli.smoke import NOT_RUN
-from builder.errors import BuilderError
 from builder.publishing.publish import SmokeRecord
 from tests.support.channel import Server, index_channel, make_package, serve
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
@@ -147,14 +145,6 @@ def test_help_lists_every_command_and_the_docs_do(do: Cli) -> None:
     assert [c for c in MODULES if f"`builder {c}" not in docs] == []
 
 
-def test_exit_codes_are_documented() -> None:
-    kinds = [k for k in vars(builder.errors).values() if isinstance(k, type) and issubclass(k, BuilderError)]
-    codes = {k.exit_code for k in kinds} | {0, NOT_RUN, 130}
-    docs = (CLONE / "docs" / "cli.md").read_text()
-    assert {int(c) for c in re.findall(r"^\| (\d+) \|", docs, re.M)} == codes
-    assert {int(c) for c in re.findall(r"\b(\d+) ", EXIT_CODES)} == codes
-
-
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -174,9 +164,9 @@ def test_wrong_command_lines(do: Cli, tiny: TinyProject, args: list[str], words:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("BUILDER_JOBS", "many", "BUILDER_JOBS='many' is not a whole number"),
+        ("BUILDER_JOBS", "many", "BUILDER_JOBS='many' must be a whole number"),
         ("SOURCE_DATE_EPOCH", "-1", "SOURCE_DATE_EPOCH='-1'"),
-        ("BUILDER_MIRRORS", "https://a", "BUILDER_MIRRORS holds 'https://a'"),
+        ("BUILDER_MIRRORS", "https://a", "BUILDER_MIRRORS: 'https://a' is not FROM=TO"),
     ],
 )
 def test_wrong_variables(
@@ -193,7 +183,7 @@ def test_no_project(do: Cli, tiny: TinyProject) -> None:
     )  # nothing that this test makes: the temporary folder may lie in the clone
     assert (
         said.code == 3
-        and "no recipes/ folder in /dev or above it" in said.err
+        and "no recipes/ folder in /dev or a parent folder" in said.err
         and "--project DIR" in said.err
     )
     (tiny.root / "deep" / "down").mkdir(parents=True)
@@ -282,7 +272,7 @@ def test_an_unknown_group_names_those_there_are(do: Cli, tiny: TinyProject) -> N
     assert said.code == 3
     assert (
         "no recipe declares the group 'gui'" in said.err
-        and "groups: ml; a recipe joins by 'group: [gui]'" in said.err
+        and "groups: ml; a recipe joins with 'group: [gui]'" in said.err
     )
 
 
@@ -411,7 +401,7 @@ def test_two_targets_are_never_published_as_one_tag(do: Cli, three: TinyProject,
 
 def test_lock_and_check(do: Cli, tiny: TinyProject) -> None:
     missing = do("lock", "--check", "--json")
-    assert missing.code == 4 and missing.json[0]["reasons"] == [f"{tiny.lock}: there is no lock file"]
+    assert missing.code == 4 and missing.json[0]["reasons"] == [f"{tiny.lock} does not exist"]
     made = do("lock", "--json")
     assert (
         made.code == 0
@@ -439,7 +429,7 @@ def test_a_stale_lock_is_refused_with_the_reason(do: Cli, copy: TinyProject) -> 
     ):
         said = do(*command)
         assert said.code == 4 and f"{copy.lock} is stale: virtual packages changed" in said.err, command
-        assert "lock again: builder lock tiny" in said.err
+        assert "hint: builder lock tiny" in said.err
     assert not (copy.root / "there").exists()
 
 
@@ -474,7 +464,7 @@ def test_a_lock_of_others(do: Cli, copy: TinyProject) -> None:
     edit(copy.recipe, lock="theirs.yml")
     assert do("lock", "tiny", "--check").code == 0
     refused = do("lock", "tiny")
-    assert refused.code == 4 and "which was made elsewhere" in refused.err
+    assert refused.code == 4 and "which another tool made" in refused.err
     assert do("lock").code == 0, "all targets: those that are locked here"
     assert do("build", "tiny").code == 0
     edit(copy.recipe, lock="nowhere.yml")
@@ -488,7 +478,7 @@ def test_update_wants_a_package_of_the_lock(do: Cli, copy: TinyProject) -> None:
         said.code == 2 and "the lock has no such package" in said.err and "did you mean greeter?" in said.err
     )
     copy.lock.unlink()
-    assert "no lock to update" in do("lock", "tiny", "--update", "greeter").err
+    assert "no lock file to update" in do("lock", "tiny", "--update", "greeter").err
 
 
 def test_a_base_that_moved_is_pinned_anew_on_request(do: Cli, copy: TinyProject) -> None:
@@ -934,14 +924,14 @@ def test_doctor_names_credentials_without_showing_them(
     monkeypatch.setenv("REGISTRY_USER", "robot$one")
     monkeypatch.setenv("REGISTRY_PASSWORD", "hunter2")
     said = do("doctor")
-    assert "REGISTRY_USER/REGISTRY_PASSWORD" in said.out and "hunter2" not in said.out + said.err
+    assert "REGISTRY_USER and REGISTRY_PASSWORD" in said.out and "hunter2" not in said.out + said.err
 
 
 def test_cache_info_and_prune(do: Cli, copy: TinyProject) -> None:
     info = do("cache", "info", "--json").json
     assert (
         info["cache"] == str(copy.cache)
-        and info["bytes"] == sum(p["bytes"] for p in info["parts"].values()) > 2 << 20
+        and info["bytes"] == sum(p["bytes"] for p in info["folders"].values()) > 2 << 20
     )
     assert do("cache", "prune", "--json").json == {"freed": 0}, "everything was used today"
     digest = do("build", "tiny", "--json").json["digest"]

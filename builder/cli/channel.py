@@ -1,0 +1,29 @@
+"""``builder channel``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from builder.cli.context import Context, common_options, pass_context
+
+
+@click.group()
+def channel() -> None:
+    """Make conda channels for places that reach none."""
+
+
+@channel.command("debian")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@common_options
+@pass_context
+def channel_debian(context: Context, folder: Path) -> None:
+    """Make a small conda channel from Debian's python3.11 packages in FOLDER."""
+    from builder.channel.debian import make_debian_channel
+
+    made = make_debian_channel(folder.absolute(), context.settings, context.output)
+    packages = sorted(p.name for p in made.glob("*/*.conda"))
+    context.output.result(
+        {"channel": str(made), "packages": packages}, f"{len(packages)} packages in file://{made}"
+    )

@@ -1,0 +1,167 @@
+"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.settings import Settings
+from builder.text import human_bytes
+from builder.version import __version__
+
+Status = Literal["ok", "missing", "bad"]
+_MARKS = {"ok": "[green]ok[/green]", "missing": "[yellow]missing[/yellow]", "bad": "[red]bad[/red]"}
+#: Bytes that a CUDA image needs in the cache while it is built.
+_ENOUGH = 10e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report: ``missing`` is optional, ``bad`` has to be fixed."""
+
+    what: str
+    status: Status
+    found: str
+    hint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@click.command()
+@common_options
+@pass_context
+def doctor(context: Context) -> None:
+    """Report what this host can lock, build, run and push: tools, GPU, disk, credentials."""
+    from rich.table import Table
+
+    findings = examine(context.settings)
+    table = Table("", "what", "found", "hint", box=None)
+    for finding in findings:
+        table.add_row(_MARKS[finding.status], finding.what, finding.found, finding.hint)
+    context.output.table(table)
+    context.output.result([finding.to_json() for finding in findings])
+    if any(finding.status == "bad" for finding in findings):
+        context_exit(1)
+
+
+def examine(settings: Settings) -> list[Finding]:
+    """Looks at this host. It takes a few seconds and changes nothing, but makes the cache folder."""
+    return [
+        _builder(),
+        *_packages(),
+        *_folders(settings),
+        *_bases(),
+        *_runners(settings),
+        _gpus(),
+        _credentials(),
+    ]
+
+
+def _builder() -> Finding:
+    glibc = platform.libc_ver()[1] or "unknown"
+    found = f"{__version__} on Python {platform.python_version()}, {platform.machine()}, glibc {glibc}"
+    return Finding("builder", "ok", found)
+
+
+def _packages() -> Iterator[Finding]:
+    for name in ("py-rattler", "uv"):
+        try:
+            yield Finding(f"lock: {name}", "ok", importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            hint = "install builder again with its dependencies"
+            yield Finding(f"lock: {name}", "bad", "not installed", hint)
+
+
+def _folders(settings: Settings) -> Iterator[Finding]:
+    for what, folder in (("cache", settings.cache), ("temporary files", settings.tmpdir)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            probe = folder / f".doctor-{os.getpid()}"
+            probe.write_bytes(b"x")
+            probe.unlink()
+        except OSError as e:
+            hint = "choose another folder with BUILDER_CACHE or BUILDER_TMPDIR"
+            yield Finding(what, "bad", f"{folder}: {e.strerror}", hint)
+            continue
+        free = shutil.disk_usage(folder).free
+        found = f"{folder}: {human_bytes(free)} free"
+        if free > _ENOUGH:
+            yield Finding(what, "ok", found)
+        else:
+            hint = "a CUDA image needs about 10 GB: run builder cache prune, or choose another disk"
+            yield Finding(what, "bad", found, hint)
+
+
+def _bases() -> Iterator[Finding]:
+    tool = shutil.which("mmdebstrap")
+    if tool:
+        yield Finding("base: debian:SUITE", "ok", tool)
+    else:
+        yield Finding("base: debian:SUITE", "missing", "no mmdebstrap", "apt-get install mmdebstrap")
+    for program, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
+        if not shutil.which(program):
+            yield Finding(
+                "Debian channel", "missing", f"no {program}", f"it is in Debian's package {package}"
+            )
+            return
+    yield Finding("Debian channel", "ok", "apt-get and dpkg-deb")
+
+
+def _runners(settings: Settings) -> Iterator[Finding]:
+    from builder.run.select import runners
+    from builder.store.blobs import Store
+
+    for runner in runners(settings, Store(settings.cache)):
+        reason = runner.available()
+        yield Finding(f"run: {runner.name}", "ok" if reason is None else "missing", reason or "works")
+
+
+def _gpus() -> Finding:
+    commands = {
+        "nvidia": ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+        "amd": ["rocm-smi", "--showproductname"],
+    }
+    for vendor, command in commands.items():
+        if shutil.which(command[0]):
+            return _driver(vendor, command)
+    if Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists():
+        found = "device files, but neither nvidia-smi nor rocm-smi"
+        return Finding("GPU", "missing", found, "install the driver's tools")
+    found = "none: images for GPUs can be built here, and smoke-tested on the target"
+    return Finding("GPU", "missing", found)
+
+
+def _driver(vendor: str, command: list[str]) -> Finding:
+    """Asks a vendor's tool for the GPUs."""
+    what, hint = f"GPU: {vendor}", "the driver does not answer"
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        return Finding(what, "bad", f"{command[0]}: {e}", hint)
+    if done.returncode:
+        return Finding(what, "bad", (done.stderr.strip() or "no answer").splitlines()[0], hint)
+    lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return Finding(what, "ok", "; ".join(lines[:8]))
+
+
+def _credentials() -> Finding:
+    found = ["REGISTRY_USER and REGISTRY_PASSWORD"] if os.environ.get("REGISTRY_USER") else []
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "/nonexistent")
+    podman = Path(os.environ.get("REGISTRY_AUTH_FILE") or f"{runtime}/containers/auth.json")
+    docker = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "config.json"
+    found += [str(path) for path in (podman, docker) if path.exists()]
+    if found:
+        return Finding("push: credentials", "ok", ", ".join(found))
+    hint = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
+    return Finding("push: credentials", "missing", "none", hint)

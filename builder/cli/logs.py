@@ -1,0 +1,114 @@
+"""Diagnostics: the log file of each command, and ``-v``/``-vv`` on stderr.
+
+Every command writes a log, so that there is something to send after a failure: into ``logs/`` in the
+cache, or the file that ``--log-file`` names. The newest 50 stay. :class:`_Redacted` formats every line,
+so no credential reaches a log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import platform
+import sys
+from pathlib import Path
+
+from builder.errors import UsageError
+from builder.redact import redact
+from builder.store.folders import CacheFolders
+from builder.version import __version__
+
+#: How many logs stay in the cache.
+_LOGS = 50
+#: Libraries whose own messages help: their warnings, and everything at ``-vv`` and in the log file.
+_LIBRARIES = ("httpx", "docker", "filelock")
+
+log = logging.getLogger("builder")
+_path: Path | None = None
+
+
+def log_path() -> Path | None:
+    """The log of this command; None before :func:`start_logging`, or when no log could be written."""
+    return _path
+
+
+class _Redacted(logging.Formatter):
+    """A formatter that removes credentials from whole lines, tracebacks included."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0) -> None:
+    """Opens the log of this command.
+
+    Args:
+        cache: the cache folder; ``logs/`` in it takes the log unless ``log_file`` is given.
+        log_file: the file that the user named with ``--log-file``; it is appended to.
+        verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows DEBUG.
+
+    A cache that cannot be written is no error here: not every command needs it.
+
+    Raises:
+        UsageError: ``log_file`` cannot be written.
+    """
+    global _path
+    stop_logging()
+    log.setLevel(logging.DEBUG)
+    log.propagate = False
+    if verbosity:
+        shown = logging.StreamHandler(sys.stderr)
+        shown.setLevel(logging.DEBUG if verbosity > 1 else logging.INFO)
+        shown.setFormatter(_Redacted("%(levelname).1s %(name)s: %(message)s"))
+        _add(shown)
+    path = log_file or _new_log(CacheFolders(cache).logs)
+    try:
+        handler = _open(path)
+    except OSError as e:
+        if log_file is not None:
+            raise UsageError(
+                f"--log-file {log_file}: {e.strerror}", "name a file that you may write"
+            ) from None
+        return
+    handler.setFormatter(_Redacted("%(asctime)s %(levelname).1s %(threadName)s %(name)s: %(message)s"))
+    _add(handler)
+    _path = path
+    log.debug("builder %s, Python %s, %s", __version__, platform.python_version(), platform.platform())
+    log.debug("command: %s", " ".join(sys.argv))
+
+
+def stop_logging() -> None:
+    """Closes the handlers of an earlier :func:`start_logging` in the same process."""
+    global _path
+    _path = None
+    for name in ("builder", *_LIBRARIES):
+        logger = logging.getLogger(name)
+        for handler in logger.handlers[:]:
+            if isinstance(handler.formatter, _Redacted):
+                logger.removeHandler(handler)
+                handler.close()
+
+
+def _add(handler: logging.Handler) -> None:
+    for name in ("builder", *_LIBRARIES):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        if name != "builder":
+            logger.setLevel(logging.INFO)
+
+
+def _open(path: Path) -> logging.Handler:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))  # for this user only
+    return logging.FileHandler(path, encoding="utf-8")
+
+
+def _new_log(folder: Path) -> Path:
+    """The name of a new log, after removing the oldest ones."""
+    with contextlib.suppress(OSError):
+        for old in sorted(folder.glob("*.log"))[: -(_LOGS - 1)]:
+            old.unlink(missing_ok=True)
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
+    return folder / f"{now}-{os.getpid()}.log"

@@ -1,0 +1,96 @@
+"""The log of a command: where it is, who may read it, what it never holds, and how a failure names it."""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from builder.cli import cli, run
+from builder.cli.logs import log_path, start_logging, stop_logging
+from builder.errors import BUG, UsageError
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    stop_logging()
+
+
+def failing(error: Exception, cache: Path) -> click.Command:
+    """A command that starts a log and fails."""
+
+    @click.command()
+    def command() -> None:
+        start_logging(cache)
+        raise error
+
+    return command
+
+
+def test_log_of_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A failed command names its log, which holds the traceback."""
+    assert run(cli, ["--cache", str(tmp_path / "cache"), "--project", str(tmp_path), "targets"]) == 3
+    err = capsys.readouterr().err
+    log = log_path()
+    assert log is not None and log.parent == tmp_path / "cache" / "logs" and f"log:  {log}" in err
+    assert "Traceback" in log.read_text() and "Traceback" not in err
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_bug(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected exception is one line and its own exit code; the traceback is in the log only."""
+    assert run(failing(ZeroDivisionError("of https://me:secret@host/x"), tmp_path), []) == BUG
+    err = capsys.readouterr().err
+    assert "a bug in builder: ZeroDivisionError: of https://host/x" in err and "report it with the log" in err
+    assert "Traceback" not in err
+    log = log_path()
+    assert log is not None and "Traceback" in log.read_text() and "secret" not in log.read_text()
+
+
+def test_log_file(tmp_path: Path) -> None:
+    """``--log-file`` names the log; it is appended to."""
+    file = tmp_path / "own" / "builder.log"
+    for _ in range(2):
+        assert run(cli, ["--cache", str(tmp_path), "--log-file", str(file), "completion", "bash"]) == 0
+    assert file.read_text().count("command:") == 2 and not (tmp_path / "logs").exists()
+
+
+def test_log_file_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="--log-file"):
+        start_logging(tmp_path, tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(("option", "shown"), [("-q", ""), ("-v", "info"), ("-vv", "info debug")])
+def test_verbosity(option: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``-v`` shows INFO on stderr, ``-vv`` DEBUG too; the file has both in any case."""
+    run(cli, ["--cache", str(tmp_path), option, "completion", "bash"])
+    logging.getLogger("builder.x").info("info")
+    logging.getLogger("builder.x").debug("debug")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "builder.x" in line]
+    assert " ".join(line.rpartition(" ")[2] for line in lines) == shown
+    log = log_path()
+    assert log is not None and "debug" in log.read_text()
+
+
+def test_old_logs_go(tmp_path: Path) -> None:
+    """The newest 50 logs stay."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for n in range(60):
+        (folder / f"20200101T0000{n:02}Z-1.log").write_text("")
+    start_logging(tmp_path)
+    left = sorted(p.name for p in folder.iterdir())
+    assert len(left) == 50 and left[0] == "20200101T000011Z-1.log"
+
+
+def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    """Commands that need no cache work without one, and without a log."""
+    (tmp_path / "cache").write_text("not a folder")
+    start_logging(tmp_path / "cache")
+    assert log_path() is None
