@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
-from builder.errors import BuilderError, UsageError
+from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from builder.smoke.reports import StoredReport
     from builder.smoke.run import SmokeReport
 
-#: Exit code: the smoke test failed, or the image is slower than the one that ``--compare`` names.
-NOT_PASSED = 11
-#: Exit code: the smoke test could not be run.
-NOT_RUN = 14
 #: Further runs if ``--compare`` finds the image slower and ``--repeat`` is not given.
 _CONFIRMING_RUNS = 2
 
@@ -325,7 +321,7 @@ def _finish(
         }
     )
     if verdict == "error":
-        context_exit(NOT_RUN)
+        context_exit(SmokeNotRun.exit_code)
     if verdict == "fail" or (comparison and comparison.regressions):
-        context_exit(NOT_PASSED)
+        context_exit(SmokeError.exit_code)
     SmokeRecord(context.settings.cache).keep(shown.image_digest, verdict, shown.runner, shown.path)
