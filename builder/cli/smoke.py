@@ -129,8 +129,10 @@ def smoke(
     """
     from builder.smoke.options import SlurmOptions, SmokeOptions
 
-    options = SmokeOptions(runner, timeout_s, devices, all_gpus, budget_s)
-    slurm = SlurmOptions(image, nodes, account=account, time_limit=time_limit)
+    options = SmokeOptions(
+        runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
+    )
+    slurm = SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time_limit)
     _check_options(options, slurm, on_slurm=where == "slurm")
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
