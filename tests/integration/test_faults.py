@@ -36,7 +36,7 @@ BULK = 24 << 20
 
 @dataclass(frozen=True)
 class Faulty:
-    """The small project with a larger package, its image's digest, and how long a build takes on this machine."""
+    """The small project with a larger package, its image's digest, and the seconds that a build takes here."""
 
     project: TinyProject
     server: Server
@@ -118,7 +118,7 @@ class Interruptions:
         raise AssertionError(f"seed {self.seed}: ended only {self.ended} times; a run takes {self.longest} s")
 
     def run(self, command: list[str], env: dict[str, str]) -> int:
-        """Sends Ctrl-C to the command's process group, or kill -9 to the command alone; returns its exit code."""
+        """Sends Ctrl-C to the command's group, or kill -9 to the command alone; returns its exit code."""
         moment = self._random.uniform(min(0.25, self.longest / 2), self.longest)
         start = time.monotonic()
         process = subprocess.Popen(
@@ -233,7 +233,7 @@ def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess
 
 
 def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
-    """The disk has the space that is required in advance (half of the unpacked size), but less than the layer takes."""
+    """The disk has the space that is required in advance (half the unpacked size), but less than is needed."""
     (tmp_path / "disk").mkdir()
     packages = json.loads(
         faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout
@@ -308,7 +308,9 @@ def flip(path: Path, at: float = 0.5) -> None:
 
 @pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
 def test_corrupt_cache(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
-    """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the cache."""
+    """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the
+    cache.
+    """
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)  # pytest shows it when the test fails
     rng = random.Random(seed)
@@ -393,9 +395,7 @@ def test_registry_with_a_password(faulty: Faulty, make_registry: RegistryFactory
     assert right.returncode == 0 and "s3cret" not in right.stderr + right.stdout, right.stderr
 
 
-def test_dated_tag_needs_force(
-    faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path
-) -> None:
+def test_dated_tag_needs_force(faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path) -> None:
     changed = TinyProject(tmp_path / "project", warm)
     shutil.copytree(faulty.project.root, changed.root, symlinks=True)
     edit(changed.recipe, registry={"repository": "tests/forced"}, labels={"changed": "yes"})
