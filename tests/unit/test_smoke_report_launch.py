@@ -1,4 +1,4 @@
-"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm; the image itself is pretended."""
+"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm; without an image."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return made
 
 
-# verdicts and exit codes ----------------------------------------------------------------------------------------------
+# verdicts and exit codes ------------------------------------------------------------------------------------
 
 
 def test_a_pass_is_told_graded_and_remembered(here: Here) -> None:
@@ -172,7 +172,7 @@ def test_all_gpus_are_asked_for_and_the_slow_one_is_named(here: Here) -> None:
     )
 
 
-# comparing ------------------------------------------------------------------------------------------------------------
+# comparing --------------------------------------------------------------------------------------------------
 
 
 def test_a_regression_is_confirmed_by_two_more_runs_and_named_with_packages(here: Here) -> None:
@@ -253,7 +253,7 @@ def test_a_run_that_could_not_be_carried_out_is_compared_with_nothing(here: Here
     assert here.json("smoke", "gpu", "--compare", "26.10", code=14)["comparison"] is None
 
 
-# options --------------------------------------------------------------------------------------------------------------
+# options ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_trackers_that_are_not_installed_are_said_before_anything_runs(
     assert "tensorboardX" in err and not here.asked
 
 
-# builder report -------------------------------------------------------------------------------------------------------
+# builder report ---------------------------------------------------------------------------------------------
 
 
 def test_the_page_is_written_and_regressions_are_told(here: Here, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_a_page_of_nothing(here: Here) -> None:
     assert "does not exist" in err
 
 
-# Slurm ----------------------------------------------------------------------------------------------------------------
+# Slurm ------------------------------------------------------------------------------------------------------
 
 FAKE = """\
 #!{python}
@@ -493,7 +493,7 @@ def test_the_command_hands_a_job_what_it_was_given(
     assert "--time=0:09:00" in script and "/x.sif" in script and "4" in script.split("gpus")[1][:20]
 
 
-# trackers -------------------------------------------------------------------------------------------------------------
+# trackers ---------------------------------------------------------------------------------------------------
 
 
 def test_figures_of_a_report() -> None:
