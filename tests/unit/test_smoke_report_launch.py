@@ -1,4 +1,4 @@
-"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm; without an image."""
+"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm."""
 
 from __future__ import annotations
 
