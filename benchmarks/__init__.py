@@ -1,0 +1,1 @@
+"""The project's own benchmarks: builder compared with other tools. ``make bench`` runs them."""

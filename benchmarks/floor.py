@@ -1,4 +1,4 @@
-"""What the bytes of a set of wheels cost at the very least: each step alone, on one core, without Python's part in it."""
+"""The least time that a set of wheels costs: each step alone, on one core, in compiled code."""
 
 from __future__ import annotations
 
@@ -6,60 +6,76 @@ import hashlib
 import os
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from isal import isal_zlib
 
 _CHUNK = 1 << 20
+#: "sha256 of archives" verifies the wheels, "sha256 of content" is for a layer's diff_id, "crc32" for its
+#: gzip stream;
+#: "write" writes as many bytes as the archives have.
+_STEPS = ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write")
+
+
+class _Timer:
+    """CPU seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(_STEPS, 0.0)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        start = time.process_time()
+        yield
+        self.seconds[name] += time.process_time() - start
 
 
 def floor(wheels: Path, scratch: Path) -> dict[str, float]:
-    """Seconds by step over all wheels in a folder, and the bytes that they are.
+    """CPU seconds by step over all wheels of a folder, and their bytes as ``packed`` and ``unpacked``.
 
-    read: the archives; sha256 archives: to believe them; inflate: every member; sha256 content: what a layer's diff_id needs;
-    crc32: what a gzip layer needs; write: as many bytes as the archives have, to ``scratch``.
+    Args:
+        wheels: the folder.
+        scratch: a file for the step "write"; it is removed.
     """
-    seconds = dict.fromkeys(
-        ("read", "sha256 of archives", "inflate", "sha256 of content", "crc32", "write"), 0.0
-    )
+    timer = _Timer()
     packed = unpacked = 0
-
-    def timed(name: str, step: Callable[[], object]) -> None:
-        start = time.process_time()
-        step()
-        seconds[name] += time.process_time() - start
-
     for wheel in sorted(wheels.glob("*.whl")):
         with wheel.open("rb") as file:
             data = bytearray(os.fstat(file.fileno()).st_size)
-            timed("read", lambda file=file, data=data: file.readinto(data))  # type: ignore[misc]
+            with timer.step("read"):
+                file.readinto(data)
         packed += len(data)
-        timed("sha256 of archives", lambda data=data: hashlib.sha256(data))  # type: ignore[misc]
+        with timer.step("sha256 of archives"):
+            hashlib.sha256(data)
         for raw, deflated in _members(wheel, data):
-            start = time.process_time()
-            content = isal_zlib.decompress(raw, -15) if deflated else raw
-            seconds["inflate"] += time.process_time() - start
-            unpacked += len(content)
-            timed("sha256 of content", lambda content=content: hashlib.sha256(content))  # type: ignore[misc]
-            timed("crc32", lambda content=content: isal_zlib.crc32(content))  # type: ignore[misc]
-        start = time.process_time()
-        with scratch.open("wb") as out:
-            for at in range(0, len(data), _CHUNK):
-                out.write(memoryview(data)[at : at + _CHUNK])
-        seconds["write"] += time.process_time() - start
+            unpacked += _member(timer, raw, deflated)
+        with timer.step("write"), scratch.open("wb") as out:
+            for start in range(0, len(data), _CHUNK):
+                out.write(memoryview(data)[start : start + _CHUNK])
     scratch.unlink(missing_ok=True)
-    return {**seconds, "packed": float(packed), "unpacked": float(unpacked)}
+    return {**timer.seconds, "packed": float(packed), "unpacked": float(unpacked)}
+
+
+def _member(timer: _Timer, raw: memoryview, deflated: bool) -> int:
+    """Unpacks and hashes a member; returns its size."""
+    with timer.step("inflate"):
+        content = isal_zlib.decompress(raw, -15) if deflated else raw
+    with timer.step("sha256 of content"):
+        hashlib.sha256(content)
+    with timer.step("crc32"):
+        isal_zlib.crc32(content)
+    return len(content)
 
 
 def _members(wheel: Path, data: bytearray) -> Iterator[tuple[memoryview, bool]]:
+    """The packed bytes of each member, and whether they are deflated. Names and extra fields precede them."""
     view = memoryview(data)
     with zipfile.ZipFile(wheel) as archive:
         for info in archive.infolist():
-            at = info.header_offset
-            name, extra = (
-                int.from_bytes(view[at + 26 : at + 28], "little"),
-                int.from_bytes(view[at + 28 : at + 30], "little"),
-            )
-            start = at + 30 + name + extra
+            header = info.header_offset
+            name = int.from_bytes(view[header + 26 : header + 28], "little")
+            extra = int.from_bytes(view[header + 28 : header + 30], "little")
+            start = header + 30 + name + extra
             yield view[start : start + info.compress_size], info.compress_type == zipfile.ZIP_DEFLATED

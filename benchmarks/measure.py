@@ -1,4 +1,4 @@
-"""Seconds, CPU seconds and memory of commands and of the daemons that work for them, by cgroup (v1 or v2)."""
+"""Measures time, CPU time and memory of commands and their daemons, by cgroup (v1 or v2)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class CommandFailed(Exception):
-    """A command that is measured has failed; the message holds the end of its output."""
+    """A measured command failed. The message contains the end of its output."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """``seconds`` and ``cpu`` in seconds; ``rss`` and ``pss`` are peaks in bytes, summed over all processes."""
+    """The cost of a command and of the daemons that worked for it."""
 
     seconds: float
     cpu: float
+    """CPU seconds."""
     rss: int
+    """Peak of the resident memory in bytes, the sum over all processes."""
     pss: int
+    """The same with shared pages counted once."""
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
@@ -37,18 +40,18 @@ def medians(runs: Sequence[Figures]) -> Figures:
 
 
 class Cgroup:
-    """A cgroup of our own (root only). ``name`` is what engines take as the parent of their containers' cgroups."""
+    """A new cgroup (requires root). Engines use ``name`` as the parent of the cgroups of their containers."""
 
     def __init__(self, name: str) -> None:
         top = Path("/sys/fs/cgroup")
         self.name = f"/{name}"
         self._v1 = (top / "cpuacct").is_dir()
         self.path = (top / "cpuacct" if self._v1 else top) / name
-        self._own = self.path / "own"  # version 2 wants processes in leaves only
+        self._own = self.path / "own"  # version 2 allows processes in leaves only
         self._own.mkdir(parents=True)
 
     def add(self, pid: int) -> None:
-        """Moves a process in, with all its descendants."""
+        """Moves a process and all of its descendants into the cgroup."""
         (self._own / "cgroup.procs").write_text(str(pid))
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             for child in children.read_text().split():
@@ -56,7 +59,7 @@ class Cgroup:
                     self.add(int(child))
 
     def cpu(self) -> float:
-        """CPU seconds of everything that ever ran in it."""
+        """CPU seconds of all processes that ran in it so far."""
         if self._v1:
             return int((self.path / "cpuacct.usage").read_text()) / 1e9
         match = re.search(r"usage_usec (\d+)", (self.path / "cpu.stat").read_text())
@@ -72,7 +75,7 @@ class Cgroup:
         return found
 
     def remove(self) -> None:
-        """Removes it; whatever still runs in it moves up first."""
+        """Removes the cgroup. Processes that still run in it move to its parent."""
         for pid in self.pids():
             with contextlib.suppress(OSError):
                 (self.path.parent / "cgroup.procs").write_text(str(pid))
@@ -99,7 +102,7 @@ def _proportional(pid: int) -> int:
 
 
 class _Watch(threading.Thread):
-    """Looks at the memory of a cgroup's processes ten times a second, and every fourth time at what they share."""
+    """Samples the memory of a cgroup's processes: RSS ten times per second, PSS every fourth time."""
 
     def __init__(self, group: Cgroup) -> None:
         super().__init__(daemon=True)
@@ -122,7 +125,7 @@ class _Watch(threading.Thread):
 
 
 class Meter:
-    """Measures what happens between ``start`` and ``stop`` in a cgroup."""
+    """Measures what the processes of a cgroup do."""
 
     def __init__(self, group: Cgroup) -> None:
         self.group = group
@@ -130,7 +133,7 @@ class Meter:
 
     @contextlib.contextmanager
     def measure(self) -> Iterator[None]:
-        """Measures the block; ``figures`` has the result. What was written before is on the disk first."""
+        """Measures the block; ``figures`` has the result. Earlier writes are flushed to the disk first."""
         os.sync()
         watch = _Watch(self.group)
         cpu, start = self.group.cpu(), time.monotonic()
@@ -143,16 +146,17 @@ class Meter:
             self.figures = Figures(seconds, self.group.cpu() - cpu, watch.rss, watch.pss)
 
     def run(self, command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> str:
-        """Runs a command in the cgroup and gives its stdout.
+        """Runs a command in the cgroup and returns its standard output.
 
         Raises:
-            CommandFailed: it ended with another code than 0.
+            CommandFailed: its exit code is not 0.
         """
         own = str(self.group.path / "own" / "cgroup.procs")
 
         def enter() -> None:
-            with open(own, "w") as procs:  # noqa: PTH123 (nothing more than needed between fork and exec)
-                procs.write(str(os.getpid()))
+            descriptor = os.open(own, os.O_WRONLY)  # between fork and exec: system calls only
+            os.write(descriptor, str(os.getpid()).encode())
+            os.close(descriptor)
 
         done = subprocess.run(
             [str(c) for c in command],
@@ -164,5 +168,5 @@ class Meter:
         )
         if done.returncode:
             tail = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-            raise CommandFailed(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{tail}")
+            raise CommandFailed(f"exit code {done.returncode}: {' '.join(map(str, command))}\n{tail}")
         return done.stdout

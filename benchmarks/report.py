@@ -1,4 +1,4 @@
-"""Results as Markdown, into the page that shows them."""
+"""Results as Markdown tables, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -7,96 +7,100 @@ from pathlib import Path
 from typing import Any
 
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
+_TOOLS = ("docker", "docker --no-compile", "buildah")
+_SCENARIOS = {"cold": "cold", "nothing changed": "unchanged", "one small package bumped": "bumped"}
 
 
-def write_page(results: Mapping[str, Any], page: Path) -> str:
-    """Puts the tables between the page's markers; gives them.
+def write_page(tables: str, page: Path, begin: str = BEGIN, end: str = END) -> None:
+    """Replaces what is between two markers of a page.
+
+    Args:
+        tables: the new text.
+        page: the page.
+        begin: the first marker.
+        end: the second marker.
 
     Raises:
-        ValueError: the page has no markers.
+        ValueError: the page has no such markers.
     """
-    tables = render(results)
-    before, begin, rest = page.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{page} has no {BEGIN} and {END}")
-    page.write_text(f"{before}{BEGIN}\n{tables}{END}{after}")
-    return tables
+    before, found_begin, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(f"{page} has no {begin} and {end}")
+    page.write_text(f"{before}{begin}\n{tables}{end}{after}")
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """All tables."""
+    """All tables of bench_publish."""
     machine, floor, builder = results["machine"], results["floor"], results["builder"]
-    what = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory'] / 2**30:.0f} GiB, medians of {results['runs']}"
+    about = [
+        f"{machine['cores']} cores ({machine['cpu']})",
+        f"{machine['memory'] / 2**30:.0f} GiB",
+        f"medians of {results['runs']}",
+    ]
+    size = f"{floor['packed'] / 1e6:.0f} MB of wheels, {floor['unpacked'] / 1e9:.2f} GB unpacked"
     lines = [
-        f"{results['date']}, {what}; {floor['packed'] / 1e6:.0f} MB of wheels, {floor['unpacked'] / 1e9:.2f} GB unpacked.",
+        f"{results['date']}, {', '.join(about)}; {size}.",
         "",
         "| | build + push | CPU | peak memory (shared once) | sent to the registry |",
         "|---|---|---|---|---|",
     ]
-    rows = [
-        (f"{name}, cold", results[name]["cold"])
-        for name in ("docker", "docker --no-compile", "buildah")
-        if name in results
+    lines += [_row(f"{tool}, cold", results[tool]["cold"]) for tool in _TOOLS if tool in results]
+    lines += [_row(f"**builder**, {name}", builder[key]) for name, key in _SCENARIOS.items()]
+    lines += [
+        _row(f"{tool}, nothing changed", results[tool]["unchanged"])
+        for tool in ("docker", "buildah")
+        if tool in results
     ]
-    rows += [(f"**builder**, {name}", builder[key]) for name, key in _SCENES]
-    rows += [
-        (f"{name}, nothing changed", results[name]["unchanged"])
-        for name in ("docker", "buildah")
-        if name in results
-    ]
-    for name, data in rows:
-        f = data["median"]
-        split = (
-            f" ({data['build']['seconds']:.1f} + {data['push']['seconds']:.1f})" if "build" in data else ""
-        )
-        memory = f"{f['rss'] / 1e6:.0f} MB ({f['pss'] / 1e6:.0f})"
-        lines.append(
-            f"| {name} | {f['seconds']:.2f} s{split} | {f['cpu']:.1f} s | {memory} | {_bytes(data['bytes_sent'])} |"
-        )
     lines += ["", *_ratios(results), "", *_floor(floor, builder["cold"], machine["cores"])]
     if "same packages" in results:
-        same = results["same packages"]
-        differ = same["only builder"] + same["only docker"]
-        lines += [
-            "",
-            f"Both images hold the same {same['count']} distributions{', but for ' + ', '.join(differ) if differ else ''}.",
-        ]
+        lines += ["", _same_packages(results["same packages"])]
     return "\n".join(lines) + "\n"
 
 
-_SCENES = (("cold", "cold"), ("nothing changed", "unchanged"), ("one small package bumped", "bumped"))
+def _row(name: str, data: Mapping[str, Any]) -> str:
+    figures = data["median"]
+    time = f"{figures['seconds']:.2f} s"
+    if "build" in data:
+        time += f" ({data['build']['seconds']:.1f} + {data['push']['seconds']:.1f})"
+    memory = f"{figures['rss'] / 1e6:.0f} MB ({figures['pss'] / 1e6:.0f})"
+    return f"| {name} | {time} | {figures['cpu']:.1f} s | {memory} | {_bytes(data['bytes_sent'])} |"
+
+
+def _same_packages(found: Mapping[str, Any]) -> str:
+    different = found["only builder"] + found["only docker"]
+    exceptions = f", except for {', '.join(different)}" if different else ""
+    return f"Both images contain the same {found['count']} distributions{exceptions}."
 
 
 def _ratios(results: Mapping[str, Any]) -> list[str]:
     ours = results["builder"]["cold"]["median"]
     lines = ["| cold build + push | time | CPU |", "|---|---|---|"]
-    for name in ("docker", "docker --no-compile", "buildah"):
-        if name in results:
-            theirs = results[name]["cold"]["median"]
-            lines.append(
-                f"| builder against {name} | 1/{theirs['seconds'] / ours['seconds']:.1f} | 1/{theirs['cpu'] / ours['cpu']:.1f} |"
-            )
+    for tool in _TOOLS:
+        if tool in results:
+            theirs = results[tool]["cold"]["median"]
+            time, cpu = theirs["seconds"] / ours["seconds"], theirs["cpu"] / ours["cpu"]
+            lines.append(f"| builder against {tool} | 1/{time:.1f} | 1/{cpu:.1f} |")
     return lines
 
 
 def _floor(floor: Mapping[str, float], cold: Mapping[str, Any], cores: int) -> list[str]:
-    steps = {k: v for k, v in floor.items() if k not in ("packed", "unpacked")}
-    lines = ["| step over all the wheels, alone, on one core | seconds |", "|---|---|"]
-    lines += [f"| {name} | {seconds:.2f} |" for name, seconds in steps.items()]
+    steps = {name: seconds for name, seconds in floor.items() if name not in ("packed", "unpacked")}
     total, ours = sum(steps.values()), cold["median"]
     least, seconds, cpu = total / cores, ours["seconds"], ours["cpu"]
-    lines += [
+    output = cold["runs"][0]["output"]
+    stages = {**output.get("build_seconds", {}), "push": (output.get("push") or {}).get("seconds", 0.0)}
+    return [
+        "| step over all the wheels, alone, on one core | seconds |",
+        "|---|---|",
+        *(f"| {name} | {seconds:.2f} |" for name, seconds in steps.items()),
         f"| **together** | **{total:.2f}** |",
         "",
-        f"So {cores} cores need {least:.1f} s at the very least; "
+        f"So {cores} cores need at least {least:.1f} s; "
         f"builder takes {seconds:.1f} s with the push ({seconds / least:.1f} times that) "
         f"and {cpu:.1f} CPU seconds ({cpu / total:.1f} times).",
+        f"Within the first cold run: {', '.join(f'{name} {time:.2f} s' for name, time in stages.items())}.",
     ]
-    inside = cold["runs"][0]["told"]
-    stages = {**inside.get("build_seconds", {}), "push": (inside.get("push") or {}).get("seconds", 0.0)}
-    lines.append(f"Within the first cold run: {', '.join(f'{k} {v:.2f} s' for k, v in stages.items())}.")
-    return lines
 
 
 def _bytes(count: int) -> str:

@@ -24,6 +24,7 @@ from builder.model import Lock, SifImage
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
+from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.run import SmokeReport, smoke
 from builder.store.blobs import Store
 from builder.store.files import place_file, write_atomic
@@ -241,27 +242,14 @@ class Project:
         """The folder of smoke reports: a folder of JSON files for each target."""
         return self.root / "reports"
 
-    def smoke(
-        self,
-        result: BuildResult,
-        *,
-        runner: str | None = None,
-        timeout_s: float = 300,
-        devices: int | None = None,
-        all_gpus: bool = False,
-        budget_s: float | None = None,
-    ) -> SmokeReport:
+    def smoke(self, result: BuildResult, options: SmokeOptions = DEFAULTS) -> SmokeReport:
         """Runs the smoke test inside the image (or SIF) on this host and stores its report."""
         return smoke(
             result.artifact,
             result.recipe,
             self.settings,
             self.store,
-            runner=runner,
-            timeout_s=timeout_s,
-            devices=devices,
-            all_gpus=all_gpus,
-            budget_s=budget_s,
+            options=options,
             lock=result.lock,
             folder=self.reports,
             reporter=self.reporter,

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from builder.project import Project
+    from builder.smoke.view import TargetView
 
 
 @click.command()
@@ -15,55 +22,69 @@ from builder.cli.context import Context, common_options, complete_target, pass_c
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Default: index.html in the project's reports folder.",
+    help="The file to write. Default: reports/index.html in the project.",
 )
 @common_options
 @pass_context
 def report(context: Context, names: tuple[str, ...], output: Path | None) -> None:
-    """Write the history of smoke tests as one HTML page: verdicts, trends, roofline, what got slower and what had changed.
+    """Write the history of smoke tests as one HTML page.
 
-    Without TARGET: all that have reports. The page needs neither network nor script.
+    It shows verdicts, trends, the roofline, regressions and changed packages. Without TARGET it shows every
+    target that has reports. It needs no network and no script.
     """
-    from builder.errors import ConfigError, UsageError
-    from builder.smoke.grade import references
-    from builder.smoke.history import read_folder
-    from builder.smoke.html import render, view
+    from builder.smoke.html import render
+    from builder.smoke.reference import references
+    from builder.smoke.reports import read_folder
+    from builder.smoke.view import view
     from builder.store.files import write_atomic
 
-    project = context.project
-    folder = project.reports
-    with_reports = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
-    for name in names:
-        if name not in with_reports:
-            project.recipe(name)  # an unknown target says so itself
-    chosen = names or tuple(n for n in with_reports if any((folder / n).glob("*.json")))
-    if not chosen:
-        raise ConfigError(
-            f"no smoke test has been run yet: there is no report in {folder}", "run one: builder smoke TARGET"
-        )
-    found = {name: read_folder(folder / name) for name in dict.fromkeys(chosen)}
-    for _, complaints in found.values():
-        for complaint in complaints:
-            context.output.warn(complaint)
+    folder = context.project.reports
+    targets = {name: read_folder(folder / name) for name in _targets(context.project, names)}
+    for _, problems in targets.values():
+        for problem in problems:
+            context.output.warn(problem)
+    path = output or folder / "index.html"
+    if not path.parent.is_dir():
+        message = f"--output {path}: the folder {path.parent} does not exist"
+        raise UsageError(message, "create it, or name another file")
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    page = render(found, references(), made=made)
-    place = output or folder / "index.html"
-    if not place.parent.is_dir():
-        raise UsageError(
-            f"--output {place}: there is no folder {place.parent}", "make it, or write elsewhere"
+    write_atomic(path, render(targets, references(), made=made).encode())
+    views = [
+        view(name, stored, problems, references()) for name, (stored, problems) in targets.items() if stored
+    ]
+    _print_summary(context, path, views)
+
+
+def _targets(project: Project, names: Sequence[str]) -> list[str]:
+    """The named targets, each once; without names all that have reports.
+
+    Raises:
+        ConfigError: an unknown target, or there is no report at all.
+    """
+    folder = project.reports
+    with_reports = sorted(path.parent.name for path in folder.glob("*/*.json"))
+    for name in names:
+        if not (folder / name).is_dir():
+            project.recipe(name)  # raises an error for an unknown target
+    targets = list(dict.fromkeys(names or with_reports))
+    if not targets:
+        raise ConfigError(
+            f"there is no report in {folder}: no smoke test has been run yet",
+            "run one: builder smoke TARGET",
         )
-    write_atomic(place, page.encode())
-    views = [view(name, kept, complaints, references()) for name, (kept, complaints) in found.items() if kept]
-    slower = {v.name: [c.id for c in v.regressions] for v in views if v.regressions}
-    context.output.result(
-        {
-            "file": place.absolute(),
-            "targets": {
-                v.name: {"verdict": v.verdict, "images": len(v.images), "regressions": slower.get(v.name, [])}
-                for v in views
-            },
-        },
-        "\n".join(
-            [str(place), *(f"[yellow]{n}[/yellow] is slower: {', '.join(ids)}" for n, ids in slower.items())]
-        ),
-    )
+    return targets
+
+
+def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) -> None:
+    lines = [str(path)]
+    targets = {}
+    for target in views:
+        slower = [change.id for change in target.regressions]
+        if slower:
+            lines.append(f"[yellow]{target.name}[/yellow] is slower: {', '.join(slower)}")
+        targets[target.name] = {
+            "verdict": target.verdict,
+            "images": len(target.images),
+            "regressions": slower,
+        }
+    context.output.result({"file": path.absolute(), "targets": targets}, "\n".join(lines))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
 from builder.run.select import RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
-    from builder.smoke.history import Comparison, Kept
+    from builder.smoke.compare import Comparison
+    from builder.smoke.options import SlurmOptions, SmokeOptions
+    from builder.smoke.reports import StoredReport
     from builder.smoke.run import SmokeReport
 
-#: The smoke test did not pass, or is slower than what ``--compare`` names; it could not be carried out.
-NOT_PASSED, NOT_RUN = 11, 14
+#: Further runs if ``--compare`` finds the image slower and ``--repeat`` is not given.
+_CONFIRMING_RUNS = 2
 
 
 @click.command()
@@ -26,64 +30,77 @@ NOT_PASSED, NOT_RUN = 11, 14
 @click.option(
     "--runner",
     type=click.Choice(RUNNER_NAMES),
-    help="Default: the first that works.",
+    help="What runs the image. Default: the first one that works.",
 )
 @click.option(
     "--all-gpus",
     is_flag=True,
-    help="One process for each GPU of this host (or node): all at once, and with each other.",
+    help="Run one process per GPU, concurrently, and measure communication between them.",
 )
 @click.option(
-    "--devices", type=click.IntRange(min=1), metavar="N", help="How many GPUs there must be, on each node."
+    "--devices",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of GPUs that must be present (on each node).",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     default=300.0,
     show_default=True,
-    help="Seconds after which the test counts as hung.",
+    help="Seconds after which the benchmark is stopped.",
 )
 @click.option(
-    "--budget", "budget_s", type=click.FloatRange(min=1), metavar="S", help="Seconds for the measurements."
+    "--budget",
+    "budget_s",
+    type=click.FloatRange(min=1),
+    metavar="S",
+    help="Seconds for all measurements together.",
 )
 @click.option(
     "--compare",
     metavar="X",
-    help="A dated tag, date, digest, 'previous', host/repository:tag, or a report's file.",
+    help="Compare with an earlier image: tag, date, digest, 'previous', host/repository:tag or report file.",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(min=1, max=20),
-    help="Runs of the test. Default: 1; 3 where --compare finds it slower.",
+    help="Number of runs. Default: 1, or 3 if --compare finds the image slower.",
 )
 @click.option(
     "--on",
     "where",
     type=click.Choice(["slurm"]),
-    help="As a job on the target's own nodes, through its site's recipe.",
+    help="Run as a job on the nodes of the recipe's site.",
 )
 @click.option(
-    "--nodes", default=1, show_default=True, help="With --on slurm: 2 and more measure the network."
+    "--nodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",
 )
-@click.option("--account", default="", metavar="A", help="With --on slurm: whom the time is charged to.")
+@click.option(
+    "--account", default="", metavar="A", help="With --on slurm: account that the job is charged to."
+)
 @click.option(
     "--time",
     "time_limit",
     default="",
     metavar="T",
-    help="With --on slurm: the job's limit, as Slurm writes it.",
+    help="With --on slurm: time limit of the job, in Slurm's notation.",
 )
 @click.option(
     "--image",
     default="",
-    help="With --on slurm: a SIF's path there, or a reference. Default: the SIF built here.",
+    help="With --on slurm: a SIF's path on the site, or an image reference. Default: the SIF just built.",
 )
-@click.option("--mlflow", metavar="URI", help="Log the figures there (needs mlflow beside builder).")
+@click.option("--mlflow", metavar="URI", help="Log the results to this MLflow server (requires mlflow).")
 @click.option(
     "--tensorboard",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Log the figures there.",
+    help="Log the results for TensorBoard to this folder (requires tensorboardX).",
 )
 @common_options
 @pass_context
@@ -105,77 +122,195 @@ def smoke(
     mlflow: str | None,
     tensorboard: Path | None,
 ) -> None:
-    """Build TARGET if needed, run the smoke benchmark inside its image, and grade what it measured.
+    """Build TARGET if needed, run the benchmark inside its image, and grade the results.
 
     \b
         builder smoke cpu --compare previous
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
     """
-    from builder.errors import UsageError
+    from builder.smoke.options import SlurmOptions, SmokeOptions
+
+    options = SmokeOptions(
+        runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
+    )
+    slurm = SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time_limit)
+    _check_options(options, slurm, on_slurm=where == "slurm")
+    trackers = _Trackers(mlflow, tensorboard)
+    trackers.check()
+    recipe = context.project.recipe(target)
+    result = context.project.build(recipe)
+    place = context.project.place(result)
+    baseline = _baseline(context, recipe, compare, result.digest) if compare else []
+    job = _complete_job(slurm, options, result, place) if where == "slurm" else None
+    test = _Test(context, result, options, job, trackers)
+    runs = [test.run() for _ in range(repeat or 1)]
+    comparison = _compare(context, runs, baseline)
+    if comparison and comparison.regressions and repeat is None:
+        slower = ", ".join(sorted({change.id for change in comparison.regressions}))
+        context.output.note(f"slower: {slower}; running the test {_CONFIRMING_RUNS} more times to confirm")
+        runs += [test.run() for _ in range(_CONFIRMING_RUNS)]
+        comparison = _compare(context, runs, baseline)
+    _finish(context, target, runs, comparison, compare or "")
+
+
+def _check_options(options: SmokeOptions, slurm: SlurmOptions, *, on_slurm: bool) -> None:
+    """Raises UsageError for options that exclude each other."""
+    if on_slurm:
+        if options.runner:
+            raise UsageError(
+                "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
+                "leave out one of them",
+            )
+        return
+    only_jobs = {
+        "--nodes": slurm.nodes != 1,
+        "--account": slurm.account,
+        "--time": slurm.time_limit,
+        "--image": slurm.image,
+    }
+    for option, given in only_jobs.items():
+        if given:
+            raise UsageError(f"{option} requires --on slurm", "add --on slurm")
+
+
+def _complete_job(
+    slurm: SlurmOptions, options: SmokeOptions, result: BuildResult, place: Path
+) -> SlurmOptions:
+    """The job's options with defaults from the build and the site.
+
+    The default image is the SIF that was built, if the site runs SIFs; the nodes must see the file. With
+    ``--all-gpus`` the job gets all GPUs of a node.
+    """
+    site = result.recipe.site
+    image = slurm.image
+    if not image and result.sif is not None and site.runtime.takes_sif:
+        image = str(place.absolute())
+    gpus = site.node.gpus or None
+    return replace(slurm, image=image, gpus=gpus if options.all_gpus else None)
+
+
+@dataclass(frozen=True)
+class _Trackers:
+    """Where results are logged."""
+
+    mlflow: str | None
+    tensorboard: Path | None
+
+    def check(self) -> None:
+        from builder.smoke import track
+
+        track.check(self.mlflow, self.tensorboard)
+
+    def log(self, context: Context, run: SmokeReport) -> None:
+        from builder.smoke import track
+
+        if self.mlflow is not None:
+            number = track.to_mlflow(self.mlflow, run.report, run.path)
+            context.output.note(f"logged to MLflow as run {number}")
+        if self.tensorboard is not None:
+            folder = track.to_tensorboard(self.tensorboard, run.report)
+            context.output.note(f"logged to {folder}")
+
+
+@dataclass(frozen=True)
+class _Test:
+    """A smoke test that can be run several times."""
+
+    context: Context
+    result: BuildResult
+    options: SmokeOptions
+    job: SlurmOptions | None
+    """The job; None: the test runs on this host."""
+    trackers: _Trackers
+
+    def run(self) -> SmokeReport:
+        run = self._run_here() if self.job is None else self._run_job(self.job)
+        self.trackers.log(self.context, run)
+        return run
+
+    def _run_here(self) -> SmokeReport:
+        return self.context.project.smoke(self.result, self.options)
+
+    def _run_job(self, job: SlurmOptions) -> SmokeReport:
+        from builder.smoke.slurm import smoke_on_slurm
+
+        recipe = self.result.recipe
+        return smoke_on_slurm(
+            recipe,
+            self.result.digest,
+            (self.context.project.reports / recipe.name).absolute(),
+            slurm=job,
+            options=self.options,
+            lock=self.result.lock,
+            reporter=self.context.output,
+        )
+
+
+def _baseline(context: Context, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
+    """The runs that ``--compare`` names: stored in the project, or attached to a published image."""
+    from builder.publishing.attest import SMOKE_REPORT
+    from builder.publishing.publish import destination_text
+    from builder.registry.referrers import fetch_attached
+    from builder.smoke.reports import find_reports
+
+    def attached(name: str) -> Sequence[tuple[str, bytes]]:
+        reference = name
+        if "/" not in name and not name.startswith("oci:"):  # a tag of the recipe's repository
+            if not recipe.registry.host:
+                return []
+            reference = f"{destination_text(recipe, None, None)}:{name}"
+        artifacts = fetch_attached(reference, SMOKE_REPORT, context.settings, reporter=context.output)
+        return [(reference, file.data) for artifact in artifacts for file in artifact.files]
+
+    folder = context.project.reports / recipe.name
+    return find_reports(text, folder, without=digest, attached=attached)
+
+
+def _compare(
+    context: Context, runs: Sequence[SmokeReport], baseline: Sequence[StoredReport]
+) -> Comparison | None:
+    """The comparison of the completed runs with the baseline; None if one of them is empty."""
+    from builder.smoke.compare import compare
+    from builder.smoke.reports import StoredReport
+
+    new = [StoredReport(run.report, str(run.path or "this run")) for run in runs if run.verdict != "error"]
+    if not new or not baseline:
+        return None
+    return compare(new, baseline, old_packages=_attached_packages(context, baseline))
+
+
+def _attached_packages(context: Context, baseline: Sequence[StoredReport]) -> dict[str, str] | None:
+    """The packages of a published image from its SBOM, if its reports do not list them."""
+    from builder.publishing.attest import SBOM
+    from builder.registry.referrers import fetch_attached
+    from builder.smoke.packages import packages_of_sbom
+
+    source = baseline[-1].source
+    if baseline[-1].packages is not None or Path(source).exists():
+        return None
+    try:
+        artifacts = fetch_attached(source, SBOM, context.settings, reporter=context.output)
+        if not artifacts or not artifacts[-1].files:
+            return None
+        return packages_of_sbom(artifacts[-1].files[0].data, source)
+    except BuilderError as e:
+        context.output.warn(e.message)
+        return None
+
+
+def _finish(
+    context: Context, target: str, runs: Sequence[SmokeReport], comparison: Comparison | None, name: str
+) -> None:
+    """Prints the results, and ends the command with their exit code; records an image that passed."""
     from builder.publishing.publish import SmokeRecord
-    from builder.smoke import track
     from builder.smoke.grade import worst
-    from builder.smoke.slurm import smoke_on_slurm
     from builder.smoke.table import render, render_comparison
 
-    if where is None:
-        for option, given in (
-            ("--nodes", nodes != 1),
-            ("--account", account),
-            ("--time", time_limit),
-            ("--image", image),
-        ):
-            if given:
-                raise UsageError(f"{option} is for jobs", "add --on slurm")
-    elif runner:
-        raise UsageError(
-            "--runner and --on slurm do not go together: the site's recipe says what runs the image",
-            "leave one out",
-        )
-    track.check(mlflow, tensorboard)
-    project = context.project
-    recipe = project.recipe(target)
-    folder = project.reports / recipe.name
-    result = project.build(recipe)
-    place = project.place(result)
-    old = _baseline(context, recipe, compare, folder, result.digest) if compare else []
-
-    def launch() -> SmokeReport:
-        if where == "slurm":
-            return smoke_on_slurm(
-                recipe,
-                image or _sif(result, place),
-                result.digest,
-                folder.absolute(),
-                nodes=nodes,
-                gpus=recipe.site.node.gpus or None if all_gpus else None,
-                account=account,
-                time_limit=time_limit,
-                timeout_s=timeout_s,
-                budget_s=budget_s,
-                devices=devices,
-                lock=result.lock,
-                reporter=context.output,
-            )
-        return project.smoke(
-            result, runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
-        )
-
-    runs = [_run(context, launch, mlflow, tensorboard) for _ in range(repeat or 1)]
-    comparison = None
-    if old and any(r.verdict != "error" for r in runs):
-        comparison = _compare(context, runs, old)
-        if comparison.regressions and repeat is None:
-            context.output.note(
-                f"slower: {', '.join(sorted({c.id for c in comparison.regressions}))}; running it twice more to be sure"
-            )
-            runs += [_run(context, launch, mlflow, tensorboard) for _ in range(2)]
-            comparison = _compare(context, runs, old)
-    verdict = worst(r.verdict for r in runs)
-    shown = max(runs, key=lambda r: r.verdict == verdict)
+    verdict = worst(run.verdict for run in runs)
+    shown = next(run for run in runs if run.verdict == verdict)
     context.output.table(render(shown))
     if comparison is not None:
-        context.output.table(render_comparison(comparison, compare or ""))
+        context.output.table(render_comparison(comparison, name))
     context.output.result(
         {
             "target": target,
@@ -184,76 +319,12 @@ def smoke(
             "verdict": verdict,
             "seconds": shown.duration_s,
             "report": shown.report,
-            "runs": [r.path for r in runs],
+            "runs": [run.path for run in runs],
             "comparison": comparison.to_json() if comparison else None,
         }
     )
     if verdict == "error":
-        context_exit(NOT_RUN)
+        context_exit(SmokeNotRun.exit_code)
     if verdict == "fail" or (comparison and comparison.regressions):
-        context_exit(NOT_PASSED)
+        context_exit(SmokeError.exit_code)
     SmokeRecord(context.settings.cache).keep(shown.image_digest, verdict, shown.runner, shown.path)
-
-
-def _run(
-    context: Context, launch: Callable[[], SmokeReport], mlflow: str | None, tensorboard: Path | None
-) -> SmokeReport:
-    """One run, logged where that was asked for."""
-    from builder.smoke import track
-
-    report = launch()
-    if mlflow is not None:
-        number = track.to_mlflow(mlflow, report.report, report.path)
-        context.output.note(f"logged to MLflow as run {number}")
-    if tensorboard is not None:
-        context.output.note(f"logged to {track.to_tensorboard(tensorboard, report.report)}")
-    return report
-
-
-def _sif(result: BuildResult, place: Path) -> str:
-    """The SIF that was built here, where the site's runtime takes one; it has to lie where the nodes see it."""
-    return str(place.absolute()) if result.sif is not None and result.recipe.site.runtime.takes_sif else ""
-
-
-def _baseline(context: Context, recipe: Recipe, text: str, folder: Path, digest: str) -> list[Kept]:
-    """The runs that ``--compare`` names: kept here, or attached to a published image."""
-    from builder.publishing.attest import SMOKE_REPORT
-    from builder.publishing.publish import destination_text
-    from builder.registry.referrers import fetch_attached
-    from builder.smoke.history import resolve
-
-    def attached(name: str) -> Sequence[tuple[str, bytes]]:
-        reference = name if "/" in name or name.startswith("oci:") else ""
-        if not reference:
-            if not recipe.registry.host:
-                return []
-            reference = f"{destination_text(recipe, None, None)}:{name}"
-        found = fetch_attached(reference, SMOKE_REPORT, context.settings, reporter=context.output)
-        return [(reference, f.data) for a in found for f in a.files]
-
-    return resolve(text, folder, without=digest, attached=attached)
-
-
-def _compare(context: Context, runs: Sequence[SmokeReport], old: Sequence[Kept]) -> Comparison:
-    from builder.smoke.history import Kept, compare
-
-    new = [Kept(r.report, str(r.path or "this run")) for r in runs if r.verdict != "error"]
-    return compare(new, old, old_packages=_packages_attached(context, old))
-
-
-def _packages_attached(context: Context, old: Sequence[Kept]) -> dict[str, str] | None:
-    """The packages of a published image from its bill of material, where its reports do not tell them."""
-    from builder.errors import BuilderError
-    from builder.publishing.attest import SBOM
-    from builder.registry.referrers import fetch_attached
-    from builder.smoke.history import packages_of_sbom
-
-    source = old[-1].source
-    if old[-1].packages is not None or Path(source).exists():
-        return None
-    try:
-        found: list[Any] = fetch_attached(source, SBOM, context.settings, reporter=context.output)
-        return packages_of_sbom(found[-1].files[0].data, source) if found and found[-1].files else None
-    except BuilderError as e:
-        context.output.warn(e.message)
-        return None

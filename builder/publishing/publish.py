@@ -29,6 +29,7 @@ from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
+from builder.smoke.options import SmokeOptions
 from builder.store.files import write_atomic
 
 SmokePolicy = Literal["auto", "always"]
@@ -358,7 +359,7 @@ def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tupl
     Raises:
         SmokeError: it did not pass.
     """
-    report = project.smoke(result, runner=runner)
+    report = project.smoke(result, SmokeOptions(runner=runner))
     name = result.recipe.name
     if report.verdict not in PASSED:
         raise SmokeError(

@@ -1,11 +1,8 @@
-"""The smoke test: the benchmark inside an image, on this host, what it says, and what that is worth (grade.py)."""
+"""The smoke test on this host: runs the benchmark inside an image, checks its report, and grades it."""
 
 from __future__ import annotations
 
 import datetime
-import itertools
-import json
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,28 +18,37 @@ from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
-from builder.smoke.grade import Expected, grade, references
-from builder.smoke.schema import could_not_run, fault, find_report, packages_of
+from builder.smoke.grade import Expected, grade
+from builder.smoke.options import DEFAULTS, SmokeOptions
+from builder.smoke.packages import packages_of_lock
+from builder.smoke.reference import references
+from builder.smoke.reports import store_report
+from builder.smoke.schema import could_not_run, find_report, report_problem
 from builder.store.blobs import Store
-from builder.store.files import write_atomic
 
 PROGRAM = "/opt/builder/smoke.py"
 ENTRYPOINT = "/opt/builder/entrypoint"
-#: Seconds that the benchmark has for writing its report, when it had to end a hang, before the container is ended.
+#: Seconds after the benchmark's timeout in which it can still write its report, before the container is
+#: stopped.
 _GRACE_S = 30.0
 
 
 @dataclass(frozen=True)
 class SmokeReport:
-    """What the benchmark said. ``report`` is its JSON (report.schema.json), or was made here when there was none to be had."""
+    """The result of a smoke test."""
 
     verdict: str
+    """``pass``, ``warn``, ``fail``, or ``error`` if the test could not be run."""
     report: dict[str, Any]
+    """The benchmark's report (report.schema.json) with its grade.
+
+    A report of builder's own if the benchmark wrote none.
+    """
     runner: str
     image_digest: str
     duration_s: float
     path: Path | None = None
-    """Where the report was kept."""
+    """The file that the report was stored in."""
 
 
 def smoke(
@@ -51,98 +57,105 @@ def smoke(
     settings: Settings,
     store: Store,
     *,
-    runner: str | None = None,
-    timeout_s: float = 300,
-    devices: int | None = None,
-    all_gpus: bool = False,
-    budget_s: float | None = None,
+    options: SmokeOptions = DEFAULTS,
     lock: Lock | None = None,
     folder: Path | None = None,
     reporter: Reporter = QUIET,
 ) -> SmokeReport:
-    """Runs the benchmark inside an image, by its own Python, and grades it; what goes wrong in there is a verdict, no exception.
+    """Runs the benchmark inside an image with the image's own Python, and grades its report.
+
+    A failure inside the image is a verdict, not an exception.
 
     Args:
         image: the image or SIF; all its layers are on this machine.
-        recipe: what the image is for: its GPUs and architectures, and where its environment lies.
-        settings: where unpacked images are kept.
+        recipe: the recipe: the GPUs that the image is for, and the prefix of its environment.
+        settings: where unpacked images are stored.
         store: the blobs.
-        runner: ``docker``, ``podman``, ``apptainer``, ``userns``; None takes the first that works.
-        timeout_s: seconds after which the benchmark ends itself and says what hung.
-        devices: how many GPUs there must be; None: at least one when the recipe is for GPUs.
-        all_gpus: one process per GPU, all measured at once and against each other.
-        budget_s: seconds that the measurements may take; None: the benchmark's own, a minute on CPUs.
-        lock: what the image was made from: the report keeps its packages, for comparisons.
-        folder: where the report is kept, as ``<target>/<digest12>-<time>.json``.
-        reporter: hears what is being done.
+        options: how the benchmark runs.
+        lock: the lock of the image; the report lists its packages, for later comparisons.
+        folder: where the report is stored, as ``TARGET/DIGEST-TIME.json``; None: nowhere.
+        reporter: receives progress messages.
 
     Raises:
-        RunnerError: no runner works here, or not the one asked for.
-        SpaceError: the report cannot be written.
+        RunnerError: no runner works on this host, or not the requested one.
+        SpaceError: there is no space for the report.
     """
-    vendor = recipe.gpu.vendor
-    command = benchmark_command(recipe, timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s)
     started = time.monotonic()
-    chosen = find_runner(settings, store, runner, reporter)
-    given_up: list[str] = []
+    report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
+    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
+    duration = round(time.monotonic() - started, 3)
+    path = store_report(report, folder / recipe.name) if folder is not None else None
+    return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
+
+
+def _run_benchmark(
+    image: Image | SifImage,
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    options: SmokeOptions,
+    reporter: Reporter,
+) -> tuple[dict[str, Any], str]:
+    """Returns the report and the name of the runner.
+
+    An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
+    is tried then.
+    """
+    command = benchmark_command(recipe, options)
+    runner = find_runner(settings, store, options.runner, reporter)
+    failed: list[str] = []
     while True:
-        reporter.note(f"smoke test of {recipe.name} ({chosen.name})")
+        reporter.note(f"smoke test of {recipe.name} ({runner.name})")
         try:
-            # Builder's entry point, whatever the recipe's own may do with its arguments: it is the environment that is tested.
-            done = chosen.run(
+            # builder's own entry point: a recipe's entry point may do anything with its arguments.
+            done = runner.run(
                 image,
                 command,
-                RunOptions(entrypoint=[ENTRYPOINT], gpu=vendor, timeout_s=timeout_s + _GRACE_S),
+                RunOptions(
+                    entrypoint=[ENTRYPOINT],
+                    gpu=recipe.gpu.vendor,
+                    timeout_s=options.timeout_s + _GRACE_S,
+                ),
             )
-            report = interpret(done, recipe)
-            break
+            return interpret(done, recipe), runner.name
         except BuilderError as e:
-            report = could_not_run(recipe, "runner", f"{chosen.name}: {e.message}", e.hint)
-            given_up.append(chosen.name)
-            following = (
-                _next_runner(settings, store, reporter, given_up)
-                if runner is None and isinstance(e, RunnerError)
-                else None
-            )
+            failed.append(runner.name)
+            following = None
+            if options.runner is None and isinstance(e, RunnerError):
+                following = _next_runner(settings, store, reporter, failed)
             if following is None:
-                break
+                report = could_not_run(recipe, "runner", f"{runner.name}: {e.message}", e.hint)
+                return report, runner.name
             reporter.warn(f"{e.message}; trying {following.name}")
-            chosen = following
-    report = complete(report, recipe, image.digest, chosen.name, devices=devices, lock=lock)
-    duration = round(time.monotonic() - started, 3)
-    path = keep(report, folder / recipe.name) if folder is not None else None
-    return SmokeReport(report["verdict"], report, chosen.name, image.digest, duration, path)
+            runner = following
 
 
-def benchmark_command(
-    recipe: Recipe,
-    timeout_s: float,
-    *,
-    devices: int | None = None,
-    all_gpus: bool = False,
-    budget_s: float | None = None,
-    report: str = "-",
-) -> list[str]:
-    """The benchmark's command line inside an image; ``report`` is where it writes its JSON."""
-    prefix, vendor = recipe.conda.prefix, recipe.gpu.vendor
-    command = [
-        f"{prefix}/bin/python",
-        PROGRAM,
-        "--json",
-        report,
-        "--expect",
-        vendor,
-        "--timeout",
-        f"{timeout_s:g}",
-    ]
+def _next_runner(
+    settings: Settings, store: Store, reporter: Reporter, failed: Sequence[str]
+) -> Runner | None:
+    """The next runner that works; None if there is none."""
+    try:
+        return find_runner(settings, store, None, reporter, without=failed)
+    except RunnerError:
+        return None
+
+
+def benchmark_command(recipe: Recipe, options: SmokeOptions, *, report: str = "-") -> list[str]:
+    """The benchmark's command line inside an image.
+
+    ``report`` is the file for its JSON, ``-`` for standard output.
+    """
+    python = f"{recipe.conda.prefix}/bin/python"
+    command = [python, PROGRAM, "--json", report]
+    command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.timeout_s:g}"]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
-    if devices is not None:
-        command += ["--devices", str(devices)]
-    if all_gpus:
+    if options.devices is not None:
+        command += ["--devices", str(options.devices)]
+    if options.all_gpus:
         command.append("--all-gpus")
-    if budget_s is not None:
-        command += ["--budget", f"{budget_s:g}"]
+    if options.budget_s is not None:
+        command += ["--budget", f"{options.budget_s:g}"]
     return command
 
 
@@ -155,81 +168,64 @@ def complete(
     devices: int | None = None,
     lock: Lock | None = None,
 ) -> dict[str, Any]:
-    """The benchmark's report with what it cannot know (which image it was in), and graded."""
-    about: dict[str, Any] = {"digest": digest, "target": recipe.name, "runner": runner}
-    if tag := dated_tag(recipe, str(report.get("started", ""))):
-        about["tag"] = tag
+    """A copy of the benchmark's report with its grade and the image, which the benchmark does not know.
+
+    Args:
+        report: the benchmark's report.
+        recipe: the recipe of the image.
+        digest: the digest of the image.
+        runner: what ran the image.
+        devices: the number of GPUs that must be present, on all nodes together; None: any.
+        lock: the lock of the image.
+    """
+    image: dict[str, Any] = {"digest": digest, "target": recipe.name, "runner": runner}
+    tag = dated_tag(recipe, str(report.get("started", "")))
+    if tag:
+        image["tag"] = tag
     if lock is not None:
-        about["packages"] = packages_of(lock, recipe.platform)
-    report = {**report, "image": about}
-    return (
-        report if report["verdict"] == "error" else grade(report, references(), Expected.of(recipe, devices))
-    )
+        image["packages"] = packages_of_lock(lock, recipe.platform)
+    report = {**report, "image": image}
+    if report["verdict"] == "error":
+        return report
+    return grade(report, references(), Expected.of(recipe, devices))
 
 
 def dated_tag(recipe: Recipe, started: str) -> str:
-    """The recipe's first dated tag (``26.11``) for the day that a report was begun; empty when it has none."""
-    pattern = next((t for t in recipe.registry.tags if "%" in t), "")
+    """The recipe's first dated tag (``26.11``) for the day of a report; empty if the recipe has none."""
+    pattern = next((tag for tag in recipe.registry.tags if "%" in tag), "")
     try:
         return datetime.datetime.strptime(started, "%Y-%m-%dT%H:%M:%SZ").strftime(pattern)
     except ValueError:
         return ""
 
 
-def _next_runner(
-    settings: Settings, store: Store, reporter: Reporter, given_up: Sequence[str]
-) -> Runner | None:
-    """Another runner: an engine that answers and then starts nothing is no engine."""
-    try:
-        return find_runner(settings, store, None, reporter, without=given_up)
-    except RunnerError:
-        return None
-
-
 def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
-    """The report on a finished benchmark's standard output; without one, a report with the verdict ``error`` that says why."""
+    """The report on a finished benchmark's standard output.
+
+    Without a valid one: a report with the verdict ``error`` that says why.
+    """
     if done.timed_out:
-        return could_not_run(
-            recipe,
-            "watchdog",
-            "the container did not end in time and was ended",
-            "a hung GPU, driver or file system",
-        )
+        seen = "the container did not end in time and was stopped"
+        return could_not_run(recipe, "watchdog", seen, "a GPU, driver or file system may hang")
     report = find_report(done.stdout)
     if report is None:
-        said = (
-            " | ".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-3:])[-600:]
-            or "nothing was said"
-        )
-        advice = "see whether the image's python starts at all; 137 is killed: out of memory, perhaps"
-        return could_not_run(recipe, "report", f"no report; exit code {done.returncode}: {said}", advice)
+        seen = f"no report; exit code {done.returncode}: {_last_lines(done)}"
+        advice = "check that the image's Python starts; exit code 137 means killed, maybe out of memory"
+        return could_not_run(recipe, "report", seen, advice)
+    problem = report_problem(report)
     if report.get("schema_version") != SCHEMA_VERSION:
-        seen = f"a report of schema version {report.get('schema_version')!r}, not {SCHEMA_VERSION}"
-        return could_not_run(
-            recipe, "report", seen, "the image was built by another version of builder: build it again"
-        )
-    if said := fault(report):
-        return could_not_run(recipe, "report", said, "run it again; if it stays so, build the image again")
+        return could_not_run(recipe, "report", problem, "build the image again")
+    if problem:
+        advice = "run it again; if this does not help, build the image again"
+        return could_not_run(recipe, "report", problem, advice)
     if done.returncode != EXIT_CODES[report["verdict"]]:
-        seen = f"the benchmark said {report['verdict']!r} and ended with code {done.returncode}"
-        return could_not_run(
-            recipe, "report", seen, "it was ended while it was writing, perhaps: run it again"
-        )
+        seen = f"the benchmark reported {report['verdict']!r}, but its exit code is {done.returncode}"
+        advice = "it may have been stopped while it wrote the report: run it again"
+        return could_not_run(recipe, "report", seen, advice)
     return report
 
 
-def keep(report: dict[str, Any], folder: Path) -> Path:
-    """Writes a report into a folder, under a name that no other one has.
-
-    Raises:
-        SpaceError: there is no room for it.
-    """
-    about = report.get("image", {})
-    stem = f"{str(about.get('digest', '')).partition(':')[2][:12] or 'report'}-{re.sub(r'[-:]', '', report['started'])}"
-    path = folder / f"{stem}.json"
-    for n in itertools.count(2):
-        if not path.exists():
-            break
-        path = folder / f"{stem}-{n}.json"
-    write_atomic(path, json.dumps(report, indent=1, sort_keys=True).encode() + b"\n")
-    return path
+def _last_lines(done: Completed) -> str:
+    """The end of what a program printed, on one line."""
+    output = done.stderr.strip() or done.stdout.strip()
+    return " | ".join(output.splitlines()[-3:])[-600:] or "no output"

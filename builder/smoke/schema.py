@@ -1,26 +1,32 @@
-"""The report of the smoke test: its schema, its checks, and a report for a benchmark that wrote none."""
+"""The format of smoke reports: finds one in an output, checks it, and makes one if the benchmark wrote none.
+
+The JSON schema of the format is report.schema.json. The checks here are the part of it that builder relies
+on; the rest is checked in tests only.
+"""
 
 from __future__ import annotations
 
 import datetime
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
 from builder.config.recipe import Recipe
-from builder.model import Lock
-from builder.smoke.grade import number
+from builder.smoke.values import Report, number
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def find_report(text: str) -> dict[str, Any] | None:
-    """The last JSON object on a line of its own in an output that may hold more than it should, if there is one."""
+    """The last JSON object with a ``schema_version`` that starts a line of an output; None if there is none.
+
+    The output may contain other text before and after it.
+    """
     found = None
     decoder = json.JSONDecoder()
-    for start in _objects(text):
+    for start in _line_starts_with_brace(text):
         try:
             value, _ = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
@@ -30,73 +36,128 @@ def find_report(text: str) -> dict[str, Any] | None:
     return found
 
 
-def _objects(text: str) -> Iterator[int]:
-    start = -1
-    while (start := text.find("{", start + 1)) >= 0:
+def _line_starts_with_brace(text: str) -> Iterator[int]:
+    """The position of every ``{`` that is the first character of a line."""
+    start = text.find("{")
+    while start >= 0:
         if start == 0 or text[start - 1] == "\n":
             yield start
+        start = text.find("{", start + 1)
 
 
-def fault(value: Any) -> str:
-    """What keeps a value from being believed as a report, in words; empty when nothing does."""
+def report_problem(value: Any) -> str:
+    """Why a value cannot be used as a report; empty if it can."""
     if not isinstance(value, dict) or "schema_version" not in value:
-        return "no smoke report"
-    if value["schema_version"] != SCHEMA_VERSION:
-        version = value["schema_version"]
-        return f"a report of schema version {version!r}, not {SCHEMA_VERSION}: it was made by another version of builder"
-    said = _fault(value)
-    return f"a damaged report: {said}" if said else ""
-
-
-def _fault(report: dict[str, Any]) -> str:
-    """A hand-written part of the schema, which itself is checked in tests only."""
-    if str(report.get("verdict")) not in EXIT_CODES:
-        return f"verdict {report.get('verdict')!r}"
-    worst = "pass"
-    for kind in ("probes", "measurements"):
-        items = report.get(kind)
-        if not isinstance(items, list):
-            return f"{kind} is no list"
-        for item in items:
-            if not isinstance(item, dict) or str(item.get("status")) not in SEVERITY:
-                return f"an entry of {kind} without a status"
-            if not all(isinstance(item.get(key), str) for key in ("id", "seen", "advice")):
-                return f"an entry of {kind} without id, seen or advice"
-            if item["status"] == "fail" or (item["status"] == "warn" and worst == "pass"):
-                worst = item["status"]
-    if not isinstance(report.get("facts"), dict):
-        return "facts is no mapping"
-    if not isinstance(report.get("started"), str) or not _TIME.fullmatch(report["started"]):
-        return f"started {report.get('started')!r} is no time in UTC"
-    duration = report.get("duration_s")
-    if not isinstance(duration, int | float) or isinstance(duration, bool):
-        return "duration_s is no number"
-    image = report.get("image", {})
-    if not isinstance(image, dict) or not isinstance(image.get("packages", {}), dict):
-        return "image is no mapping"
-    graded = report.get("grade")
-    if graded is not None:
-        findings = graded.get("findings") if isinstance(graded, dict) else None
-        if not isinstance(findings, list) or not all(_is_finding(f) for f in findings):
-            return "its grade is none"
-    if report["verdict"] == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):
-        return "verdict 'pass', though nothing was measured"
-    if (report["verdict"] == "pass" and worst != "pass") or (report["verdict"] == "warn" and worst == "fail"):
-        return f"verdict {report['verdict']!r}, though something in it says {worst!r}"
+        return "not a smoke report"
+    version = value["schema_version"]
+    if version != SCHEMA_VERSION:
+        return (
+            f"a report of schema version {version!r}, not {SCHEMA_VERSION}: "
+            "it was made by another version of builder"
+        )
+    for check in _CHECKS:
+        problem = check(value)
+        if problem:
+            return f"damaged report: {problem}"
     return ""
 
 
-def _is_finding(value: Any) -> bool:
-    return (
-        isinstance(value, dict)
-        and str(value.get("status")) in SEVERITY
-        and all(isinstance(value.get(key), str) for key in ("id", "seen", "advice"))
-        and (value.get("fraction") is None or number(value, "fraction") is not None)
-    )
+def _check_verdict(report: Report) -> str:
+    verdict = report.get("verdict")
+    return "" if str(verdict) in EXIT_CODES else f"unknown verdict {verdict!r}"
+
+
+def _check_entries(report: Report) -> str:
+    for kind in ("probes", "measurements"):
+        entries = report.get(kind)
+        if not isinstance(entries, list):
+            return f"{kind} is not a list"
+        for entry in entries:
+            if not _has_status(entry):
+                return f"an entry of {kind} has no valid status"
+            if not _has_texts(entry):
+                return f"an entry of {kind} lacks id, seen or advice"
+    return ""
+
+
+def _check_facts(report: Report) -> str:
+    return "" if isinstance(report.get("facts"), dict) else "facts is not a mapping"
+
+
+def _check_time(report: Report) -> str:
+    started, duration = report.get("started"), report.get("duration_s")
+    if not isinstance(started, str) or not _TIME.fullmatch(started):
+        return f"started {started!r} is not a time in UTC"
+    if not isinstance(duration, int | float) or isinstance(duration, bool):
+        return "duration_s is not a number"
+    return ""
+
+
+def _check_image(report: Report) -> str:
+    image = report.get("image", {})
+    if not isinstance(image, dict):
+        return "image is not a mapping"
+    return "" if isinstance(image.get("packages", {}), dict) else "image.packages is not a mapping"
+
+
+def _check_grade(report: Report) -> str:
+    grade = report.get("grade")
+    if grade is None:
+        return ""
+    findings = grade.get("findings") if isinstance(grade, dict) else None
+    if not isinstance(findings, list) or not all(_is_finding(finding) for finding in findings):
+        return "malformed grade"
+    return ""
+
+
+def _check_consistency(report: Report) -> str:
+    """The verdict must not be better than any status in the report. Relies on the earlier checks."""
+    verdict = report["verdict"]
+    statuses = {entry["status"] for entry in report["probes"] + report["measurements"]}
+    if verdict == "pass" and not any(m["status"] == "pass" for m in report["measurements"]):
+        return "verdict 'pass', but nothing was measured"
+    if verdict in ("pass", "warn") and "fail" in statuses:
+        return f"verdict {verdict!r}, but it contains status 'fail'"
+    if verdict == "pass" and "warn" in statuses:
+        return "verdict 'pass', but it contains status 'warn'"
+    return ""
+
+
+#: All checks, in this order: a later one may rely on the earlier ones.
+_CHECKS: tuple[Callable[[Report], str], ...] = (
+    _check_verdict,
+    _check_entries,
+    _check_facts,
+    _check_time,
+    _check_image,
+    _check_grade,
+    _check_consistency,
+)
+
+
+def _has_status(entry: Any) -> bool:
+    return isinstance(entry, dict) and str(entry.get("status")) in SEVERITY
+
+
+def _has_texts(entry: dict[str, Any]) -> bool:
+    return all(isinstance(entry.get(key), str) for key in ("id", "seen", "advice"))
+
+
+def _is_finding(entry: Any) -> bool:
+    if not _has_status(entry) or not _has_texts(entry):
+        return False
+    return entry.get("fraction") is None or number(entry, "fraction") is not None
 
 
 def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[str, Any]:
-    """A report with the verdict ``error``, for a benchmark that gave none."""
+    """A report with the verdict ``error``, for a benchmark that wrote no usable report.
+
+    Args:
+        recipe: the recipe of the image.
+        probe: the id of its only probe: ``runner``, ``report``, ``watchdog`` or ``job``.
+        seen: what happened.
+        advice: what to do.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "error",
@@ -111,12 +172,3 @@ def could_not_run(recipe: Recipe, probe: str, seen: str, advice: str) -> dict[st
         "probes": [{"id": probe, "status": "fail", "seen": seen, "advice": advice}],
         "measurements": [],
     }
-
-
-def packages_of(lock: Lock, platform: str) -> dict[str, str]:
-    """Name and version (and build, of conda packages) of what a lock puts into an image, as reports keep it."""
-    out: dict[str, str] = {}
-    for package in sorted(lock.for_platform(platform), key=lambda p: p.manager):
-        name = f"{package.name} (pip)" if package.name in out else package.name
-        out[name] = f"{package.version} {package.build}".strip()
-    return dict(sorted(out.items()))

@@ -1,4 +1,4 @@
-"""The smoke test as a Slurm job on the target's own nodes, through its recipe's site: all GPUs, and the network between nodes."""
+"""The smoke test as a Slurm job on the nodes of the recipe's site: all GPUs, and the network between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,77 +19,64 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.slurm import cancel, submit, wait
-from builder.smoke.run import SmokeReport, benchmark_command, complete, keep
-from builder.smoke.schema import could_not_run, fault
+from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.smoke.reports import store_report
+from builder.smoke.run import SmokeReport, benchmark_command, complete
+from builder.smoke.schema import could_not_run, report_problem
 
 _REPORT = "report.json"
-#: Seconds that a job gets beside the benchmark's own: starting the containers, writing the report on a shared file system.
+#: Seconds of a job beside the benchmark's timeout: to start the containers, and to write the report to a
+#: shared file system.
 _MARGIN_S = 300
-#: A file system of many nodes shows a file a little later than it was written.
+#: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0
 
 
 def smoke_on_slurm(
     recipe: Recipe,
-    image: str,
     digest: str,
     folder: Path,
     *,
-    nodes: int = 1,
-    gpus: int | None = None,
-    account: str = "",
-    time_limit: str = "",
-    timeout_s: float = 300,
-    budget_s: float | None = None,
-    devices: int | None = None,
+    slurm: SlurmOptions,
+    options: SmokeOptions = DEFAULTS,
     lock: Lock | None = None,
     reporter: Reporter = QUIET,
     sleep: Callable[[float], None] = time.sleep,
 ) -> SmokeReport:
-    """Queues the benchmark on the target's nodes, waits for it, and grades and keeps its report.
+    """Queues the benchmark on the target's nodes, waits for it, and grades and stores its report.
 
     Args:
         recipe: the target, with its site.
-        image: a SIF's path on the site or a reference; empty: what the recipe says.
-        digest: the image's.
-        folder: ``reports/TARGET``, on a file system that the nodes have too; the job starts in a folder of its own there.
-        nodes: 2 and more measure the network.
-        gpus: of each node; None: one, or all on several nodes.
-        account: whom the time is charged to.
-        time_limit: of the job, as Slurm writes it; empty: the benchmark's and five minutes.
-        timeout_s: seconds after which the benchmark ends itself and says what hung.
-        devices: how many GPUs each node must have.
-        budget_s, lock: as in :func:`builder.smoke.smoke`.
+        digest: the digest of the image.
+        folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new folder in
+            it.
+        slurm: the image and the size of the job.
+        options: how the benchmark runs; ``devices`` counts for each node.
+        lock: the lock of the image; the report lists its packages.
+        reporter: receives progress messages.
+        sleep: waits between questions to Slurm.
 
     Raises:
-        UsageError: the site has no Slurm, or cannot give what is asked for.
-        RunnerError: Slurm refuses the job, or cannot be asked about it.
-        SpaceError: the report cannot be written.
+        UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
+        RunnerError: Slurm rejects the job, or does not answer.
+        SpaceError: there is no space for the report.
     """
     if recipe.site.slurm is None:
         raise UsageError(
-            f"{recipe.site.title or recipe.name} has no scheduler: its recipe says nothing of site.slurm",
+            f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
     work = folder / f".job-{secrets.token_hex(4)}"
     work.mkdir(parents=True)
     started = time.monotonic()
-    request = JobRequest(
-        command=tuple(
-            benchmark_command(recipe, timeout_s, devices=devices, budget_s=budget_s, report=_REPORT)
-        ),
-        nodes=nodes,
-        gpus=gpus,
-        time=time_limit or _time(timeout_s + _MARGIN_S),
-        account=account,
-        image=image,
-        name=f"smoke-{recipe.name}",
-    )
     number = ""
     try:
-        number = submit(render(plan_job(recipe, request)), folder=work)
-        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
-        report = _collect(recipe, work, number, wait(number, reporter, sleep=sleep), sleep)
+        script = render(plan_job(recipe, _job(recipe, slurm, options)))
+        number = submit(script, folder=work)
+        nodes = f"{slurm.nodes} node{'s' if slurm.nodes > 1 else ''}"
+        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes}")
+        state = wait(number, reporter, sleep=sleep)
+        report = _collect(recipe, work, number, state, sleep)
     except BaseException:
         if number:
             cancel(number)
@@ -96,57 +84,80 @@ def smoke_on_slurm(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     runner = f"slurm ({recipe.site.runtime.kind})"
-    total = devices * nodes if devices is not None else None
-    report = complete(report, recipe, digest, runner, devices=total, lock=lock)
-    path = keep(report, folder)
+    devices = options.devices * slurm.nodes if options.devices is not None else None
+    report = complete(report, recipe, digest, runner, devices=devices, lock=lock)
+    path = store_report(report, folder)
     return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobRequest:
+    """The job that runs the benchmark.
+
+    Its launcher starts one process per GPU, so the benchmark itself starts none.
+    """
+    command = benchmark_command(recipe, replace(options, all_gpus=False), report=_REPORT)
+    return JobRequest(
+        command=tuple(command),
+        nodes=slurm.nodes,
+        gpus=slurm.gpus,
+        time=slurm.time_limit or _time(options.timeout_s + _MARGIN_S),
+        account=slurm.account,
+        image=slurm.image,
+        name=f"smoke-{recipe.name}",
+    )
 
 
 def _collect(
     recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
-    """What the job wrote, as a report; one that says why there is none, otherwise, beside which the job's output is kept."""
-    found, waited = work / _REPORT, 0.0
-    while not found.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
+    """The report that a job wrote; without a valid one, a report that says why.
+
+    The job's output is then moved beside it.
+    """
+    path, waited = work / _REPORT, 0.0
+    while not path.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
         sleep(0.5)
         waited += 0.5
     try:
-        text = found.read_text("utf-8", "replace")
+        text = path.read_text("utf-8", "replace")
     except OSError:
-        logs = sorted(work.glob("*.out"))
-        said = " | ".join(_tail(logs)) or "it said nothing"
-        advice = f"scontrol show job {number}"
-        if logs:
-            kept = work.parent / f"job-{number}.out"
-            logs[-1].replace(kept)
-            advice = f"its output: {kept}"
-        probe = "watchdog" if state == "TIMEOUT" else "job"
-        return could_not_run(
-            recipe, probe, f"job {number} ended as {state} and left no report: {said}", advice
-        )
+        return _without_report(recipe, work, number, state)
     try:
         report = json.loads(text)
     except ValueError:
+        advice = "a file system may be full or failing"
+        return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
+    problem = report_problem(report)
+    if problem:
         return could_not_run(
-            recipe, "report", f"job {number} left a damaged report", "a full or failing file system, perhaps"
+            recipe, "report", f"job {number}: {problem}", "build and publish the image again"
         )
-    if why := fault(report):
-        return could_not_run(recipe, "report", f"job {number}: {why}", "build and publish the image again")
     return dict(report)
 
 
-def _tail(logs: Sequence[Path]) -> list[str]:
+def _without_report(recipe: Recipe, work: Path, number: str, state: str) -> dict[str, Any]:
+    """A report for a job that wrote none, with the end of the job's output."""
+    logs = sorted(work.glob("*.out"))
+    last_lines = " | ".join(_tail(logs[-1])) if logs else ""
+    advice = f"scontrol show job {number}"
+    if logs:
+        output = work.parent / f"job-{number}.out"
+        logs[-1].replace(output)
+        advice = f"its output: {output}"
+    probe = "watchdog" if state == "TIMEOUT" else "job"
+    seen = f"job {number} ended as {state} and left no report: {last_lines or 'no output'}"
+    return could_not_run(recipe, probe, seen, advice)
+
+
+def _tail(log: Path) -> list[str]:
     try:
-        return (
-            [line for line in logs[-1].read_text("utf-8", "replace").splitlines() if line.strip()][-3:]
-            if logs
-            else []
-        )
+        lines = log.read_text("utf-8", "replace").splitlines()
     except OSError:
         return []
+    return [line for line in lines if line.strip()][-3:]
 
 
 def _time(seconds: float) -> str:
-    """``00:10:00``: whole minutes, rounded up."""
+    """A time limit in Slurm's notation, rounded up to whole minutes: ``00:10:00``."""
     minutes = -(-int(seconds) // 60)
     return f"{minutes // 60:02}:{minutes % 60:02}:00"

@@ -1,4 +1,10 @@
-"""Handing a report's figures to experiment trackers. Their packages are not builder's: they are used where they are installed."""
+"""Sends the values of a report to an experiment tracker, MLflow or TensorBoard.
+
+The reports are JSON, so a site can send them anywhere with a few lines of Python. These two trackers are part
+of builder for what such a script gets wrong: metric names that stay the same over months and for each rank,
+credentials that do not reach a log, and an early end if a package is missing, before a test runs for minutes.
+builder does not depend on the trackers' packages; it uses them if they are installed.
+"""
 
 from __future__ import annotations
 
@@ -12,97 +18,96 @@ from urllib.parse import urlsplit
 
 from builder.errors import BuilderError, UsageError
 from builder.redact import redact
-from builder.smoke.grade import Report, values_of
+from builder.smoke.values import Report, usable_measurements, values_of
+
+_GRADED_BASES = ("achieved", "acceptance", "peak", "roofline")
 
 
 class TrackError(BuilderError):
-    """A tracker that cannot be reached or does not take the figures."""
+    """A tracker cannot be reached, or rejects the values."""
 
 
 def check(mlflow: str | None, tensorboard: Path | None) -> None:
-    """Refuses before anything is run what could not be logged in the end.
+    """Checks the options for trackers before a test runs.
 
     Raises:
-        UsageError: the package is missing, or an address holds a password.
+        UsageError: a package is not installed, or an address contains a password.
     """
     if mlflow is not None:
         if importlib.util.find_spec("mlflow") is None:
-            raise UsageError(
-                "--mlflow: the package mlflow is not installed beside builder", "pip install mlflow-skinny"
-            )
+            message = "--mlflow: the package mlflow is not installed with builder"
+            raise UsageError(message, "pip install mlflow-skinny")
         if "@" in urlsplit(mlflow).netloc:
             raise UsageError(
-                "--mlflow: the address holds a user or password",
-                "give it without; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
+                "--mlflow: the address contains a user name or password",
+                "remove it, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD",
             )
-    if tensorboard is not None and _writer() is None:
+    if tensorboard is not None and _summary_writer() is None:
         raise UsageError(
-            "--tensorboard: neither tensorboard with torch, nor tensorboardX, is installed beside builder",
+            "--tensorboard: neither tensorboardX, nor tensorboard with torch, is installed with builder",
             "pip install tensorboardX",
         )
 
 
-def figures(report: Report) -> dict[str, float]:
-    """Each measurement's figure by ``id.unit`` (of several ranks: ``id.unit.rankN``), each graded fraction by ``id.fraction``."""
+def metrics(report: Report) -> dict[str, float]:
+    """The values of a report as metrics.
+
+    Each value is ``ID.UNIT`` (``ID.UNIT.rankN`` if there are several ranks), each graded fraction
+    ``ID.fraction``.
+    """
     out: dict[str, float] = {}
-    for measurement in report["measurements"]:
-        if measurement["status"] in ("pass", "warn"):
-            for value in values_of(measurement):
-                rank = f".rank{value.rank}" if value.rank is not None else ""
-                out[f"{value.id}.{value.unit}{rank}"] = value.median
+    for measurement in usable_measurements(report):
+        for value in values_of(measurement):
+            suffix = f".rank{value.rank}" if value.rank is not None else ""
+            out[f"{value.id}.{value.unit}{suffix}"] = value.median
     for finding in (report.get("grade") or {}).get("findings", []):
-        fraction, device = finding.get("fraction"), str(finding.get("device", ""))
-        if isinstance(fraction, int | float) and finding.get("basis") in (
-            "achieved",
-            "acceptance",
-            "peak",
-            "roofline",
-        ):
-            of_rank = re.match(r"rank (\d+)", device)
-            out[f"{finding['id']}.fraction{f'.rank{of_rank[1]}' if of_rank else ''}"] = float(fraction)
+        fraction = finding.get("fraction")
+        if isinstance(fraction, int | float) and finding.get("basis") in _GRADED_BASES:
+            rank = re.match(r"rank (\d+)", str(finding.get("device", "")))
+            suffix = f".rank{rank[1]}" if rank else ""
+            out[f"{finding['id']}.fraction{suffix}"] = float(fraction)
     return out
 
 
 def to_mlflow(uri: str, report: Report, path: Path | None) -> str:
-    """Logs a report as a run of the experiment ``builder smoke TARGET``; gives the run's id.
+    """Logs a report as a run of the experiment ``builder smoke TARGET`` and returns the id of the run.
 
     Args:
         uri: the tracking server or store.
-        path: the report's file, kept as an artifact.
+        report: the report.
+        path: the report's file, logged as an artifact.
 
     Raises:
-        TrackError: the server says no, or nothing.
+        TrackError: the server cannot be reached, or rejects the run.
     """
     mlflow = importlib.import_module("mlflow")
-    about = report.get("image", {})
-    name = f"builder smoke {about.get('target', 'image')}"
+    image = report.get("image", {})
+    name = f"builder smoke {image.get('target', 'image')}"
     tags = {
         "verdict": report["verdict"],
-        "digest": about.get("digest", ""),
-        "runner": about.get("runner", ""),
+        "digest": image.get("digest", ""),
+        "runner": image.get("runner", ""),
     }
+    status = "FINISHED" if report["verdict"] in ("pass", "warn") else "FAILED"
     try:
         client: Any = mlflow.MlflowClient(tracking_uri=uri)
         experiment = client.get_experiment_by_name(name)
         number = experiment.experiment_id if experiment else client.create_experiment(name)
-        run = client.create_run(number, run_name=str(about.get("tag") or report["started"]), tags=tags)
-        for key, value in figures(report).items():
+        run = client.create_run(number, run_name=str(image.get("tag") or report["started"]), tags=tags)
+        for key, value in metrics(report).items():
             client.log_metric(run.info.run_id, key, value)
         if path is not None:
             client.log_artifact(run.info.run_id, str(path))
-        client.set_terminated(
-            run.info.run_id, "FINISHED" if report["verdict"] in ("pass", "warn") else "FAILED"
-        )
-    except Exception as e:  # of the tracker's many libraries
-        said = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
-        raise TrackError(
-            f"MLflow at {redact(uri)}: {said[:300]}", "check the address; the report itself is kept"
-        ) from None
+        client.set_terminated(run.info.run_id, status)
+    except Exception as e:  # MLflow raises the exceptions of many libraries
+        reason = next((line for line in str(e).splitlines() if line.strip()), type(e).__name__)
+        message = f"MLflow at {redact(uri)}: {reason[:300]}"
+        raise TrackError(message, "check the address; the report itself is stored") from None
     return str(run.info.run_id)
 
 
-def _writer() -> Any:
-    """A SummaryWriter class, or None."""
+def _summary_writer() -> Any:
+    """A SummaryWriter class; None if no package with one is installed."""
     if importlib.util.find_spec("tensorboardX") is not None:
         return importlib.import_module("tensorboardX").SummaryWriter
     if importlib.util.find_spec("tensorboard") is not None and importlib.util.find_spec("torch") is not None:
@@ -111,27 +116,26 @@ def _writer() -> Any:
 
 
 def to_tensorboard(folder: Path, report: Report) -> Path:
-    """Writes a report's figures as scalars, each run into a folder of its own; gives that folder.
+    """Writes the values of a report as scalars to a new folder per run, and returns that folder.
 
-    The step is the day (``26326`` is day 326 of 2026), so that runs line up in time.
+    The step is the day: 26326 is day 326 of 2026. So the runs are in order of time.
 
     Raises:
-        TrackError: the folder cannot be written.
+        TrackError: the folder cannot be written to.
     """
-    about = report.get("image", {})
     started = str(report["started"])
-    place = folder / f"{about.get('target', 'image')}-{re.sub(r'[-:]', '', started)}"
+    target = report.get("image", {}).get("target", "image")
+    run_folder = folder / f"{target}-{re.sub(r'[-:]', '', started)}"
     day = int(datetime.datetime.fromisoformat(started).strftime("%y%j"))
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            pass
-        writer = _writer()(str(place))
-        for key, value in figures(report).items():
+        run_folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=run_folder):
+            pass  # tensorboardX writes in a thread, which cannot report this error
+        writer = _summary_writer()(str(run_folder))
+        for key, value in metrics(report).items():
             writer.add_scalar(f"smoke/{key}", value, day)
         writer.close()
     except OSError as e:
-        raise TrackError(
-            f"--tensorboard {folder}: cannot be written: {e.strerror}", "name a folder of your own"
-        ) from None
-    return place
+        message = f"--tensorboard {folder}: cannot be written to: {e.strerror}"
+        raise TrackError(message, "name a folder that you may write to") from None
+    return run_folder

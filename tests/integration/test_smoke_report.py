@@ -1,4 +1,4 @@
-"""The smoke test for real: target cpu measured, graded, kept, compared with a planted past; and as a job on two nodes."""
+"""A real smoke test of target cpu: measured, graded, stored and compared; and as a job on two nodes."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ from tests.support.parts import Apptainer
 from tests.support.slurm import Slurm
 
 SCHEMA = json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
-#: Seconds for the measurements: enough for each to be made, if not often.
+#: Seconds for all measurements: enough for a few repeats of each.
 BUDGET = "30"
 
 
 @pytest.fixture(scope="module")
 def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    """Target cpu in a project of its own, from the same cache."""
+    """Target cpu in its own project, with the same cache."""
     root = new_project(tmp_path_factory.mktemp("smoke"), "cpu")
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments")
     return Builder(root, cpu.cache)
 
 
-def planted(folder: Path) -> Path:
-    """The report of an image of last month that was a thousand times as fast on this very machine, with an older numpy."""
-    made = reports.cpu(dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0), cpu=processor.cpu_model(),
-                       cores=processor.usable_cores(), packages={"numpy": "1.0", "zlib-ng": "9"}, tag="20.01",
-                       digest="sha256:" + "0" * 64, started="2020-01-02T03:04:05Z")  # fmt: skip
+def fast_report(folder: Path) -> Path:
+    """The report of an older image that was a thousand times as fast on this machine, with another numpy."""
+    made = reports.cpu(
+        dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0),
+        cpu=processor.cpu_model(),
+        cores=processor.usable_cores(),
+        packages={"numpy": "1.0", "zlib-ng": "9"},
+        tag="20.01",
+        digest="sha256:" + "0" * 64,
+        started="2020-01-02T03:04:05Z",
+    )
     made["facts"]["cpu"]["quota_cores"] = processor.quota()
     path = folder / "past.json"
     path.write_text(json.dumps(made))
@@ -43,8 +49,8 @@ def planted(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """A real test, compared with the planted past."""
-    past = planted(tmp_path_factory.mktemp("past"))
+    """A real test, compared with that report."""
+    past = fast_report(tmp_path_factory.mktemp("past"))
     return project.run(
         "smoke",
         "cpu",
@@ -61,71 +67,75 @@ def first(project: Builder, tmp_path_factory: pytest.TempPathFactory) -> subproc
     )
 
 
-def test_a_real_run_is_graded_by_the_roofline_and_kept_with_its_packages(
-    first: subprocess.CompletedProcess[str], project: Builder
-) -> None:
-    said = json.loads(first.stdout)
-    report = said["report"]
-    assert said["verdict"] in ("pass", "warn"), report["probes"]
+def test_real_run(first: subprocess.CompletedProcess[str], project: Builder) -> None:
+    """A real run is graded by the roofline, and stored with its packages."""
+    out = json.loads(first.stdout)
+    report = out["report"]
+    assert out["verdict"] in ("pass", "warn"), report["probes"]
     jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
-    (path,) = said["runs"]
+    (path,) = out["runs"]
     assert (
         json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
     )
     assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
-    assert report["image"]["digest"] == said["digest"]
+    assert report["image"]["digest"] == out["digest"]
     held = {f["id"]: f for f in report["grade"]["findings"]}
-    late = measured(said, "memory.triad")["status"] == "skip"  # on a machine that does much else
+    late = measured(out, "memory.triad")["status"] == "skip"  # if other processes use the machine
     assert not late or any(p["id"] == "time.budget" and p["status"] == "warn" for p in report["probes"])
     for name in ("matmul.fp32",) if late else ("matmul.fp32", "memory.copy"):
         assert held[name]["basis"] == "roofline" and held[name]["status"] != "fail", held[name]
         assert 0.05 < held[name]["fraction"] < 5, held[name]
 
 
-def test_what_got_slower_is_named_with_the_packages_that_changed(
+def test_regression(
     first: subprocess.CompletedProcess[str],
 ) -> None:
-    said = json.loads(first.stdout)
-    changes = {c["id"]: c for c in said["comparison"]["changes"]}
-    busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in said["report"]["probes"])
+    """A regression is named with the packages that changed."""
+    out = json.loads(first.stdout)
+    changes = {c["id"]: c for c in out["comparison"]["changes"]}
+    busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in out["report"]["probes"])
     assert {"matmul.fp32", "memory.copy"} <= set(changes)
     for name in (
         "matmul.fp32",
         "memory.copy",
-    ):  # on a machine where much else runs, nothing is said of a processor's speed
+    ):
         outcome = changes[name]["outcome"]
         assert outcome == "slower" or (
-            outcome == "busy" and busy | (measured(said, name).get("lost_fraction", 0) > 0.3)
+            outcome == "busy" and busy | (measured(out, name).get("lost_fraction", 0) > 0.3)
         ), changes[name]
-    assert first.returncode == (11 if said["comparison"]["regressions"] else 0)
-    packages = {p["name"]: (p["old"], p["new"]) for p in said["comparison"]["packages"]}
+    assert first.returncode == (11 if out["comparison"]["regressions"] else 0)
+    packages = {p["name"]: (p["old"], p["new"]) for p in out["comparison"]["packages"]}
     assert (
         packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
     )
-    assert said["comparison"]["old"]["tag"] == "20.01"
+    assert out["comparison"]["old"]["tag"] == "20.01"
 
 
-def measured(said: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(m for m in said["report"]["measurements"] if m["id"] == name)
+def measured(out: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(m for m in out["report"]["measurements"] if m["id"] == name)
 
 
-def test_the_page_of_the_real_run(
-    first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path
-) -> None:
-    said = project.json("report", "cpu", "--output", tmp_path / "page.html")
+def test_page(first: subprocess.CompletedProcess[str], project: Builder, tmp_path: Path) -> None:
+    """The page of a real run."""
+    out = project.json("report", "cpu", "--output", tmp_path / "page.html")
     assert (
-        said["targets"]["cpu"]["images"] == 1
-        and said["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
+        out["targets"]["cpu"]["images"] == 1
+        and out["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
     )
     page = (tmp_path / "page.html").read_text()
-    assert "Roofline" in page and "matmul.fp32" in page and "measured here" in page and "http://" not in page
+    assert (
+        "Roofline" in page
+        and "matmul.fp32" in page
+        and "measured in this run" in page
+        and "http://" not in page
+    )
     done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
     assert (
         done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr
     )
 
 
-# Slurm ----------------------------------------------------------------------------------------------------------------
+# Slurm ------------------------------------------------------------------------------------------------------
 
 SITE = """\
 extends: cpu
@@ -157,45 +167,47 @@ def site(
         "OMP_NUM_THREADS": "1",
     }
     env["APPTAINER_NO_MOUNT"] = (
-        "hostfs"  # the job needs a /tmp: the folder that it starts in may be too deep for sockets
+        "hostfs"  # the job needs a /tmp: the path of its working folder may be too long for sockets
     )
     return Builder(root, cpu.cache), env
 
 
 def failures(report: dict[str, Any]) -> list[Any]:
-    """All that a report calls a failure."""
+    """Every entry of a report with the status fail."""
     grade = (report.get("grade") or {}).get("findings", [])
     return [x for x in (*report["probes"], *report["measurements"], *grade) if x.get("status") == "fail"]
 
 
-def test_a_job_on_two_nodes_measures_the_network_between_them(site: tuple[Builder, dict[str, str]]) -> None:
+def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
+    """A job on two nodes measures the network between them."""
     builder, env = site
     done = builder.run(
         "smoke", "here", "--on", "slurm", "--nodes", "2", "--budget", BUDGET, "--json", env=env, check=False
     )
-    said = json.loads(done.stdout)
-    assert said["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
-    report = said["report"]
-    assert said["verdict"] in ("pass", "warn"), json.dumps(failures(report), indent=1)
+    out = json.loads(done.stdout)
+    assert out["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
+    report = out["report"]
+    assert out["verdict"] in ("pass", "warn"), json.dumps(failures(report), indent=1)
     jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
     assert (report["launch"]["ranks"], report["launch"]["nodes"]) == (2, 2)
     network = next(m for m in report["measurements"] if m["id"] == "allreduce.network")
     assert network["status"] == "pass" and network["median_gb_per_s"] > 0
-    assert report["image"]["digest"] == said["digest"] and report["image"]["packages"]["torch"]
+    assert report["image"]["digest"] == out["digest"] and report["image"]["packages"]["torch"]
     folder = builder.root / "reports" / "here"
-    assert [p.name for p in folder.iterdir()] == [Path(said["runs"][0]).name]  # the job's own files are gone
+    assert [p.name for p in folder.iterdir()] == [Path(out["runs"][0]).name]  # the job's files are removed
 
 
-def test_a_job_that_dies_says_so_and_keeps_its_output(site: tuple[Builder, dict[str, str]]) -> None:
+def test_failed_job(site: tuple[Builder, dict[str, str]]) -> None:
+    """A failed job is an error; its output is stored."""
     builder, env = site
     done = builder.run(
         "smoke", "here", "--on", "slurm", "--image", "/nowhere.sif", "--json", env=env, check=False
     )
     assert done.returncode == 14, done.stderr
-    said = json.loads(done.stdout)
-    (found,) = said["report"]["probes"]
+    out = json.loads(done.stdout)
+    (found,) = out["report"]["probes"]
     assert (
-        said["verdict"] == "error"
+        out["verdict"] == "error"
         and found["id"] == "job"
         and "ended as FAILED" in found["seen"]
         and "/nowhere.sif" in found["seen"]

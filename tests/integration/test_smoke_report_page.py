@@ -1,4 +1,7 @@
-"""The report's page in a real browser: seen in light and dark and on a phone, without fetching or running anything."""
+"""The HTML page in a real browser: light and dark, on a phone, without network and script.
+
+What the unit tests cannot see: contrast, text that is too small, and elements that overlap or do not fit.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from builder.smoke.grade import Expected, grade, references
-from builder.smoke.history import Kept
+from builder.smoke.grade import Expected, grade
 from builder.smoke.html import render
+from builder.smoke.reference import references
+from builder.smoke.reports import StoredReport
 from tests.support.chromium import Chromium, chromium
 from tests.support.reports import A100_40, a100, cpu, ranked
 
@@ -25,8 +29,8 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three months of an A100 node, the last with a regression; two of a CPU; a target that was never tested."""
-    node: list[Kept] = []
+    """Three months of an A100 node, the last one slower; two of a CPU; a target without reports."""
+    node: list[StoredReport] = []
     for month, slow in ((9, 248e3), (10, 247e3), (11, 212e3)):
         devices = [{**A100_40, "rank": i, "host": "n017"} for i in range(4)]
         packages = (
@@ -47,9 +51,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if m["id"].startswith("matmul"):
                 m["size"] = 8192
         made["measurements"] = [ranked("matmul.bf16", (248e3, 247e3, slow, 249e3), size=8192), *others]
-        node.append(Kept(grade(made, references(), Expected("nvidia", ("sm_80",), 4)), f"{month}.json"))
+        node.append(
+            StoredReport(grade(made, references(), Expected("nvidia", ("sm_80",), 4)), f"{month}.json")
+        )
     machine = [
-        Kept(
+        StoredReport(
             grade(
                 cpu(seed=n, digest=f"sha256:{n:064x}", tag=f"26.{n}", started=f"2026-{n}-01T00:00:00Z"),
                 references(),
@@ -79,9 +85,10 @@ def text(browser: Chromium, selector: str) -> list[str]:
     ]
 
 
-def test_it_names_the_regression_and_fetches_nothing(browser: Chromium, page: Path, tmp_path: Path) -> None:
+def test_content(browser: Chromium, page: Path, tmp_path: Path) -> None:
+    """The page names the regression and loads nothing."""
     browser.show(page)
-    assert browser.fetched == [page.as_uri()] and browser.complaints == []
+    assert browser.fetched == [page.as_uri()] and browser.messages == []
     assert browser.ask("document.scripts.length + document.images.length") == 0
     assert text(browser, "section h2") == ["perlmutter", "cpu", "lumi-g"]
     (alert,) = text(browser, ".alert[role=alert]")
@@ -93,7 +100,7 @@ def test_it_names_the_regression_and_fetches_nothing(browser: Chromium, page: Pa
     assert text(browser, "figure.slower figcaption") == ["matmul.bf16 TFLOP/s, rank 2 14% slower"]
     assert "WARN" in text(browser, "#perlmutter .head")[0] and "PASS" in text(browser, "#cpu .head")[0]
     assert any(
-        "the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in row
+        "4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in row
         for row in text(browser, "#perlmutter td.seen")
     )
     assert len(browser.screenshot(tmp_path / "light.png")) > 50_000
@@ -106,7 +113,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-#: Text colour and the nearest background below it, of all elements that hold text.
+#: For every element with text: its color, and the nearest background below it.
 COLOURS = """
 [...document.querySelectorAll('main *')]
 .filter(e => [...e.childNodes].some(n => n.nodeType == 3 && n.data.trim()) && e.getClientRects().length)
@@ -118,18 +125,24 @@ COLOURS = """
   return [e.tagName + '.' + (e.className.baseVal ?? e.className), svg ? own.fill : own.color, back];
 }).filter(Boolean)
 """
-#: Elements that reach over the page's right side, but for tables that scroll by themselves.
+#: Elements that reach beyond the right edge of the page, except in tables that scroll.
 TOO_WIDE = """
 [...document.querySelectorAll('main *')]
-.filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.tagName + '.' + e.className)
+.filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1)
+.map(e => e.tagName + '.' + e.className)
 """
-SMALLEST = "Math.min(...[...document.querySelectorAll('.trends svg text')].map(e => e.getBoundingClientRect().height))"
+#: The smallest height of a text in the trends, in pixels.
+SMALLEST = """
+Math.min(...[...document.querySelectorAll('.trends svg text')].map(e => e.getBoundingClientRect().height))
+"""
+#: Texts that reach beyond their drawing.
 OUTSIDE = """
 [...document.querySelectorAll('svg text')].filter(t => {
   const a = t.getBoundingClientRect(), b = t.closest('svg').getBoundingClientRect();
   return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1
 }).map(t => t.textContent)
 """
+#: Pairs of texts in the trends that overlap.
 OVERLAPPING = """
 [...document.querySelectorAll('.trends svg')].flatMap(s => {
   const all = [...s.querySelectorAll('text')].map(e => [e.textContent, e.getBoundingClientRect()]);
@@ -141,7 +154,8 @@ OVERLAPPING = """
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_it_can_be_read_in_light_and_dark(browser: Chromium, page: Path, tmp_path: Path, dark: bool) -> None:
+def test_contrast(browser: Chromium, page: Path, tmp_path: Path, dark: bool) -> None:
+    """All text has a contrast of at least 4.5 (WCAG 2, level AA), in light and in dark."""
     browser.show(page, dark=dark)
     background = browser.ask("getComputedStyle(document.body).backgroundColor")
     assert (luminance(background) < 0.05) == dark
@@ -158,14 +172,16 @@ def test_it_can_be_read_in_light_and_dark(browser: Chromium, page: Path, tmp_pat
 
 
 @pytest.mark.parametrize("width", [360, 768, 1200])
-def test_it_fits_phones_and_desks(browser: Chromium, page: Path, width: int) -> None:
+def test_widths(browser: Chromium, page: Path, width: int) -> None:
+    """The page fits phones and desktops."""
     browser.show(page, width=width)
     assert browser.ask("document.documentElement.scrollWidth") <= width
     assert browser.ask(TOO_WIDE) == []
-    assert browser.ask(SMALLEST) >= 10  # pixels of a line of the drawings' text
+    assert browser.ask(SMALLEST) >= 10
 
 
-def test_the_drawings_labels_stay_inside_and_apart(browser: Chromium, page: Path) -> None:
+def test_labels(browser: Chromium, page: Path) -> None:
+    """The labels of the drawings are inside and do not overlap."""
     browser.show(page)
     assert browser.ask(OUTSIDE) == []
     assert browser.ask(OVERLAPPING) == []

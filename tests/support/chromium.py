@@ -1,4 +1,8 @@
-"""A headless Chromium, spoken to over its DevTools pipe: what a page looks like, what it fetches, whether it fits a phone."""
+"""A headless Chromium, controlled over its DevTools pipe: how a page is rendered, and what it loads.
+
+This is a small client of the protocol, because a driver such as Playwright downloads its own browser. The
+tests use the distribution's browser.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ class Chromium:
             self.page(f"{domain}.enable")
 
     def call(self, method: str, session: str = "", **params: Any) -> Any:
-        """A method of the protocol; gives its result."""
+        """Calls a method of the protocol and returns its result."""
         number = next(self._numbers)
         message = {
             "id": number,
@@ -56,10 +60,10 @@ class Chromium:
         end = time.monotonic() + _PATIENCE_S
         while b"\0" not in self._buffer:
             if not select.select([self._read], [], [], max(0.0, end - time.monotonic()))[0]:
-                raise AssertionError(f"Chromium has said nothing for {_PATIENCE_S:.0f} s")
+                raise AssertionError(f"Chromium has not answered for {_PATIENCE_S:.0f} s")
             data = os.read(self._read, 1 << 20)
             if not data:
-                raise AssertionError("Chromium has ended")
+                raise AssertionError("Chromium has exited")
             self._buffer += data
         message, _, self._buffer = self._buffer.partition(b"\0")
         return dict(json.loads(message))
@@ -68,7 +72,7 @@ class Chromium:
         return self.call(method, self._session, **params)
 
     def show(self, path: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
-        """Opens a file and waits until it is there."""
+        """Opens a file and waits until it is loaded."""
         self.events.clear()
         self.page(
             "Emulation.setDeviceMetricsOverride",
@@ -92,7 +96,7 @@ class Chromium:
         return got["result"].get("value")
 
     def screenshot(self, path: Path) -> bytes:
-        """A picture of the whole page, as PNG."""
+        """Writes a picture of the whole page as PNG, and returns it."""
         data = base64.b64decode(
             self.page("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
         )
@@ -101,7 +105,7 @@ class Chromium:
 
     @property
     def fetched(self) -> list[str]:
-        """Addresses that the page asked for."""
+        """The addresses that the page has requested."""
         sent = (
             e["params"]["request"]["url"]
             for e in self.events
@@ -110,14 +114,14 @@ class Chromium:
         return list(sent)
 
     @property
-    def complaints(self) -> list[str]:
-        """What the browser's console says."""
+    def messages(self) -> list[str]:
+        """The messages of the browser's console."""
         return [e["params"]["entry"]["text"] for e in self.events if e.get("method") == "Log.entryAdded"]
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Chromium]:
-    """Debian's chromium, without sandbox where root runs it; ends with all its processes."""
+    """Starts Debian's chromium (without its sandbox as root), and stops all of its processes at the end."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         part_missing("no chromium (Debian's package chromium)")
@@ -139,10 +143,11 @@ def chromium() -> Iterator[Chromium]:
         if os.geteuid() == 0:
             options.append("--no-sandbox")
 
-        def descriptors() -> None:  # the browser reads from 3 and writes to 4
-            keep = os.dup(theirs_in), os.dup(theirs_out)
-            os.dup2(keep[0], 3)
-            os.dup2(keep[1], 4)
+        def descriptors() -> None:
+            """The browser reads from descriptor 3 and writes to 4."""
+            copies = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(copies[0], 3)
+            os.dup2(copies[1], 4)
 
         process = subprocess.Popen(
             [program, *options, "about:blank"],

@@ -1,4 +1,4 @@
-"""Smoke reports as the benchmark writes them, for tests of what becomes of them. Samples have a fixed, real-looking noise."""
+"""Smoke reports as the benchmark writes them. Samples have a fixed, realistic noise."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from builder.bench.schema import SCHEMA_VERSION
+from builder.smoke.grade import Expected, grade
+from builder.smoke.reference import references
+from builder.smoke.reports import StoredReport
 
 GIB = 1 << 30
 DIGEST = "sha256:" + "1" * 64
@@ -39,7 +42,7 @@ STRANGE = {
     "multiprocessors": 300,
 }
 
-#: What an A100 SXM4 40 GB does on a good day, in the measurements' units.
+#: The values of a good A100 SXM4 40 GB, in the units of the measurements.
 GOOD_A100 = {
     "matmul.fp32": 18_200.0,
     "matmul.tf32": 121_000.0,
@@ -49,6 +52,38 @@ GOOD_A100 = {
     "memory.triad": 1_390.0,
     "transfer.h2d_pinned": 25.1,
 }
+
+#: A short report as the benchmark writes it, without builder's additions.
+SMALL: dict[str, Any] = {
+    "schema_version": 2,
+    "verdict": "pass",
+    "started": "2026-01-01T00:00:00Z",
+    "duration_s": 3.5,
+    "expect": {"gpu": "nvidia", "architectures": [], "devices": None},
+    "facts": {"devices": [{"name": "Some GPU", "architecture": "sm_80", "memory_bytes": 42297786368}]},
+    "probes": [
+        {"id": "torch.build", "status": "pass", "seen": "CUDA build", "advice": ""},
+        {"id": "gpu.x", "status": "skip", "seen": "not [here]", "advice": ""},
+    ],
+    "measurements": [
+        {
+            "id": "matmul.fp32",
+            "status": "pass",
+            "seen": "",
+            "advice": "",
+            "device": "cuda:0",
+            "median_gflop_per_s": 83.81,
+            "mad_gflop_per_s": 6.6,
+            "samples_gflop_per_s": [83.81],
+            "repeats": 5,
+            "size": 2048,
+            "correctness": {"check": "c", "value": 0.0, "limit": 1.0, "ok": True},
+        }
+    ],
+}
+
+#: The packages of an image, as reports list them.
+PACKAGES = {"torch (pip)": "2.13.0", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zlib": "1.3.1 h4"}
 
 
 def measured(
@@ -63,7 +98,7 @@ def measured(
     better: str = "",
     **more: Any,
 ) -> dict[str, Any]:
-    """A measurement whose samples scatter by ``noise`` (a standard deviation, as a part) around ``median``."""
+    """A measurement whose samples vary by ``noise`` (a standard deviation) around ``median``."""
     unit = unit or (
         "gflop_per_s" if name.startswith(("matmul", "conv", "attention", "cpu.peak")) else "gb_per_s"
     )
@@ -100,7 +135,7 @@ def report(
     cores: int = 8,
     **image: Any,
 ) -> dict[str, Any]:
-    """A whole report, which the schema accepts."""
+    """A complete report, which is valid by the schema."""
     build = "CUDA" if devices else "CPU"
     return copy.deepcopy(
         {
@@ -129,14 +164,14 @@ def report(
 def a100(
     scale: Mapping[str, float] | None = None, *, noise: float = 0.005, seed: int = 1, **more: Any
 ) -> dict[str, Any]:
-    """The report of an A100 40 GB; ``scale`` multiplies single figures."""
+    """The report of an A100 40 GB; ``scale`` multiplies some of its values."""
     figures = {k: v * (scale or {}).get(k, 1.0) for k, v in GOOD_A100.items()}
     more.setdefault("devices", [A100_40])
     return report([measured(k, v, noise=noise, seed=seed) for k, v in figures.items()], **more)
 
 
 def ranked(name: str, medians: Sequence[float], *, noise: float = 0.004, **more: Any) -> dict[str, Any]:
-    """A measurement of several ranks, each on a device of its own."""
+    """A measurement of several ranks, each on its own device."""
     whole = measured(name, medians[0], noise=noise, **more)
     unit = next(k.removeprefix("median_") for k in whole if k.startswith("median_"))
     whole["ranks"] = [
@@ -179,3 +214,24 @@ def cpu(
         target="cpu",
         **more,
     )
+
+
+def months(*scales: dict[str, float], target: str = "a100", **more: Any) -> list[StoredReport]:
+    """A graded report for each month; the last one has changed packages."""
+    out = []
+    for n, scale in enumerate(scales):
+        packages = {**PACKAGES, "nvidia-cublas-cu12 (pip)": "12.9.0.2"} if n == len(scales) - 1 else PACKAGES
+        made = a100(
+            scale,
+            seed=n,
+            digest=f"sha256:{n:x}" + "0" * 63,
+            started=f"2026-{n + 8:02}-01T06:00:00Z",
+            tag=f"26.{n + 8:02}",
+            packages=packages,
+            target=target,
+            **more,
+        )
+        out.append(
+            StoredReport(grade(made, references(), Expected("nvidia", ("sm_80",))), f"{target}-{n}.json")
+        )
+    return out

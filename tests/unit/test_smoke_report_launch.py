@@ -1,4 +1,4 @@
-"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm; the image itself is pretended."""
+"""``builder smoke`` and ``builder report``: options, exit codes, comparison, trackers, Slurm."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
 from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
 from builder.settings import Settings
 from builder.site.slurm import wait
-from builder.smoke.run import SmokeReport, complete, keep
+from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.smoke.reports import store_report
+from builder.smoke.run import SmokeReport, complete
 from builder.smoke.schema import could_not_run
 from builder.smoke.slurm import smoke_on_slurm
-from builder.smoke.track import TrackError, check, figures, to_mlflow, to_tensorboard
+from builder.smoke.track import TrackError, check, metrics, to_mlflow, to_tensorboard
 from builder.store.blobs import Store
 from tests.support import image_kit
 from tests.support.reports import A100_40, a100, ranked, report
@@ -75,13 +77,13 @@ class Here:
                 recipe=recipe, digest=here.digest, lock=LOCK, sif=None, image=None, artifact=None
             )
 
-        def smoke(project: Project, result: Any, **options: Any) -> SmokeReport:
+        def smoke(project: Project, result: Any, options: SmokeOptions) -> SmokeReport:
             here.asked.append(options)
             answer = here.answers.pop(0) if len(here.answers) > 1 else here.answers[0]
             whole = complete(
-                answer, result.recipe, result.digest, "docker", devices=options["devices"], lock=result.lock
+                answer, result.recipe, result.digest, "docker", devices=options.devices, lock=result.lock
             )
-            path = keep(whole, project.reports / result.recipe.name)
+            path = store_report(whole, project.reports / result.recipe.name)
             return SmokeReport(whole["verdict"], whole, "docker", result.digest, 41.5, path)
 
         monkeypatch.setattr(Project, "build", build)
@@ -112,7 +114,7 @@ class Here:
         """Keeps earlier reports."""
         for n in range(runs):
             made = a100(scale, seed=n, digest=digest, started=f"2026-10-0{n + 1}T00:00:00Z", tag=tag, **more)
-            keep(made, self.root / "reports" / "gpu")
+            store_report(made, self.root / "reports" / "gpu")
 
 
 @pytest.fixture
@@ -122,15 +124,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return made
 
 
-# verdicts and exit codes ----------------------------------------------------------------------------------------------
+# verdicts and exit codes ------------------------------------------------------------------------------------
 
 
 def test_a_pass_is_told_graded_and_remembered(here: Here) -> None:
     out, _ = here("smoke", "gpu", "--devices", "1", "--timeout", "99")
-    assert "smoke test: pass" in out and "101% of what it can do" in out
-    assert here.asked == [
-        {"runner": None, "timeout_s": 99.0, "devices": 1, "all_gpus": False, "budget_s": None}
-    ]
+    assert "smoke test: pass" in out and "101% of the reference" in out
+    assert here.asked == [SmokeOptions(timeout_s=99.0, devices=1)]
     from builder.publishing.publish import SmokeRecord
 
     assert SmokeRecord(here.root / "cache").passed(NEW) == "pass"
@@ -167,20 +167,20 @@ def test_all_gpus_are_asked_for_and_the_slow_one_is_named(here: Here) -> None:
     devices = [{**A100_40, "rank": i} for i in range(4)]
     here.answers = [report([ranked("matmul.bf16", (248e3, 249e3, 150e3, 247e3))], devices=devices, ranks=4)]
     out, _ = here("smoke", "gpu", "--all-gpus", code=11)
-    assert here.asked[0]["all_gpus"] is True
+    assert here.asked[0].all_gpus is True
     assert (
-        "rank 2 on n017 (cuda:2): 150 TFLOP/s; the 4 of NVIDIA A100-SXM4-40GB usually do 248 TFLOP/s" in out
+        "rank 2 on n017 (cuda:2): 150 TFLOP/s; 4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in out
     )
 
 
-# comparing ------------------------------------------------------------------------------------------------------------
+# comparing --------------------------------------------------------------------------------------------------
 
 
 def test_a_regression_is_confirmed_by_two_more_runs_and_named_with_packages(here: Here) -> None:
     here.before(runs=2, packages={"torch": "2.12.1", "zlib": "1.3"})
     here.answers = [a100({"matmul.bf16": 0.88}, seed=n) for n in (1, 2, 3)]
     out, err = here("smoke", "gpu", "--compare", "26.10", code=11)
-    assert len(here.asked) == 3 and "slower: matmul.bf16; running it twice more to be sure" in err
+    assert len(here.asked) == 3 and "slower: matmul.bf16; running the test 2 more times to confirm" in err
     assert "1 slower; 3 against 2 runs" in out and "12% slower" in out and "torch 2.12.1 -> 2.13.0" in out
     assert "smoke test: pass" in out  # by itself it is fast enough
     from builder.publishing.publish import SmokeRecord
@@ -254,20 +254,20 @@ def test_a_run_that_could_not_be_carried_out_is_compared_with_nothing(here: Here
     assert here.json("smoke", "gpu", "--compare", "26.10", code=14)["comparison"] is None
 
 
-# options --------------------------------------------------------------------------------------------------------------
+# options ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--nodes", "2"], "--nodes is for jobs"),
+        (["--nodes", "2"], "--nodes requires --on slurm"),
         (["--account", "x"], "add --on slurm"),
-        (["--image", "x.sif"], "--image is for jobs"),
-        (["--on", "slurm", "--runner", "docker"], "do not go together"),
+        (["--image", "x.sif"], "--image requires --on slurm"),
+        (["--on", "slurm", "--runner", "docker"], "cannot be combined"),
         (["--devices", "0"], "Invalid value"),
         (["--repeat", "0"], "Invalid value"),
         (["--on", "pbs"], "Invalid value"),
-        (["--mlflow", "http://u:p@host"], "holds a user or password"),
+        (["--mlflow", "http://u:p@host"], "contains a user name or password"),
     ],
 )
 def test_options_that_do_not_fit(
@@ -288,7 +288,7 @@ def test_trackers_that_are_not_installed_are_said_before_anything_runs(
     assert "tensorboardX" in err and not here.asked
 
 
-# builder report -------------------------------------------------------------------------------------------------------
+# builder report ---------------------------------------------------------------------------------------------
 
 
 def test_the_page_is_written_and_regressions_are_told(here: Here, tmp_path: Path) -> None:
@@ -313,10 +313,10 @@ def test_a_page_of_nothing(here: Here) -> None:
     here("report", "gpu", "--output", str(here.root / "x.html"))
     assert "Not tested yet" in (here.root / "x.html").read_text()
     _, err = here("report", "gpu", "--output", str(here.root / "none" / "x.html"), code=2)
-    assert "there is no folder" in err
+    assert "does not exist" in err
 
 
-# Slurm ----------------------------------------------------------------------------------------------------------------
+# Slurm ------------------------------------------------------------------------------------------------------
 
 FAKE = """\
 #!{python}
@@ -361,15 +361,15 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return state
 
 
-def smoked(slurm: Path, here: Here, **options: Any) -> SmokeReport:
+def smoked(slurm: Path, here: Here, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeReport:
     return smoke_on_slurm(
         load_recipe("gpu", here.root),
-        "/work/x.sif",
         NEW,
         here.root / "reports" / "gpu",
+        slurm=SlurmOptions("/work/x.sif", **job),
+        options=options,
         lock=LOCK,
         sleep=lambda s: None,
-        **options,
     )
 
 
@@ -380,7 +380,7 @@ def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(
     (slurm / "report").write_text(
         json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
     )
-    got = smoked(slurm, here, nodes=2, devices=4, account="me", timeout_s=120)
+    got = smoked(slurm, here, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me")
     assert (
         got.verdict == "pass"
         and got.runner == "slurm (apptainer)"
@@ -406,7 +406,7 @@ def test_a_job_runs_the_benchmark_on_the_sites_nodes_and_its_report_is_graded(
     ("states", "output", "probe", "words"),
     [
         ("FAILED", "srun: error: no such image\n", "job", ["ended as FAILED", "no such image"]),
-        ("TIMEOUT", "", "watchdog", ["ended as TIMEOUT", "it said nothing"]),
+        ("TIMEOUT", "", "watchdog", ["ended as TIMEOUT", "no output"]),
         ("COMPLETED", "", "job", ["left no report"]),
         ("OUT_OF_MEMORY", "", "job", ["OUT_OF_MEMORY"]),
         ("forgotten", "", "job", ["UNKNOWN"]),
@@ -429,7 +429,7 @@ def test_a_job_without_a_report_is_an_error_that_says_why(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "no smoke report")],
+    [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "not a smoke report")],
 )
 def test_a_damaged_report_of_a_job_is_no_pass(slurm: Path, here: Here, text: str, words: str) -> None:
     (slurm / "report").write_text(text)
@@ -443,7 +443,11 @@ def test_an_interrupted_wait_cancels_the_job(slurm: Path, here: Here) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         smoke_on_slurm(
-            load_recipe("gpu", here.root), "/x.sif", NEW, here.root / "reports" / "gpu", sleep=interrupt
+            load_recipe("gpu", here.root),
+            NEW,
+            here.root / "reports" / "gpu",
+            slurm=SlurmOptions("/x.sif"),
+            sleep=interrupt,
         )
     assert '["scancel", "4711"]' in (slurm / "calls").read_text()
     assert not list((here.root / "reports" / "gpu").iterdir())
@@ -458,7 +462,9 @@ def test_a_slurm_that_does_not_answer(slurm: Path) -> None:
 def test_a_site_without_slurm(here: Here) -> None:
     (here.root / "recipes" / "gpu.yaml").write_text(RECIPE)
     with pytest.raises(UsageError, match="has no scheduler") as e:
-        smoke_on_slurm(load_recipe("gpu", here.root), "", NEW, here.root / "reports" / "gpu")
+        smoke_on_slurm(
+            load_recipe("gpu", here.root), NEW, here.root / "reports" / "gpu", slurm=SlurmOptions()
+        )
     assert "builder smoke gpu" in e.value.hint
 
 
@@ -488,7 +494,7 @@ def test_the_command_hands_a_job_what_it_was_given(
     assert "--time=0:09:00" in script and "/x.sif" in script and "4" in script.split("gpus")[1][:20]
 
 
-# trackers -------------------------------------------------------------------------------------------------------------
+# trackers ---------------------------------------------------------------------------------------------------
 
 
 def test_figures_of_a_report() -> None:
@@ -499,7 +505,7 @@ def test_figures_of_a_report() -> None:
             {"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "achieved", "fraction": 0.97}
         ]
     }
-    assert figures(made) == {
+    assert metrics(made) == {
         "matmul.bf16.gflop_per_s.rank0": 248e3,
         "matmul.bf16.gflop_per_s.rank1": 240e3,
         "matmul.bf16.fraction.rank1": 0.97,
@@ -510,7 +516,7 @@ def test_mlflow_receives_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # since 3.x it wants to be asked
     mlflow = _tracker("mlflow")
     made = complete(a100(), load_recipe("gpu", _project(tmp_path)), NEW, "docker", lock=LOCK)
-    path, uri = keep(made, tmp_path / "kept"), f"file://{tmp_path}/runs"
+    path, uri = store_report(made, tmp_path / "kept"), f"file://{tmp_path}/runs"
     check(uri, None)
     number = to_mlflow(uri, made, path)
     client = mlflow.MlflowClient(tracking_uri=uri)
@@ -530,7 +536,7 @@ def test_an_mlflow_that_says_no_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(TrackError, match="MLflow at http://127.0.0.1:9/: ") as e:
         to_mlflow("http://127.0.0.1:9/", a100(), None)
-    assert "\n" not in e.value.message and "the report itself is kept" in e.value.hint
+    assert "\n" not in e.value.message and "the report itself is stored" in e.value.hint
 
 
 def _tracker(name: str) -> Any:

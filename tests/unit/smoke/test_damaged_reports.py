@@ -1,4 +1,4 @@
-"""Reports with any part replaced by something else: refused in words, or graded, compared and drawn; never a traceback."""
+"""Damaged reports: they are rejected with a message, or can be graded, compared and drawn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from builder.smoke.grade import Expected, grade, references
-from builder.smoke.history import Kept, ReportError, compare, parse_report
+from builder.smoke.compare import compare
+from builder.smoke.grade import Expected, grade
 from builder.smoke.html import render
+from builder.smoke.reference import references
+from builder.smoke.reports import ReportError, StoredReport, parse_report
 from builder.smoke.run import SmokeReport
 from builder.smoke.table import render as table
-from builder.smoke.track import figures
+from builder.smoke.track import metrics
 from tests.support.reports import A100_40, a100, cpu, ranked, report
 
 JUNK: list[Any] = [
@@ -78,30 +80,31 @@ def whole() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_no_damage_ends_in_a_traceback_or_in_a_better_verdict(number: int) -> None:
+def test_damage(number: int) -> None:
+    """A damaged report never ends in a traceback."""
     rng = random.Random(number)
     value = whole()[number]
-    good = Kept(whole()[number], "good")
+    good = StoredReport(whole()[number], "good")
     spots = places(value)
     read = 0
     for at in rng.sample(spots, min(len(spots), 100)):
         text = json.dumps(damaged(value, at, rng.choice(JUNK), rng.random() < 0.2))
         try:
-            kept = parse_report(text, "x.json")
+            stored = parse_report(text, "x.json")
         except ReportError as e:
             assert e.message.startswith("x.json: ") and "\n" not in e.message
             continue
         read += 1
         out = grade(
-            {k: v for k, v in kept.report.items() if k != "grade"},
+            {k: v for k, v in stored.report.items() if k != "grade"},
             references(),
             Expected("nvidia", ("sm_80",)),
         )
         json.dumps(out["grade"], allow_nan=False)
-        json.dumps(compare([kept], [good]).to_json(), allow_nan=False)
-        compare([good], [kept, good, kept])
-        page = render({"x": ([good, kept], ())}, references(), made="now")
+        json.dumps(compare([stored], [good]).to_json(), allow_nan=False)
+        compare([good], [stored, good, stored])
+        page = render({"x": ([good, stored], ())}, references(), made="now")
         assert page.encode("utf-8", "surrogatepass")
-        table(SmokeReport(kept.report["verdict"], kept.report, "docker", "sha256:" + "0" * 64, 1.0))
-        figures(kept.report)
+        table(SmokeReport(stored.report["verdict"], stored.report, "docker", "sha256:" + "0" * 64, 1.0))
+        metrics(stored.report)
     assert read > 25

@@ -1,0 +1,177 @@
+"""builder as bench_publish runs it: a project, the bases in a registry, and ``builder publish``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
+from builder.bases.resolve import open_base, resolve_base
+from builder.model import OCI_INDEX, canonical_json
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support import parts
+
+CLONE = Path(__file__).resolve().parents[1]
+
+_PYTHON_RECIPE = """\
+description: Debian and conda's python, the base image for docker and buildah
+base: debian:bookworm
+environment: environments/python.yml
+virtual_packages: {__glibc: "2.36"}
+registry: {repository: bench/python}
+"""
+_RECIPE = """\
+description: the wheels of benchmarks/wheels.txt
+base: docker://%s/bench/debian:bookworm
+environment: environments/bench.yml
+virtual_packages: {__glibc: "2.36"}
+registry: {repository: bench/builder}
+"""
+
+
+def output_of(command: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> str:
+    """Runs a command, which is not measured, and returns its standard output.
+
+    Raises:
+        CommandFailed: its exit code is not 0.
+    """
+    done = subprocess.run([str(c) for c in command], env=dict(env), cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise CommandFailed(
+            f"exit code {done.returncode}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
+        )
+    return done.stdout
+
+
+class Project:
+    """A project folder for builder, with its own cache."""
+
+    def __init__(self, folder: Path, wheels: Path, registry: parts.Registry) -> None:
+        self.root = folder / "project"
+        self.cache = folder / "cache"
+        self.registry = registry
+        self.env = {
+            **parts.clean_environment(HOME=folder),
+            "PYTHONPATH": str(CLONE),
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(wheels),
+            "PIP_CONFIG_FILE": os.devnull,
+            "BUILDER_CACHE": str(self.cache),
+        }
+        self._channel = folder / "channel"
+        for name in ("recipes", "environments"):
+            (self.root / name).mkdir(parents=True)
+        self.builder("channel", "debian", self._channel)
+        (self.root / "recipes/python.yaml").write_text(_PYTHON_RECIPE)
+        self._write_environment("python", ["pip"], [])
+        (self.root / "recipes/bench.yaml").write_text(_RECIPE % registry.host)
+
+    def _write_environment(self, name: str, conda: Sequence[str], pip: Sequence[str]) -> None:
+        """Writes an environment file. JSON is valid YAML."""
+        dependencies: list[Any] = ["python=3.11", *conda]
+        if pip:
+            dependencies.append({"pip": list(pip)})
+        channels = [self._channel.as_uri(), "nodefaults"]
+        data = {"name": name, "channels": channels, "dependencies": dependencies}
+        (self.root / f"environments/{name}.yml").write_text(json.dumps(data))
+
+    def _command(self, *args: str | Path) -> list[str]:
+        program = [sys.executable, "-m", "builder", "--project", str(self.root), "--json"]
+        return [*program, *(str(a) for a in args)]
+
+    def publish_command(self, target: str) -> list[str]:
+        return self._command("publish", target, "--registry", self.registry.host, "--no-tags")
+
+    def builder(self, *args: str | Path) -> Any:
+        """Runs builder, not measured, and returns its JSON output."""
+        return json.loads(output_of(self._command(*args), self.env, self.root) or "null")
+
+    def publish(self, target: str) -> None:
+        """Runs builder publish, not measured."""
+        output_of(self.publish_command(target), self.env, self.root)
+
+    def lock(self, wanted: Sequence[str]) -> Path:
+        """Locks target bench with these pip requirements; returns a copy of the environments and locks."""
+        name = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:8]
+        copy = self.root.parent / f"locked-{name}"
+        self._write_environment("bench", [], wanted)
+        self.builder("lock", "bench")
+        shutil.copytree(self.root / "environments", copy)
+        return copy
+
+    def use(self, copy: Path) -> None:
+        """Restores such a copy."""
+        shutil.copytree(copy, self.root / "environments", dirs_exist_ok=True)
+
+
+def publish_debian(project: Project) -> None:
+    """Pushes builder's Debian base to the registry, unchanged."""
+    settings = Settings.from_environment({"HOME": str(project.root)}, cache=project.cache)
+    store = Store(settings.cache)
+    base = open_base(resolve_base("debian:bookworm", "amd64", settings, store), "amd64", settings, store)
+    layout = project.root.parent / "debian"
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    manifest = store.path(base.digest)
+    content = json.loads(manifest.read_bytes())
+    for digest in (base.digest, *(blob["digest"] for blob in [content["config"], *content["layers"]])):
+        shutil.copy(store.path(digest), blobs / digest.removeprefix("sha256:"))
+    media_type = "application/vnd.oci.image.manifest.v1+json"
+    entry = {"mediaType": media_type, "digest": base.digest, "size": manifest.stat().st_size}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]}
+    (layout / "index.json").write_bytes(canonical_json(index))
+    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    target = f"docker://{project.registry.host}/bench/debian:bookworm"
+    output_of(["skopeo", "copy", "--dest-tls-verify=false", f"oci:{layout}", target], project.env, layout)
+
+
+class RegistryState:
+    """A registry that can be reset to the state in which it held only the bases."""
+
+    def __init__(self, registry: parts.Registry, folder: Path) -> None:
+        self.registry = registry
+        self._copy = folder / "bases"
+        self._replace(registry.root, self._copy)
+
+    def reset(self) -> None:
+        self._replace(self._copy, self.registry.root)
+
+    def _replace(self, source: Path, target: Path) -> None:
+        self.registry.stop()
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
+        self.registry.start()
+
+    def size(self) -> int:
+        """Bytes of all blobs."""
+        return sum(self.registry.blobs().values())
+
+
+@dataclass(frozen=True)
+class BuilderRun:
+    """One ``builder publish``: build and push in one process."""
+
+    both: Figures
+    bytes_sent: int
+    output: dict[str, Any]
+    """builder's JSON output."""
+
+
+def builder_run(project: Project, group: Cgroup, state: RegistryState) -> BuilderRun:
+    """Runs and measures ``builder publish``."""
+    before = state.size()
+    meter = Meter(group)
+    with meter.measure():
+        text = meter.run(project.publish_command("bench"), project.env, project.root)
+    assert meter.figures
+    output = json.loads(text)
+    return BuilderRun(meter.figures, state.size() - before, output[0] if isinstance(output, list) else output)

@@ -1,0 +1,47 @@
+"""The options of a smoke test.
+
+The command line builds them once; every later stage passes them on unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeOptions:
+    """How the benchmark runs, on this host or in a job."""
+
+    runner: str | None = None
+    """``docker``, ``podman``, ``apptainer`` or ``userns``; None selects the first one that works.
+
+    Jobs ignore it.
+    """
+    timeout_s: float = 300
+    """Seconds after which the benchmark stops itself and reports what hung."""
+    devices: int | None = None
+    """GPUs that must be present (on each node of a job); None: at least one if the recipe is for GPUs."""
+    all_gpus: bool = False
+    """Run one process per GPU, concurrently, and measure communication between them."""
+    budget_s: float | None = None
+    """Seconds for all measurements together; None: the benchmark's default."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """How the benchmark is queued on a site with Slurm."""
+
+    image: str = ""
+    """A SIF's path on the site, or an image reference; empty: the image that the recipe names."""
+    nodes: int = 1
+    """With 2 or more nodes the benchmark also measures the network."""
+    gpus: int | None = None
+    """GPUs per node; None: one on a single node, all of them on several nodes."""
+    account: str = ""
+    """The account that is charged for the job."""
+    time_limit: str = ""
+    """The job's time limit in Slurm's notation; empty: the benchmark's timeout and five minutes."""
+
+
+#: The default options.
+DEFAULTS = SmokeOptions()

@@ -1,0 +1,79 @@
+"""The packages of an image, from its lock or its SBOM, and what differs between two images."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from builder.model import Lock
+from builder.smoke.reports import ReportError
+
+#: Packages that determine the speed of measurements. They are listed first.
+_LIKELY = re.compile(
+    r"(py)?torch.*|triton.*|nvidia-.*|cuda.*|libcu.*|cudnn|nccl|rccl|miopen.*|roc.*|hip.*|mkl.*|libopenblas|"
+    r"openblas|.*blas.*|.*lapack.*|onednn|.*openmp|libgomp|_openmp_mutex|numpy|python|tbb"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package that differs between two images."""
+
+    name: str
+    old: str | None
+    """The version, and the build of a conda package; None: the package is not in the image."""
+    new: str | None
+
+    @property
+    def likely(self) -> bool:
+        """Whether the package is a likely cause of a change in speed."""
+        return _LIKELY.fullmatch(self.name.removesuffix(" (pip)")) is not None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.old or '(none)'} -> {self.new or '(none)'}"
+
+
+def packages_of_lock(lock: Lock, platform: str) -> dict[str, str]:
+    """Name and version (and the build of conda packages) of what a lock installs, as reports store it.
+
+    The name of a pip package that conda installs, too, ends in `` (pip)``.
+    """
+    out: dict[str, str] = {}
+    for package in sorted(lock.for_platform(platform), key=lambda p: p.manager):
+        name = f"{package.name} (pip)" if package.name in out else package.name
+        out[name] = f"{package.version} {package.build}".strip()
+    return dict(sorted(out.items()))
+
+
+def packages_of_sbom(data: bytes, source: str) -> dict[str, str]:
+    """The same from a CycloneDX SBOM, which contains no builds; ``source`` appears in messages.
+
+    Raises:
+        ReportError: the data is not a CycloneDX SBOM in JSON.
+    """
+    try:
+        components = [c for c in json.loads(data)["components"] if c.get("type") == "library"]
+        libraries = [(str(c["name"]), str(c["version"]), str(c["purl"])) for c in components]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ReportError(f"{source}: not a CycloneDX SBOM in JSON", "publish the image again") from None
+    out: dict[str, str] = {}
+    for name, version, _ in sorted(libraries, key=lambda library: library[2]):
+        out[f"{name} (pip)" if name in out else name] = version
+    return dict(sorted(out.items()))
+
+
+def changed_packages(old: Mapping[str, str], new: Mapping[str, str]) -> list[PackageChange]:
+    """The packages that differ, likely causes of a change in speed first.
+
+    Builds are compared only if both sides contain them.
+    """
+    changes = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before and after and not (" " in before and " " in after):
+            before, after = before.partition(" ")[0], after.partition(" ")[0]
+        if before != after:
+            changes.append(PackageChange(name, before, after))
+    return sorted(changes, key=lambda change: (not change.likely, change.name))

@@ -1,0 +1,377 @@
+"""Grading: every rule on both sides of its limit."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import builder.smoke
+from builder.smoke.grade import Expected, grade, worst
+from builder.smoke.limits import LIMITS, evaluate
+from builder.smoke.reference import references
+from builder.smoke.values import value_of
+from tests.support.reports import A100_40, MI250X, STRANGE, a100, cpu, measured, ranked, report
+
+SMOKE = Path(builder.smoke.__file__).parent
+SCHEMA = json.loads((SMOKE / "report.schema.json").read_text())
+NVIDIA, NONE = Expected("nvidia", ("sm_80",)), Expected()
+
+
+def graded(given: dict[str, Any], expected: Expected = NVIDIA) -> dict[str, Any]:
+    """Grades a report and checks the invariants: it matches the schema; the input is unchanged."""
+    before = copy.deepcopy(given)
+    out = grade(given, references(), expected)
+    assert given == before
+    jsonschema.validate(out, SCHEMA, jsonschema.Draft202012Validator)
+    statuses = {f["status"] for f in out["grade"]["findings"]}
+    assert out["verdict"] == worst([given["verdict"], *(s for s in statuses if s != "skip")])
+    assert all(f["advice"] for f in out["grade"]["findings"] if f["status"] in ("warn", "fail"))
+    return out
+
+
+def finding(out: dict[str, Any], name: str, device: str = "") -> dict[str, Any]:
+    (found,) = [f for f in out["grade"]["findings"] if f["id"] == name and device in f.get("device", "")]
+    return dict(found)
+
+
+def scaled(name: str, factor: float, *, noise: float = 0.005) -> dict[str, Any]:
+    return finding(graded(a100({name: factor}, noise=noise)), name)
+
+
+# known GPUs -------------------------------------------------------------------------------------------------
+
+
+def test_good_gpu() -> None:
+    """A good GPU passes, and each finding names its reference and source."""
+    out = graded(a100())
+    assert (
+        out["verdict"] == "pass"
+        and out["grade"]["verdict"] == "pass"
+        and out["grade"]["devices"] == ["a100-sxm4-40gb"]
+    )
+    found = finding(out, "matmul.bf16")
+    assert found["basis"] == "achieved" and found["fraction"] == pytest.approx(248 / 246.33, rel=0.02)
+    assert (
+        "248 TFLOP/s" in found["seen"]
+        and "of 246 TFLOP/s (published for NVIDIA A100 SXM4 40 GB)" in found["seen"]
+    )
+    assert found["source"].startswith("torch-performance-test-data")
+    tf32 = finding(out, "matmul.tf32")  # no published figure
+    assert tf32["basis"] == "peak" and tf32["reference"] == 156_000 and tf32["status"] == "pass"
+    assert finding(out, "transfer.h2d_pinned")["basis"] == "peak"
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "status"),
+    [
+        ("matmul.bf16", 0.85, "pass"),
+        ("matmul.bf16", 0.75, "warn"),
+        ("matmul.bf16", 0.45, "fail"),
+        ("memory.copy", 0.84, "pass"),
+        ("memory.copy", 0.70, "warn"),
+        ("memory.copy", 0.40, "fail"),
+        ("matmul.tf32", 0.60, "pass"),
+        ("matmul.tf32", 0.45, "warn"),
+        ("matmul.tf32", 0.20, "fail"),
+        ("transfer.h2d_pinned", 0.70, "pass"),
+        ("transfer.h2d_pinned", 0.45, "warn"),
+        ("transfer.h2d_pinned", 0.10, "fail"),
+    ],
+)
+def test_limits(name: str, factor: float, status: str) -> None:
+    """The limits of each basis: pass, warn, fail."""
+    assert scaled(name, factor)["status"] == status
+    assert graded(a100({name: factor}))["verdict"] == status
+
+
+def test_noise() -> None:
+    """A value that is below a limit by less than its noise passes."""
+    value = value_of(measured("matmul.bf16", 197_500.0, noise=0.002))
+    noisy = value_of(measured("matmul.bf16", 193_000.0, noise=0.08))
+    assert value is not None and noisy is not None
+    limit = LIMITS["achieved"]
+    assert evaluate(value, 246_330.0 * 1.02, limit)[0] == "warn"  # 0.786: little noise, so it is below
+    assert evaluate(noisy, 246_330.0, limit)[0] == "pass"  # 0.783: within the noise
+    assert evaluate(noisy, 246_330.0 * 2, limit)[0] == "fail"  # noise does not explain this
+
+
+def test_outliers() -> None:
+    """Outliers do not change the status."""
+    given = a100()
+    for m in given["measurements"]:
+        unit = next(k.removeprefix("median_") for k in m if k.startswith("median_"))
+        m[f"samples_{unit}"][:5] = [m[f"median_{unit}"] / 50] * 5  # five of 21: median and MAD hardly change
+    assert graded(given)["verdict"] == "pass"
+
+
+def test_unsteady_gpu() -> None:
+    """A GPU whose values vary much is warned about."""
+    found = finding(graded(a100(noise=0.30)), "matmul.fp16")
+    assert found["status"] == "warn" and "varies by" in found["seen"] and "clock" in found["advice"]
+
+
+def test_above_peak() -> None:
+    """A value above the theoretical peak is warned about as a wrong measurement."""
+    found = scaled("memory.copy", 1.6)
+    assert found["status"] == "warn" and "no such device" in found["advice"]
+
+
+def test_wrong_results_are_not_graded() -> None:
+    """A measurement with a wrong result has no finding."""
+    given = a100(verdict="fail")
+    given["measurements"][0]["status"] = "fail"
+    out = graded(given)
+    assert out["verdict"] == "fail"
+    assert all(f["id"] != given["measurements"][0]["id"] for f in out["grade"]["findings"])
+
+
+def test_all_reduce() -> None:
+    """An all-reduce is compared with a figure for the same number of GPUs only."""
+
+    def reduced(ranks: int, value: float) -> list[dict[str, Any]]:
+        devices = [{**A100_40, "rank": i} for i in range(ranks)]
+        out = graded(
+            a100(devices=devices, ranks=ranks) | {"measurements": [measured("allreduce.node", value)]}
+        )
+        return [f for f in out["grade"]["findings"] if f["id"] == "allreduce.node"]
+
+    assert reduced(4, 80.0) == []
+    assert [f["status"] for f in reduced(8, 230.0)] == ["pass"]
+    (slow,) = reduced(8, 12.0)
+    assert slow["status"] == "fail" and "NCCL_DEBUG" in slow["advice"]
+
+
+def test_throttled_gpu() -> None:
+    """A finding about a low value names the clock and the reason for throttling."""
+    hot = {
+        **A100_40,
+        "after": {"throttled": ["heat"], "temperature_c": 91, "clock_mhz": 735, "clock_max_mhz": 1410},
+    }
+    found = finding(graded(a100({"matmul.bf16": 0.6}, devices=[hot])), "matmul.bf16")
+    assert found["seen"].endswith("; clock 735 of 1410 MHz, throttled by heat, 91 °C")
+    assert "clock" not in finding(graded(a100(devices=[hot])), "matmul.bf16")["seen"]
+    devices = [{**(hot if i == 2 else A100_40), "rank": i} for i in range(4)]
+    out = graded(report([ranked("matmul.bf16", (248e3, 247e3, 180e3, 249e3))], devices=devices, ranks=4))
+    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert "91 °C" in slow["seen"]
+
+
+# unknown GPUs -----------------------------------------------------------------------------------------------
+
+
+def test_unknown_gpu() -> None:
+    """An unknown GPU never fails because it is unknown."""
+    for scale in (1.0, 1e-3, 50.0):
+        out = graded(
+            a100(
+                dict.fromkeys(("matmul.fp32", "matmul.fp16", "matmul.bf16", "matmul.tf32"), scale),
+                devices=[STRANGE],
+            ),
+            Expected("nvidia"),
+        )
+        assert out["verdict"] == "pass" and out["grade"]["devices"] == []
+        assert "Frobnicator 9000" in finding(out, "device.reference")["seen"]
+        assert finding(out, "matmul.bf16")["basis"] == "consistency"
+
+
+def test_unknown_gpu_without_matrix_units() -> None:
+    """An unknown GPU with slow half precision is warned about."""
+    out = graded(a100({"matmul.bf16": 0.05}, devices=[STRANGE]), Expected("nvidia"))
+    assert finding(out, "matmul.bf16")["status"] == "warn" and out["verdict"] == "warn"
+    assert finding(out, "matmul.fp16")["status"] == "pass"
+
+
+# peers ------------------------------------------------------------------------------------------------------
+
+
+def several(
+    *medians: float, device: dict[str, Any] = A100_40, name: str = "matmul.bf16", **more: Any
+) -> dict[str, Any]:
+    devices = [{**device, "rank": i, "host": "n017"} for i in range(len(medians))]
+    return report([ranked(name, medians, **more)], devices=devices, ranks=len(medians))
+
+
+def test_slow_peer() -> None:
+    """A GPU that is slower than its peers is reported."""
+    out = graded(several(248e3, 247e3, 205e3, 250e3))
+    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert (
+        slow["device"] == "rank 2 on n017 (cuda:2)"
+        and slow["status"] == "warn"
+        and slow["fraction"] == pytest.approx(0.83, abs=0.01)
+    )
+    assert "205 TFLOP/s; 4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in slow["seen"]
+    assert out["verdict"] == "warn"
+
+
+def test_very_slow_peer() -> None:
+    """A GPU that is much slower than its peers fails, even if its model is unknown."""
+    out = graded(several(100e3, 99e3, 60e3, 101e3, device=STRANGE), Expected("nvidia"))
+    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert slow["status"] == "fail" and slow["device"].startswith("rank 2") and out["verdict"] == "fail"
+
+
+def test_two_peers() -> None:
+    """Of two GPUs the slower one is reported."""
+    out = graded(several(248e3, 180e3))
+    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert slow["device"].startswith("rank 1") and slow["status"] == "fail"
+
+
+def test_slow_peer_by_time() -> None:
+    """For times lower is better; measurements that depend on the host only warn."""
+    out = graded(several(10.0, 10.1, 30.0, 9.9, name="training", unit="ms"))
+    (slow,) = [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert (
+        slow["device"].startswith("rank 2")
+        and slow["status"] == "warn"
+        and slow["fraction"] == pytest.approx(0.335, abs=0.01)
+    )
+
+
+@pytest.mark.parametrize("medians", [(248e3, 240e3, 236e3, 246e3), (248e3,), (1.0, 0.0)])
+def test_equal_peers(medians: tuple[float, ...]) -> None:
+    """Ordinary differences are not reported."""
+    out = graded(several(*medians))
+    assert not [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+
+
+def test_different_models() -> None:
+    """GPUs of different models are not compared."""
+    devices = [{**A100_40, "rank": 0}, {**MI250X, "rank": 1}]
+    out = graded(report([ranked("matmul.fp32", (18e3, 33e3))], devices=devices, ranks=2))
+    assert not [f for f in out["grade"]["findings"] if f.get("basis") == "equals"]
+    assert out["grade"]["devices"] == ["a100-sxm4-40gb", "mi250x-gcd"]
+
+
+# CPUs -------------------------------------------------------------------------------------------------------
+
+
+def test_cpu() -> None:
+    """A CPU is graded by the roofline of the same run."""
+    out = graded(cpu(), NONE)
+    assert out["verdict"] == "pass"
+    product = finding(out, "matmul.fp32")
+    assert product["basis"] == "roofline" and product["reference"] == pytest.approx(
+        400, rel=0.05
+    )  # limited by arithmetic
+    attention = finding(out, "attention")
+    assert attention["fraction"] == pytest.approx(90 / 400, rel=0.1)
+    low = cpu()
+    next(m for m in low["measurements"] if m["id"] == "attention").update(flop=1e9, bytes=1e9)
+    assert finding(graded(low, NONE), "attention")["reference"] == pytest.approx(
+        60, rel=0.05
+    )  # limited by memory
+
+
+def test_slow_cpu() -> None:
+    """A CPU that is slow as a whole does not fail."""
+    slow = dict.fromkeys(
+        ("cpu.peak", "matmul.fp32", "memory.triad", "memory.copy", "conv.training", "attention"), 0.12
+    )
+    assert graded(cpu(slow), NONE)["grade"]["findings"][0]["id"] == "cpu.scaling"  # the cores do not scale
+    out = graded(cpu({**slow, "cpu.peak": 0.12}), NONE)
+    assert out["verdict"] == "warn" and {
+        f["id"] for f in out["grade"]["findings"] if f["status"] != "pass"
+    } == {"cpu.scaling"}
+
+
+@pytest.mark.parametrize(("factor", "status"), [(0.62, "pass"), (0.45, "warn"), (0.2, "fail")])
+def test_below_roofline(factor: float, status: str) -> None:
+    """Matrix products far below the roofline warn or fail."""
+    out = graded(cpu({"matmul.fp32": factor}), NONE)
+    assert finding(out, "matmul.fp32")["status"] == status == out["verdict"]
+
+
+def test_busy_cpu() -> None:
+    """A value does not fail if other processes took much of the time."""
+    given = cpu({"matmul.fp32": 0.2})
+    given["measurements"][1]["lost_fraction"] = 0.6
+    found = finding(graded(given, NONE), "matmul.fp32")
+    assert found["status"] == "warn" and "other processes took 60% of the time" in found["seen"]
+
+
+def test_without_roofline() -> None:
+    """Without measured limits nothing is graded."""
+    out = graded(report([measured("matmul.fp32", 300.0, device="cpu")]), NONE)
+    assert out["grade"] == {"verdict": "skip", "devices": [], "findings": []} and out["verdict"] == "pass"
+
+
+# expectations of the recipe ---------------------------------------------------------------------------------
+
+
+def test_gpu_image_on_cpu() -> None:
+    """An image for GPUs that ran on the CPU fails."""
+    out = graded(cpu(), NVIDIA)
+    assert out["verdict"] == "fail" and "on the CPU" in finding(out, "device.measured")["seen"]
+
+
+def test_other_gpus() -> None:
+    """Another number of GPUs fails; another architecture warns."""
+    assert finding(graded(a100(), Expected("nvidia", ("sm_80",), 4)), "device.count")["status"] == "fail"
+    out = graded(a100(), Expected("nvidia", ("sm_90",)))
+    assert (
+        finding(out, "device.architecture")["seen"] == "sm_80; the recipe is for sm_90"
+        and out["verdict"] == "warn"
+    )
+
+
+def test_error_stays() -> None:
+    """The verdict "error" does not change."""
+    out = grade(report([], verdict="error"), references(), NVIDIA)
+    assert out["verdict"] == "error"
+
+
+def test_verdict_never_improves() -> None:
+    """The verdict of the benchmark never gets better."""
+    for verdict in ("warn", "fail", "error"):
+        assert grade(a100(verdict=verdict), references(), NVIDIA)["verdict"] == verdict
+
+
+# malformed reports ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"median_gflop_per_s": None},
+        {"median_gflop_per_s": "fast"},
+        {"median_gflop_per_s": float("nan")},
+        {"repeats": 0},
+        {"median_gflop_per_s": True},
+        {"mad_gflop_per_s": None},
+        {"device": 7},
+        {"device": "cuda:99"},
+        {"device": "cuda:x"},
+        {"ranks": "many"},
+        {"ranks": [1, 2]},
+        {"ranks": [{"rank": "a"}, {"rank": 1, "median_gflop_per_s": 2.0}]},
+        {"median_gflop_per_s": 0.0, "mad_gflop_per_s": 0.0},
+    ],
+)
+def test_odd_values(change: dict[str, Any]) -> None:
+    """Values of the wrong type or size are ignored."""
+    given = a100()
+    given["measurements"][0].update(change)
+    out = grade(given, references(), NVIDIA)  # not validated: the schema rejects some of these
+    assert all(f["fraction"] == f["fraction"] for f in out["grade"]["findings"] if "fraction" in f)
+    json.dumps(out["grade"], allow_nan=False)
+
+
+def test_odd_facts() -> None:
+    """Facts of the wrong type are ignored."""
+    for devices in (
+        None,
+        {},
+        [None, 3],
+        [{"name": None, "memory_bytes": "x", "after": 3}],
+        [{"after": {"throttled": 1}}],
+    ):
+        given = a100()
+        given["facts"]["devices"] = devices
+        grade(given, references(), NVIDIA)

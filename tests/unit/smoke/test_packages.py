@@ -1,0 +1,83 @@
+"""The packages of an image, and what differs between two images."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.model import Lock, LockedPackage
+from builder.publishing.attest import sbom
+from builder.smoke.packages import PackageChange, changed_packages, packages_of_lock, packages_of_sbom
+from builder.smoke.reports import ReportError
+from tests.support.image_kit import recipe
+
+
+def test_lock_and_sbom() -> None:
+    """The packages of a lock and of its SBOM are the same, but for builds."""
+    lock = Lock(
+        (
+            LockedPackage(
+                "numpy",
+                "2.3.1",
+                "conda",
+                "linux-64",
+                "https://c.example/linux-64/numpy-2.3.1-py311h0_0.conda",
+                "0" * 64,
+            ),
+            LockedPackage(
+                "numpy",
+                "2.3.0",
+                "pip",
+                "linux-64",
+                "https://p.example/numpy-2.3.0-cp311-cp311-linux_x86_64.whl",
+                "1" * 64,
+            ),
+            LockedPackage(
+                "torch",
+                "2.13.0",
+                "pip",
+                "linux-64",
+                "https://p.example/torch-2.13.0-py3-none-any.whl",
+                "2" * 64,
+            ),
+        ),
+        ("linux-64",),
+    )
+    own = packages_of_lock(lock, "linux-64")
+    assert own == {"numpy": "2.3.1 py311h0_0", "numpy (pip)": "2.3.0", "torch": "2.13.0"}
+    listed = packages_of_sbom(sbom(recipe(), lock, None), "host/x:1")
+    assert listed == {"numpy": "2.3.1", "numpy (pip)": "2.3.0", "torch": "2.13.0"}
+    assert changed_packages(listed, own) == [] == changed_packages(own, listed)  # one side has no builds
+    assert changed_packages(own, {**own, "numpy": "2.3.1 py311h0_1"}) == [
+        PackageChange("numpy", "2.3.1 py311h0_0", "2.3.1 py311h0_1")
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"components": [{"type": "library"}]}', b"\xff"])
+def test_invalid_sbom(data: bytes) -> None:
+    with pytest.raises(ReportError, match="host/x:1: not a CycloneDX SBOM"):
+        packages_of_sbom(data, "host/x:1")
+
+
+def test_likely_causes() -> None:
+    """Packages that determine the speed come first."""
+    names = [
+        "zlib",
+        "pytorch",
+        "libopenblas",
+        "rich",
+        "rocm-core",
+        "nvidia-cudnn-cu12 (pip)",
+        "pyyaml",
+        "mkl",
+    ]
+    changes = changed_packages({}, dict.fromkeys(names, "1"))
+    assert [c.name for c in changes] == [
+        "libopenblas",
+        "mkl",
+        "nvidia-cudnn-cu12 (pip)",
+        "pytorch",
+        "rocm-core",
+        "pyyaml",
+        "rich",
+        "zlib",
+    ]

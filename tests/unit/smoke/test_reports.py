@@ -1,0 +1,159 @@
+"""Stored reports: reading them, and finding the ones that --compare names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.smoke.reports import (
+    ReportError,
+    find_reports,
+    parse_report,
+    read_folder,
+    read_report,
+    store_report,
+)
+from tests.support.reports import a100, report
+
+OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["not JSON"]),
+        ("{", ["not JSON"]),
+        ("\x00\xff", ["not JSON"]),
+        ("[" * 100_000, ["not JSON", "nested too deep"]),
+        ("[]", ["not a smoke report"]),
+        ("{}", ["not a smoke report"]),
+        ('{"schema_version": 2}', ["damaged", "verdict None"]),
+        (
+            json.dumps({**a100(), "schema_version": 1}),
+            ["schema version 1, not 2", "another version of builder"],
+        ),
+        (json.dumps({**a100(), "schema_version": 99}), ["schema version 99"]),
+        (json.dumps({**a100(), "verdict": "great"}), ["verdict 'great'"]),
+        (json.dumps({**a100(), "measurements": []}), ["nothing was measured"]),
+        (json.dumps({**a100(), "measurements": {}}), ["measurements is not a list"]),
+        (json.dumps({**a100(), "image": []}), ["image is not a mapping"]),
+        (json.dumps({**a100(), "started": 5}), ["not a time in UTC"]),
+        (json.dumps({**a100(), "started": "yesterday"}), ["not a time in UTC"]),
+        (json.dumps({**a100(), "duration_s": "x"}), ["duration_s"]),
+        (json.dumps({**a100(), "grade": {"findings": [{"id": "x"}]}}), ["malformed grade"]),
+        (json.dumps({**a100(), "image": {"packages": ["torch"]}}), ["image.packages is not a mapping"]),
+    ],
+)
+def test_invalid_report(text: str, words: list[str]) -> None:
+    """Anything but a valid report raises an error that says what is wrong."""
+    with pytest.raises(ReportError) as e:
+        parse_report(text, "old.json")
+    assert e.value.message.startswith("old.json: ") and all(w in e.value.message for w in words), (
+        e.value.message
+    )
+    assert "builder smoke" in e.value.hint
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="no such report"):
+        read_report(tmp_path / "none.json")
+    with pytest.raises(ReportError, match="cannot be read: Is a directory"):
+        read_report(tmp_path)
+
+
+def test_read_folder(tmp_path: Path) -> None:
+    """Reports are in order of time; a message names each file that is not one."""
+    store_report(a100(started="2026-11-02T00:00:00Z"), tmp_path)
+    store_report(a100(started="2026-10-02T00:00:00Z", digest=NEW), tmp_path)
+    (tmp_path / "0-broken.json").write_text("{")
+    found, complaints = read_folder(tmp_path)
+    assert [k.started[:7] for k in found] == ["2026-10", "2026-11"]
+    (complaint,) = complaints
+    assert "0-broken.json: not JSON" in complaint
+    assert read_folder(tmp_path / "none") == ([], [])
+
+
+# finding ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three months of reports, the last image twice."""
+    out = tmp_path / "reports" / "a100"
+    for month, digest, count in ((9, "9" * 64, 1), (10, "a" * 64, 2), (11, "b" * 64, 2)):
+        for n in range(count):
+            started = f"2026-{month:02}-0{n + 1}T06:00:00Z"
+            store_report(a100(started=started, digest=f"sha256:{digest}", tag=f"26.{month:02}"), out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("text", "digest", "count"),
+    [
+        ("26.10", "a", 2),
+        ("26.09", "9", 1),
+        ("2026-10", "a", 2),
+        ("2026-10-02", "a", 1),
+        ("sha256:aaaaaaaaa", "a", 2),
+        ("bbbbbbb", "b", 2),
+        ("previous", "a", 2),
+    ],
+)
+def test_find_by_name(folder: Path, text: str, digest: str, count: int) -> None:
+    """A tag, a date, a digest and "previous" lead to all runs of one image."""
+    found = find_reports(text, folder, without="sha256:" + "b" * 64)
+    assert {k.digest for k in found} == {"sha256:" + digest * 64} and len(found) == count
+
+
+def test_find_by_path(folder: Path) -> None:
+    """A file is one run; of a folder the newest image counts."""
+    first = sorted(folder.glob("*.json"))[0]
+    assert len(find_reports(str(first), folder)) == 1
+    assert {k.tag for k in find_reports(str(folder), Path("/nonexistent"))} == {
+        "26.11"
+    }  # the newest image in it
+
+
+def test_find_completed_runs(folder: Path) -> None:
+    """Runs with the verdict "error" do not count if there are others."""
+    store_report(
+        report([], verdict="error", digest="sha256:" + "a" * 64, tag="26.10", started="2026-10-03T06:00:00Z"),
+        folder,
+    )
+    assert [k.report["verdict"] for k in find_reports("26.10", folder)] == ["pass", "pass"]
+
+
+def test_find_in_registry(folder: Path) -> None:
+    """The registry is used if the project has no such report."""
+    asked = []
+
+    def attached(text: str) -> list[tuple[str, bytes]]:
+        asked.append(text)
+        return (
+            [("host/a100:26.01", json.dumps(a100(digest=OLD, started="2026-01-05T00:00:00Z")).encode())]
+            if text == "26.01"
+            else []
+        )
+
+    (found,) = find_reports("26.01", folder, attached=attached)
+    assert found.digest == OLD and asked == ["26.01"]
+    with pytest.raises(ReportError) as e:
+        find_reports("25.12", folder, attached=attached)
+    assert (
+        "no report of '25.12'" in e.value.message
+        and "26.09, 26.10, 26.11" in e.value.message
+        and "previous" in e.value.hint
+    )
+
+
+def test_find_nothing(tmp_path: Path) -> None:
+    """The error says what the folder contains."""
+    with pytest.raises(ReportError, match="it has none"):
+        find_reports("previous", tmp_path / "none")
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(ReportError, match="contains no report; .*x.json: not a smoke report"):
+        find_reports(str(tmp_path), tmp_path)
+    with pytest.raises(ReportError, match="not readable: .*x.json"):
+        find_reports("26.10", tmp_path)
