@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from builder.config.recipe import Files, Recipe
 from builder.errors import ConfigError
+from builder.image.smoke_program import smoke_program
 from builder.layers.entry import Entry, Inline, LinkContext, Range
 from builder.redact import redact
 
@@ -89,7 +90,6 @@ def system_entries(
     Raises:
         ConfigError: a file of the recipe is missing, or would land where it breaks the base.
     """
-    benchmark = Path(__file__).parents[1] / "smoke" / "benchmark.py"
     home = HOME.lstrip("/")
     entries = [
         Entry(home, "dir", 0o755),
@@ -99,7 +99,7 @@ def system_entries(
             0o644,
         ),
         _inline(f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755),
-        _inline(f"{home}/smoke.py", benchmark.read_bytes(), 0o644),
+        _inline(f"{home}/smoke.py", smoke_program(), 0o644),
     ]
     for number, item in enumerate(recipe.files):
         entries += _copy(recipe, number, item)

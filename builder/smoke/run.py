@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
@@ -21,7 +22,7 @@ from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.smoke.grade import Expected, grade, references
-from builder.smoke.schema import SCHEMA_VERSION, VERDICTS, could_not_run, fault, find_report, packages_of
+from builder.smoke.schema import could_not_run, fault, find_report, packages_of
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 
@@ -207,7 +208,7 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
         )
     if said := fault(report):
         return could_not_run(recipe, "report", said, "run it again; if it stays so, build the image again")
-    if done.returncode != VERDICTS[report["verdict"]]:
+    if done.returncode != EXIT_CODES[report["verdict"]]:
         seen = f"the benchmark said {report['verdict']!r} and ended with code {done.returncode}"
         return could_not_run(
             recipe, "report", seen, "it was ended while it was writing, perhaps: run it again"

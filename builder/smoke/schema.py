@@ -8,14 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
 from builder.config.recipe import Recipe
 from builder.model import Lock
 from builder.smoke.grade import number
 
-SCHEMA_VERSION = 2
-#: Verdicts and the exit code that the benchmark ends with when it gives them.
-VERDICTS = {"pass": 0, "warn": 0, "fail": 1, "error": 2}
-_STATUSES = frozenset({"pass", "warn", "fail", "skip"})
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -53,7 +50,7 @@ def fault(value: Any) -> str:
 
 def _fault(report: dict[str, Any]) -> str:
     """A hand-written part of the schema, which itself is checked in tests only."""
-    if str(report.get("verdict")) not in VERDICTS:
+    if str(report.get("verdict")) not in EXIT_CODES:
         return f"verdict {report.get('verdict')!r}"
     worst = "pass"
     for kind in ("probes", "measurements"):
@@ -61,7 +58,7 @@ def _fault(report: dict[str, Any]) -> str:
         if not isinstance(items, list):
             return f"{kind} is no list"
         for item in items:
-            if not isinstance(item, dict) or str(item.get("status")) not in _STATUSES:
+            if not isinstance(item, dict) or str(item.get("status")) not in SEVERITY:
                 return f"an entry of {kind} without a status"
             if not all(isinstance(item.get(key), str) for key in ("id", "seen", "advice")):
                 return f"an entry of {kind} without id, seen or advice"
@@ -92,7 +89,7 @@ def _fault(report: dict[str, Any]) -> str:
 def _is_finding(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and str(value.get("status")) in _STATUSES
+        and str(value.get("status")) in SEVERITY
         and all(isinstance(value.get(key), str) for key in ("id", "seen", "advice"))
         and (value.get("fraction") is None or number(value, "fraction") is not None)
     )

@@ -1,6 +1,8 @@
-"""What goes wrong in the middle: killed and interrupted runs, full disks, damaged caches, registries that refuse.
+"""Faults in the middle of a run: killed and interrupted runs, full disks, corrupt caches, registries that
+refuse.
 
-Every test runs real processes, and ends by running again: the right digest, the image whole, nothing half-made taken for whole.
+Every test runs real processes and ends by running again: the digest is right, the image is complete, and
+nothing half-written was taken for complete.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ BULK = 24 << 20
 
 @dataclass(frozen=True)
 class Faulty:
-    """The small project with a larger package, what its image is, and how long it takes on this machine."""
+    """The small project with a larger package, its image's digest, and the seconds that a build takes here."""
 
     project: TinyProject
     server: Server
@@ -53,7 +55,7 @@ class Faulty:
         return subprocess.run(self.command(*args), env=env, capture_output=True, text=True, timeout=120)
 
     def build(self, cache: Path, layout: Path) -> None:
-        """Builds, which has to work, and looks at everything that it leaves."""
+        """Builds successfully, and checks everything that the build leaves behind."""
         done = self.run(cache, "build", "tiny", "--layout", layout, "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["digest"] == self.digest
@@ -62,7 +64,7 @@ class Faulty:
 
 
 def sound(cache: Path) -> None:
-    """Every blob is what its name says, and nothing half-made lies about."""
+    """Every blob matches its digest, and no temporary file is left."""
     for blob in (cache / "blobs" / "sha256").iterdir():
         if not blob.suffix:
             assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
@@ -95,9 +97,11 @@ def warm(faulty: Faulty, tmp_path: Path) -> Path:
 
 
 class Interruptions:
-    """Starts a command again and again and ends it at a random moment, until it really was ended a few times.
+    """Starts a command repeatedly and ends it at a random moment, until it was really interrupted ``wanted``
+    times.
 
-    The moment is drawn between the interpreter's start and the end of the fastest run so far: machines differ.
+    The moment lies between the interpreter's start and the end of the fastest run so far, because machines
+    differ.
     """
 
     def __init__(self, number: int, seconds: float, wanted: int) -> None:
@@ -114,7 +118,7 @@ class Interruptions:
         raise AssertionError(f"seed {self.seed}: ended only {self.ended} times; a run takes {self.longest} s")
 
     def run(self, command: list[str], env: dict[str, str]) -> int:
-        """Signals the command as a terminal's Ctrl-C (its whole group) or as kill -9 (it alone); gives its exit code."""
+        """Sends Ctrl-C to the command's group, or kill -9 to the command alone; returns its exit code."""
         moment = self._random.uniform(min(0.25, self.longest / 2), self.longest)
         start = time.monotonic()
         process = subprocess.Popen(
@@ -136,21 +140,18 @@ class Interruptions:
             _, err = process.communicate(timeout=60)
         code = process.returncode
         self.ended += code != 0
-        said = f"seed {self.seed}, {moment} s: {code}\n{err}"
+        context = f"seed {self.seed}, {moment} s: {code}\n{err}"
         if "KeyboardInterrupt" in err:  # Python itself was still starting, or ending already
-            assert not re.search(re.escape(str(CLONE / "builder")) + r"/(?!__main__)", err), said
+            assert not re.search(re.escape(str(CLONE / "builder")) + r"/(?!__main__)", err), context
         else:
-            assert code in (0, -self.number, 130) and "Traceback" not in err, said
-        assert code != 130 or "interrupted" in err, said
+            assert code in (0, -self.number, 130) and "Traceback" not in err, context
+        assert code != 130 or "interrupted" in err, context
         return code
 
 
-# Ctrl-C and kill -9 ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_build_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number: int) -> None:
-    """In one cache again and again, so that each run meets what all before it left."""
+def test_interrupted_build(faulty: Faulty, tmp_path: Path, number: int) -> None:
+    """All runs share one cache, so each run meets what the interrupted ones left."""
     cache, layout = tmp_path / "cache", tmp_path / "dist"
     build = faulty.command("build", "tiny", "--layout", layout)
     for _ in (again := Interruptions(number, faulty.seconds, 5)):
@@ -163,8 +164,8 @@ def test_a_build_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_locking_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number: int) -> None:
-    """The lock is whole or as it was; never a part."""
+def test_interrupted_lock(faulty: Faulty, tmp_path: Path, number: int) -> None:
+    """The lock file is complete or unchanged, never partial."""
     lock = faulty.project.lock
     text = lock.read_bytes()
     try:
@@ -180,10 +181,10 @@ def test_locking_that_ends_at_any_moment(faulty: Faulty, tmp_path: Path, number:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_publishing_that_ends_at_any_moment(
+def test_interrupted_publish(
     faulty: Faulty, make_registry: RegistryFactory, warm: Path, tmp_path: Path, number: int
 ) -> None:
-    """A tag names a whole image or nothing; the next run sends what is missing and moves the tags."""
+    """A tag names a complete image or nothing; the next run sends what is missing and moves the tags."""
     registry = make_registry()
     SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
@@ -209,7 +210,7 @@ def resolve(registry: Registry, tag: str) -> str | None:
 
 
 def pulled_whole(registry: Registry, tag: str) -> None:
-    """Every blob of a tag is in the registry and is what its digest says."""
+    """Every blob of a tag is in the registry and matches its digest."""
     import httpx
 
     where = f"{registry.url}/v2/tests/tiny"
@@ -221,11 +222,8 @@ def pulled_whole(registry: Registry, tag: str) -> None:
         assert f"sha256:{hashlib.sha256(data).hexdigest()}" == part["digest"] and len(data) == part["size"]
 
 
-# the disk -------------------------------------------------------------------------------------------------------------
-
-
 def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess[str]:
-    """Runs a shell script where it may mount: a namespace of its own, so that nothing is left on this machine."""
+    """Runs a shell script in its own mount namespace, so that its mounts leave nothing on this machine."""
     enter = ["unshare", "--mount", "--propagation=private"]
     if os.geteuid() != 0:
         enter += ["--user", "--map-root-user"]
@@ -234,14 +232,14 @@ def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess
     return subprocess.run([*enter, "bash", "-ec", script], capture_output=True, text=True, timeout=120)
 
 
-def test_the_disk_fills_while_a_layer_is_written(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
-    """More room than is asked for in advance (half of what is inside, for most things shrink), and less than it takes."""
+def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
+    """The disk has the space that is required in advance (half the unpacked size), but less than is needed."""
     (tmp_path / "disk").mkdir()
     packages = json.loads(
         faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout
     )["layers"]
     assert sum(x["archive_bytes"] for x in packages) > BULK
-    mirror = f"{faulty.server.url}={faulty.channel}"  # used in place: the disk is for layers alone
+    mirror = f"{faulty.server.url}={faulty.channel}"  # used in place, so that the disk holds layers only
     build = shlex.join(
         faulty.command("--cache", tmp_path / "disk" / "cache", "build", "tiny", "--layout", tmp_path / "dist")
     )
@@ -281,7 +279,7 @@ def subprocess_env(
     return in_small_disk(exports + script, part_missing)
 
 
-def test_a_full_tmpdir_is_seen_before(faulty: Faulty, warm: Path, tmp_path: Path, part_missing: Any) -> None:
+def test_full_tmpdir(faulty: Faulty, warm: Path, tmp_path: Path, part_missing: Any) -> None:
     for made in ("layers", "index"):
         shutil.rmtree(warm / made)
     (tmp_path / "small").mkdir()
@@ -296,10 +294,7 @@ def test_a_full_tmpdir_is_seen_before(faulty: Faulty, warm: Path, tmp_path: Path
     assert done.stdout == "code 13\n", done.stdout + done.stderr
     assert f"unpacking conda packages needs about 25.2 MB in {tmp_path}/small, 1.0 MB are free" in done.stderr
     assert "--tmpdir" in done.stderr
-    assert sorted(p.name for p in (warm / "blobs" / "sha256").iterdir()) == blobs, "no layer was begun"
-
-
-# damage ---------------------------------------------------------------------------------------------------------------
+    assert sorted(p.name for p in (warm / "blobs" / "sha256").iterdir()) == blobs, "no layer was started"
 
 
 def flip(path: Path, at: float = 0.5) -> None:
@@ -312,8 +307,10 @@ def flip(path: Path, at: float = 0.5) -> None:
 
 
 @pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
-def test_a_cache_damaged_by_hand(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
-    """Whatever somebody does to it, the next build finds out and makes it good; the layout too, whose blobs are links to it."""
+def test_corrupt_cache(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
+    """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the
+    cache.
+    """
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)  # pytest shows it when the test fails
     rng = random.Random(seed)
@@ -353,7 +350,7 @@ def manifest(layout: Path, digest: str) -> dict[str, Any]:
 
 
 def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
-    """At once, from nothing: both right, and no package fetched twice."""
+    """Two concurrent builds with an empty cache are both right, and no package is fetched twice."""
     faulty.server.requests.clear()
     processes = [
         subprocess.Popen(
@@ -375,10 +372,7 @@ def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
     assert len(fetched) == len(set(fetched)) == 9
 
 
-# registries that refuse -----------------------------------------------------------------------------------------------
-
-
-def test_a_registry_that_takes_nothing(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
+def test_read_only_registry(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(readonly=True)
     SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     done = faulty.run(warm, "publish", "tiny", "--registry", registry.host)
@@ -387,7 +381,7 @@ def test_a_registry_that_takes_nothing(faulty: Faulty, make_registry: RegistryFa
     assert resolve(registry, "latest") is None
 
 
-def test_a_registry_that_wants_a_password(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
+def test_registry_with_a_password(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(htpasswd={"robot$ci": "s3cret"})
     SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
@@ -401,9 +395,7 @@ def test_a_registry_that_wants_a_password(faulty: Faulty, make_registry: Registr
     assert right.returncode == 0 and "s3cret" not in right.stderr + right.stdout, right.stderr
 
 
-def test_a_dated_tag_in_a_registry_moves_only_with_force(
-    faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path
-) -> None:
+def test_dated_tag_needs_force(faulty: Faulty, registry: Registry, warm: Path, tmp_path: Path) -> None:
     changed = TinyProject(tmp_path / "project", warm)
     shutil.copytree(faulty.project.root, changed.root, symlinks=True)
     edit(changed.recipe, registry={"repository": "tests/forced"}, labels={"changed": "yes"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from builder.bench.machine import processor
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support import reports
 from tests.support.parts import Apptainer
@@ -32,22 +32,10 @@ def project(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Builder:
 
 def planted(folder: Path) -> Path:
     """The report of an image of last month that was a thousand times as fast on this very machine, with an older numpy."""
-    spec = importlib.util.spec_from_file_location(
-        "smoke_benchmark", CLONE / "builder" / "smoke" / "benchmark.py"
-    )
-    assert spec and spec.loader
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    made = reports.cpu(
-        dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0),
-        cpu=benchmark.cpu_model(),
-        cores=benchmark.usable_cores(),
-        packages={"numpy": "1.0", "zlib-ng": "9"},
-        tag="20.01",
-        digest="sha256:" + "0" * 64,
-        started="2020-01-02T03:04:05Z",
-    )
-    made["facts"]["cpu"]["quota_cores"] = benchmark.quota()
+    made = reports.cpu(dict.fromkeys(("matmul.fp32", "cpu.peak", "memory.copy"), 1000.0), cpu=processor.cpu_model(),
+                       cores=processor.usable_cores(), packages={"numpy": "1.0", "zlib-ng": "9"}, tag="20.01",
+                       digest="sha256:" + "0" * 64, started="2020-01-02T03:04:05Z")  # fmt: skip
+    made["facts"]["cpu"]["quota_cores"] = processor.quota()
     path = folder / "past.json"
     path.write_text(json.dumps(made))
     return path

@@ -17,8 +17,8 @@ from builder.run.select import runners
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.integration.conftest import Builder
-from tests.support.smoke import SMOKE, Beginning, Result
-from tests.unit.test_smoke_ranks import RANKS
+from tests.support.ranks import RANKS
+from tests.support.smoke import Modified, Result, program
 
 PYTHON = "/opt/conda/bin/python"
 
@@ -37,13 +37,15 @@ Torch = Callable[..., Result]
 def torch(request: pytest.FixtureRequest) -> Torch:
     """``torch(code, *options)`` runs the benchmark after ``code``, with this Python's torch, or else with that of the image."""
     if importlib.util.find_spec("torch") and os.environ.get("CI") != "true":
-        return lambda code, *options: run_here(Beginning(PREPARE + code).command(*options))
+        return lambda code, *options: run_here(Modified(PREPARE + code).command(*options))
     image, settings, store = request.getfixturevalue("cpu_image")
     userns = next(r for r in runners(settings, store) if r.name == "userns")
 
     def inside(code: str, *options: str) -> Result:
-        words = Beginning(PREPARE + code).command(*options, python=PYTHON, folder="/smoke")
-        done = userns.run(image, words, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+        words = Modified(PREPARE + code).command(*options, python=PYTHON, file="/smoke/smoke.py")
+        done = userns.run(
+            image, words, entrypoint=[], mounts=[Mount(program().parent, "/smoke")], timeout_s=200
+        )
         return Result(
             subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
         )
@@ -58,16 +60,17 @@ def run_here(words: list[str]) -> Result:
 #: ``only(...)`` leaves these measurements; ``fault(run)``, when there is one, is called once torch is there.
 PREPARE = """
 def only(*names):
-    b.MEASUREMENTS[:] = [m for m in b.MEASUREMENTS if m.id in names]
-    b.PROBES[:] = [p for p in b.PROBES if p.id in ("torch.import", "machine.steady", "time.budget")]
-    b.Run.share = lambda run, nominal_s: min(nominal_s, 0.4)  # quick: figures do not matter here
-    b.Head.GRACE_S = 2.0
-    b.PROBES.insert(1, b.Probe("test.fault", lambda run: fault(run.torch) or "made"))
+    measurements, probes = bench.measurements.MEASUREMENTS, bench.probes.PROBES
+    measurements[:] = [m for m in measurements if m.id in names]
+    probes[:] = [p for p in probes if p.id in ("torch.import", "machine.steady", "time.budget")]
+    probes.insert(1, bench.core.Probe("test.fault", lambda run: fault(run.torch) or "made"))
+    bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.4)  # quick: figures do not matter here
+    bench.ranks.watchdog.GRACE_S = 2.0
 """
 
 
 def faulty(torch: Torch, names: str, body: str, *options: str, before: str = "") -> Result:
-    """Some measurements (by blanks), after ``body`` has put a fault into torch; ``before`` is for the head process."""
+    """Some measurements (by blanks), after ``body`` has put a fault into torch; ``before`` is for the launcher."""
     indented = "\n    ".join(body.strip().splitlines())
     return torch(
         f"{before}\ndef fault(torch):\n    {indented}\nonly(*{names.split()!r})\n",
@@ -137,11 +140,11 @@ def check_everything(result: Result) -> None:
 
 
 def test_srun_starts_ranks_on_two_nodes(slurm: Any) -> None:
-    """A real srun, two nodes of one rank and of two; with work that needs no torch (tests/unit/test_smoke_ranks.py)."""
+    """A real srun, two nodes of one rank and of two; with work that needs no torch (tests/support/ranks.py)."""
     for tasks in ("1", "2"):
         folder = slurm.folder / f"meeting{tasks}"
         folder.mkdir()
-        words = Beginning(RANKS).command("--timeout", "60")
+        words = Modified(RANKS).command("--timeout", "60")
         command = ["srun", "--nodes", "2", "--ntasks-per-node", tasks, "--chdir", "/", *words]
         done = slurm.run(*command, env={"MEETING": str(folder)})
         result = Result(done, valid=True)
@@ -179,7 +182,7 @@ ONE_ENTRY = ONE_TILE.replace("c[128:192, 64:128] = 0", "c[3, 5] += 1")
     ],
 )
 def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
-    result = faulty(torch, "matmul.fp32", f"{code}\nb.SIZES['cpu'] = ({size},)")
+    result = faulty(torch, "matmul.fp32", f"{code}\nbench.measurements.matmul.SIZES['cpu'] = ({size},)")
     assert result.verdict == "fail" and result.failed == {"matmul.fp32"}
     found = result.measurement("matmul.fp32")
     assert (
@@ -197,17 +200,19 @@ WRONG = {
     "conv.training": "right = torch.relu\ntorch.relu = lambda x: right(x) + 0.1 * (x.dtype == torch.float32)",
     "attention": "f = torch.nn.functional\nright = f.scaled_dot_product_attention\n"
     "f.scaled_dot_product_attention = lambda q, k, v: right(q, k, v) * 1.1",
-    "torch.first_kernel": "b.STARTER = b.STARTER.replace('2.0', '2.5')",
-    "torch.import_time": "b.STARTER = b.STARTER.replace('torch.__version__', '\"9.9\"')",
-    "dataloader": "right = b.Samples.__getitem__\nb.Samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
+    "torch.first_kernel": "start.STARTER = start.STARTER.replace('2.0', '2.5')",
+    "torch.import_time": "start.STARTER = start.STARTER.replace('torch.__version__', '\"9.9\"')",
+    "dataloader": "samples = bench.measurements.dataloader.Samples\nright = samples.__getitem__\n"
+    "samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
     "checkpoint.read": "right = torch.load\n"
     "torch.load = lambda *a, **k: {key: value + 1 if key == 'layer7' else value for key, value in right(*a, **k).items()}",
-}
+}  # fmt: skip
 
 
 def test_other_wrong_results(torch: Torch) -> None:
     """One run with a fault for each measurement."""
-    body = "".join(f"exec({code!r}, {{'torch': torch, 'b': b}})\n" for code in WRONG.values())
+    names = "{'torch': torch, 'bench': bench, 'start': bench.measurements.start}"
+    body = "".join(f"exec({code!r}, {names})\n" for code in WRONG.values())
     result = faulty(torch, " ".join([*WRONG, "checkpoint.write"]), body)
     assert result.verdict == "fail"
     for name in WRONG:
@@ -236,7 +241,7 @@ def test_a_training_that_goes_wrong(code: str, said: str, torch: Torch) -> None:
 
 def test_operations_that_raise(torch: Torch) -> None:
     code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\ntorch.matmul = matmul\n"
-    code += "b.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
+    code += "bench.measurements.dataloader.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
     result = faulty(torch, "matmul.fp32 memory.copy dataloader", code)
     assert (
         result.failed == {"matmul.fp32", "dataloader"}
@@ -248,7 +253,7 @@ def test_operations_that_raise(torch: Torch) -> None:
 
 
 def test_no_room_for_a_checkpoint(torch: Torch) -> None:
-    code = "import types\nb.os.statvfs = lambda path: types.SimpleNamespace(f_frsize=4096, f_bavail=1000)"
+    code = "import types\nos.statvfs = lambda path: types.SimpleNamespace(f_frsize=4096, f_bavail=1000)"
     result = faulty(torch, "checkpoint.write checkpoint.read", code)
     found = result.measurement("checkpoint.write")
     assert found["status"] == "warn" and "--scratch" in found["advice"]
@@ -260,11 +265,11 @@ def test_no_room_for_a_checkpoint(torch: Torch) -> None:
 
 #: Importing torch may take its time on a busy machine; what ranks do together may not.
 IMPATIENT = """
-judge = b.Head.judge
-def impatient(head, now):
-    head.options.stall = 8 if head.agreed else 100
-    judge(head, now)
-b.Head.judge = impatient
+evaluate = bench.ranks.watchdog.Watchdog.evaluate
+def impatient(watchdog, now):
+    watchdog.stall_s = 8 if watchdog.agreed else 100
+    evaluate(watchdog, now)
+bench.ranks.watchdog.Watchdog.evaluate = impatient
 """
 
 
@@ -327,12 +332,11 @@ def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store
     """Really: /dev/shm of the image's namespace is made smaller."""
     image, settings, store = cpu_image
     userns = next(r for r in runners(settings, store) if r.name == "userns")
-    code = (
-        "def fault(torch): pass\nonly('dataloader')\nb.PROBES[2:2] = [b.Probe('memory.shm', b.probe_shm)]\n"
-    )
-    words = Beginning(PREPARE + code).command("--expect", "none", python=PYTHON, folder="/smoke")
+    code = "def fault(torch): pass\nonly('dataloader')\n"
+    code += "bench.probes.PROBES.insert(2, bench.core.Probe('memory.shm', bench.probes.system.probe_shm))\n"
+    words = Modified(PREPARE + code).command("--expect", "none", python=PYTHON, file="/smoke/smoke.py")
     shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
-    done = userns.run(image, shell, entrypoint=[], mounts=[Mount(SMOKE, "/smoke")], timeout_s=200)
+    done = userns.run(image, shell, entrypoint=[], mounts=[Mount(program().parent, "/smoke")], timeout_s=200)
     result = Result(
         subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
     )
@@ -352,15 +356,17 @@ class Event:
     def synchronize(self): pass
     def elapsed_time(self, end): return 1e3 * (end.at - self.at)
 properties = types.SimpleNamespace(name="made up", major=8, minor=0, total_memory=1 << 30, multi_processor_count=1)
-b.Run.gpus = property(lambda run: 1)
-b.Run.build = property(lambda run: "CUDA")
-b.Run.device = property(lambda run: "cpu")
+bench.core.Run.gpus = property(lambda run: 1)
+bench.core.Run.build = property(lambda run: "CUDA")
+bench.core.Run.device = property(lambda run: "cpu")
 made_up = {"Event": Event, "synchronize": lambda: None, "mem_get_info": lambda index: (256 << 20, 256 << 20)}
 made_up.update(get_device_properties=lambda i: properties, set_device=lambda index: None)
 for name, value in made_up.items():
     setattr(torch.cuda, name, value)
 torch.Tensor.pin_memory = lambda self: self
-b.SIZES["gpu"], b.CONVOLUTIONS["gpu"], b.ATTENTIONS["gpu"] = (256, 640), (2, 16, 14), (1, 2, 128, 64)
+bench.measurements.matmul.SIZES["gpu"] = (256, 640)
+bench.measurements.layers.CONVOLUTIONS["gpu"] = (2, 16, 14)
+bench.measurements.layers.ATTENTIONS["gpu"] = (1, 2, 128, 64)
 """
 
 
@@ -380,10 +386,9 @@ def test_a_gpu_that_multiplies_wrongly(torch: Torch) -> None:
         + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\ntorch.mm = lambda a, b: right(a, b) * 1.5\n"
     )
     code = "\n    ".join(("def fault(torch):\n" + body).splitlines())
-    result = torch(
-        code + "\nonly()\nb.PROBES.append(b.Probe('gpu.compute', b.probe_compute))\n", "--expect", "nvidia"
-    )
-    assert "GPU 0 is off" in result.probe("gpu.compute")["seen"]
+    code += "\nonly()\nbench.probes.PROBES.append(bench.core.Probe('gpu.compute', bench.probes.gpu.probe_compute))\n"
+    result = torch(code, "--expect", "nvidia")
+    assert "GPU 0: a matrix product is off" in result.probe("gpu.compute")["seen"]
 
 
 def test_a_gpu_image_without_a_gpu(torch: Torch) -> None:

@@ -1,4 +1,4 @@
-"""What torch would say on a machine with GPUs. Few imports: ranks of the benchmark start with it."""
+"""A stand-in for torch on a machine with GPUs. Few imports: ranks of the benchmark start with it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,12 @@ def fake_torch(
     known: Sequence[str] = ("sm_80",),
     runtime: str = "12.4",
 ) -> Any:
-    """The part of torch that the probes ask, on a machine with GPUs."""
+    """The part of torch that the probes use, on a machine with GPUs."""
     capability = int("".join(c for c in arch if c.isdigit()) or 0) if arch.startswith("sm_") else 90
     properties = SimpleNamespace(
-        name="GPU",
-        major=capability // 10,
-        minor=capability % 10,
-        gcnArchName=f"{arch}:sramecc+:xnack-",
-        total_memory=80 << 30,
-        multi_processor_count=108,
-        pci_domain_id=0,
-        pci_bus_id=0x3B,
-        pci_device_id=0,
-    )
+        name="GPU", major=capability // 10, minor=capability % 10, gcnArchName=f"{arch}:sramecc+:xnack-",
+        total_memory=80 << 30, multi_processor_count=108, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0,
+    )  # fmt: skip
 
     def init() -> None:
         if not devices:
@@ -35,27 +28,19 @@ def fake_torch(
             )
 
     cuda = SimpleNamespace(
-        is_available=lambda: devices > 0,
-        device_count=lambda: devices,
+        is_available=lambda: devices > 0, device_count=lambda: devices,
         get_arch_list=lambda: list(known) if devices else [],
-        get_device_properties=lambda i: properties,
-        get_device_name=lambda i: properties.name,
-        init=init,
-        nccl=SimpleNamespace(version=lambda: (2, 21, 5)),
-        set_device=lambda index: None,
-    )
+        get_device_properties=lambda i: properties, get_device_name=lambda i: properties.name, init=init,
+        nccl=SimpleNamespace(version=lambda: (2, 21, 5)), set_device=lambda index: None,
+    )  # fmt: skip
+    cudnn = SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)
     version = SimpleNamespace(
         cuda=runtime if build == "CUDA" else None, hip="6.2" if build == "HIP" else None
     )
     return SimpleNamespace(
-        cuda=cuda,
-        version=version,
-        __version__="2.9",
-        __file__="/opt/conda/lib/torch/__init__.py",
+        cuda=cuda, version=version, __version__="2.9", __file__="/opt/conda/lib/torch/__init__.py",
         get_num_threads=lambda: 8,
         _C=SimpleNamespace(_cuda_getArchFlags=lambda: " ".join(known)),
-        backends=SimpleNamespace(
-            cudnn=SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)
-        ),
+        backends=SimpleNamespace(cudnn=cudnn),
         distributed=SimpleNamespace(is_available=lambda: True, is_nccl_available=lambda: True),
-    )
+    )  # fmt: skip

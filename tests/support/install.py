@@ -1,4 +1,5 @@
-"""Puts Apptainer into a private folder: Debian sid's package, with trixie's C library beside it. Nothing of the host is changed.
+"""Puts Apptainer into a private folder: Debian sid's package, with trixie's C library beside it. Nothing of
+the host is changed.
 
 Run as ``python -m tests.support.install FOLDER``.
 """

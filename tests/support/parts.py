@@ -1,7 +1,7 @@
 """Real parts for integration tests: a Docker engine, registries, podman, Apptainer, an ordinary user.
 
-Every part lives in a temporary folder, listens on a unix socket or on 127.0.0.1, and is gone afterwards, also after Ctrl-C or a
-crash (children get SIGTERM when pytest dies). Nothing in /etc is changed.
+Every part lives in a temporary folder, listens on a unix socket or on 127.0.0.1, and is removed afterwards,
+also after Ctrl-C or a crash (children get SIGTERM when pytest dies). Nothing in /etc changes.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LIBC = ctypes.CDLL(None)
 
 
 def part_missing(reason: str) -> NoReturn:
-    """Skips the test because a part is not there; where everything has to be there (CI=true), fails it."""
+    """Skips the test because a part is missing; with CI=true, fails it."""
     if os.environ.get("CI") == "true":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
 
 
 def need(*programs: str) -> list[str]:
-    """The paths of programs, or the end of the test."""
+    """Returns the paths of programs; skips the test (see :func:`part_missing`) when one is not installed."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     found = {p: shutil.which(p, path=path) for p in programs}
     if missing := [p for p, where in found.items() if not where]:
@@ -60,14 +60,12 @@ def need_root() -> None:
         part_missing("needs root")
 
 
-# folders and processes ------------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def part_folder(name: str) -> Iterator[Path]:
-    """A temporary folder with a short path (unix sockets), that others may enter; removed with what is mounted below it.
+    """A temporary folder with a short path (for unix sockets) that other users may enter.
 
-    It is locked while its owner lives: what a killed run left is removed by the next one.
+    It is removed afterwards with everything mounted below it. It is locked while its owner lives, so the
+    next run removes what a killed run left.
     """
     parent = Path("/var/tmp")
     for old in parent.glob("bt-*"):
@@ -95,7 +93,7 @@ def part_folder(name: str) -> Iterator[Path]:
 
 
 def _try_lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, or None where another process has it."""
+    """Returns a descriptor that holds the folder's lock, or None when another process holds it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,7 +104,7 @@ def _try_lock(folder: Path) -> int | None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder with what is mounted below it and what its modes protect."""
+    """Removes a folder, everything mounted below it, and what its modes protect."""
     unmount_below(folder)
     for path, names, _ in os.walk(folder):
         for name in names:
@@ -131,7 +129,7 @@ def unmount_below(folder: Path) -> None:
 def start(
     command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a server in a session of its own (a terminal's Ctrl-C is pytest's alone) that ends with this process."""
+    """Starts a server in its own session (Ctrl-C reaches pytest only); it ends when this process does."""
 
     def child() -> None:
         _LIBC.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
@@ -149,7 +147,7 @@ def start(
 
 
 def stop(process: subprocess.Popen[bytes], patience_s: float = 30) -> None:
-    """Ends a process politely, then not."""
+    """Ends a process with SIGTERM, and with SIGKILL after ``patience_s`` seconds."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -166,7 +164,9 @@ def wait_for(
     what: str,
     patience_s: float = READY_S,
 ) -> Any:
-    """Polls until ``ready`` gives something true; fails with the log's end when the process dies or takes too long."""
+    """Polls until ``ready`` returns something true; fails with the log's end if the process dies or is too
+    slow.
+    """
     end = time.monotonic() + patience_s
     while time.monotonic() < end and process.poll() is None:
         if value := ready():
@@ -181,27 +181,24 @@ def wait_for(
     pytest.fail(f"{what} {state}:\n{tail}", pytrace=False)
 
 
-#: How this machine reaches package indexes, and what is nobody's own.
-_KEPT = re.compile(
+#: Variables that say how this machine reaches package indexes, and others without personal settings.
+_PASSED_ON = re.compile(
     r"LANG|LC_ALL|TERM|TMPDIR|CI|PYTHONDONTWRITEBYTECODE|(PIP|UV|SSL_CERT)_.*|(https?|no|all)_proxy", re.I
 )
 
 
 def clean_environment(**more: str | Path) -> dict[str, str]:
-    """An environment without the credentials, hosts and settings of whoever runs the tests."""
-    keep = {k: v for k, v in os.environ.items() if _KEPT.fullmatch(k)}
+    """An environment without the credentials, hosts and settings of the user who runs the tests."""
+    keep = {k: v for k, v in os.environ.items() if _PASSED_ON.fullmatch(k)}
     path = os.pathsep.join(
         [str(Path(sys.executable).parent), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
     )
     return {**keep, "PATH": path, **{k: str(v) for k, v in more.items()}}
 
 
-# Docker ---------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class DockerEngine:
-    """A Docker engine of its own. Containers need ``network_mode="none"`` or ``"host"`` (it has no bridge)."""
+    """A private Docker engine. It has no bridge: containers need ``network_mode="none"`` or ``"host"``."""
 
     host: str
     folder: Path
@@ -210,14 +207,14 @@ class DockerEngine:
     env: dict[str, str]
 
     def docker(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """The docker command line on this engine."""
+        """Runs the docker command line on this engine."""
         command = ["/usr/bin/docker", *(str(a) for a in args)]
         return subprocess.run(command, env=self.env, check=check, capture_output=True, text=True)
 
 
 @contextlib.contextmanager
 def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
-    """A Docker engine with more options for dockerd, if any."""
+    """Starts a Docker engine; ``options`` are added to dockerd's command line."""
     need_root()
     (dockerd,) = need("dockerd")
     need("runc", "containerd")
@@ -263,12 +260,9 @@ def docker_engine(options: Sequence[str] = ()) -> Iterator[DockerEngine]:
             stop(process)
 
 
-# registries -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Registry:
-    """A registry on this machine. ``root`` is its storage, ``ca`` the certificate to trust when it speaks TLS."""
+    """A registry on this machine. ``root`` is its storage, ``ca`` the certificate to trust if it uses TLS."""
 
     host: str
     root: Path
@@ -293,7 +287,7 @@ class Registry:
         return {f"sha256:{f.parent.name}": f.stat().st_size for f in files}
 
     def stop(self) -> None:
-        """Ends it; ``start`` brings it back at the same port, with what it stored."""
+        """Stops it; ``start`` starts it again on the same port with the same storage."""
         if self.process is not None:
             stop(self.process)
             self.process = None
@@ -345,7 +339,7 @@ def start_registry(
     readonly: bool = False,
     root: Path | None = None,
 ) -> Registry:
-    """Starts a registry with its files in ``folder``; ``root`` gives it the storage of another one."""
+    """Starts a registry with its files in ``folder``; ``root`` is the storage of another registry to use."""
     need("docker-registry")
     root = root or folder / "root"
     root.mkdir(parents=True, exist_ok=True)
@@ -388,7 +382,9 @@ def make_htpasswd(file: Path, users: Mapping[str, str]) -> None:
 
 
 def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
-    """A certificate authority and a server's certificate and key for 127.0.0.1 and localhost, good for two days."""
+    """Makes a certificate authority, and a certificate and key for 127.0.0.1 and localhost, valid for two
+    days.
+    """
     need("openssl")
     folder.mkdir(parents=True)
     (folder / "ext").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
@@ -406,7 +402,7 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
 
 
 class RegistryFactory:
-    """Makes registries that live until the test session ends."""
+    """Makes registries that run until the test session ends."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -440,8 +436,6 @@ def registries() -> Iterator[RegistryFactory]:
             factory.stop()
 
 
-# podman ---------------------------------------------------------------------------------------------------------------
-
 CONTAINERS_CONF = """\
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
@@ -455,13 +449,13 @@ events_logger = "file"
 
 @dataclass
 class Podman:
-    """Podman (and buildah, skopeo by the same ``env``) with a storage of its own."""
+    """podman with its own storage; buildah and skopeo use the same ``env``."""
 
     env: dict[str, str]
     folder: Path
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """``podman ARGS``; with ``check``, a failure ends the test with what podman said."""
+        """Runs ``podman ARGS``; with ``check``, a failure fails the test with podman's output."""
         done = subprocess.run(
             ["podman", *(str(a) for a in args)], env=self.env, capture_output=True, text=True
         )
@@ -471,8 +465,11 @@ class Podman:
 
 
 def podman_environment(folder: Path, home: Path, driver: str = "overlay") -> dict[str, str]:
-    """Environment of podman, buildah and skopeo with everything in ``folder`` (made by whoever will use it)."""
-    # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's exit code
+    """The environment of podman, buildah and skopeo with all files in ``folder``, which their user has
+    made.
+    """
+    # podman 4.3 refuses a longer runroot only when it cleans up, and then waits 20 s for the container's
+    # exit code
     assert len(f"{folder}/run/containers") <= 50, f"too long for podman: {folder}"
     (folder / "containers.conf").write_text(f'{CONTAINERS_CONF}tmp_dir = "{folder}/run/libpod"\n')
     storage = (
@@ -513,9 +510,6 @@ def podman() -> Iterator[Podman]:
             found.run("rm", "--all", "--force", "--time", "1", check=False)
 
 
-# Apptainer ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Apptainer:
     """Apptainer 1.4 in the clone's ``.cache``; ``singularity`` is beside it."""
@@ -524,7 +518,7 @@ class Apptainer:
     env: dict[str, str]
 
     def run(self, *args: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """``apptainer ARGS`` as the user who runs the tests."""
+        """Runs ``apptainer ARGS`` as the user who runs the tests."""
         done = subprocess.run(
             [str(self.path), *(str(a) for a in args)], env=self.env, capture_output=True, text=True
         )
@@ -545,7 +539,7 @@ def apptainer() -> Iterator[Apptainer]:
 
 
 def apptainer_environment(path: Path, folder: Path) -> dict[str, str]:
-    """Environment of Apptainer with its caches in ``folder``."""
+    """The environment of Apptainer with its caches in ``folder``."""
     env = clean_environment(HOME=folder, APPTAINER_CACHEDIR=folder / "cache", APPTAINER_TMPDIR=folder)
     return {
         **env,
@@ -555,16 +549,14 @@ def apptainer_environment(path: Path, folder: Path) -> dict[str, str]:
     }
 
 
-# an ordinary user -----------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class OrdinaryUser:
-    """Somebody without rights. ``home`` and ``tmp`` are his; ``env`` is what his commands get unless told otherwise.
+    """A user without privileges. They own ``home`` and ``tmp``; ``env`` is the environment of their commands.
 
-    When the tests run as root, each command gets a mount namespace of its own with ``/etc/passwd``, ``/etc/group``,
-    ``/etc/subuid`` and ``/etc/subgid`` that know him, a ``/dev/fuse`` that he may open, and a way to the folders named in
-    ``readable`` (and to the clone and its Python) even where a folder above them is closed to him: the host stays as it is.
+    When the tests run as root, each command gets its own mount namespace. In it, ``/etc/passwd``,
+    ``/etc/group``, ``/etc/subuid`` and ``/etc/subgid`` list the user, ``/dev/fuse`` is open to them, and
+    they can reach the clone, its Python and the folders in ``readable``, even if a parent folder is closed
+    to them. The host does not change.
     """
 
     name: str
@@ -575,7 +567,9 @@ class OrdinaryUser:
     _etc: Path | None = None
 
     def podman_environment(self) -> dict[str, str]:
-        """What podman, buildah and skopeo need to work for this user (give it to ``run`` as ``env``)."""
+        """The environment that podman, buildah and skopeo need for this user: pass it to ``run`` as
+        ``env``.
+        """
         folder = self.home.parent / "pm"
         folder.mkdir(exist_ok=True)
         env = podman_environment(folder, self.home)
@@ -585,7 +579,7 @@ class OrdinaryUser:
         return env
 
     def command(self, command: Sequence[str | Path], readable: Sequence[Path] = ()) -> list[str]:
-        """What root has to run so that this user runs ``command``; it replaces itself, so signals arrive."""
+        """The command by which root lets this user run ``command``; it calls exec, so signals arrive."""
         words = [str(c) for c in command]
         if self._etc is None:
             return words
@@ -623,7 +617,10 @@ class OrdinaryUser:
         check: bool = True,
         timeout: float | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command as this user; ``env`` is added to his. With ``check``, a failure ends the test with its output."""
+        """Runs a command as this user; ``env`` is added to theirs.
+
+        With ``check``, a failure fails the test.
+        """
         full = {**self.env, **(env or {})}
         where = ["env", f"--chdir={cwd or self.home}"]
         done = subprocess.run(
@@ -635,9 +632,8 @@ class OrdinaryUser:
             timeout=timeout,
         )
         if check and done.returncode:
-            pytest.fail(
-                f"as {self.name}: {shlex.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
+            words = shlex.join(map(str, command))
+            pytest.fail(f"as {self.name}: {words} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
         return done
 
 
@@ -649,8 +645,11 @@ def _fuse(folder: Path) -> list[str]:
 
 
 def _open_ways(paths: Iterable[Path], stash: Path, below: Path = Path("/")) -> list[str]:
-    """Mounts that lead an ordinary user to ``paths``: every folder under ``below`` that is closed to him is hidden below an open,
-    empty one in which nothing but the ways to those paths appears."""
+    """Mount commands that let an ordinary user reach ``paths``.
+
+    Every folder under ``below`` that is closed to them is hidden by an open, empty one that holds nothing
+    but the way to those paths.
+    """
     closed: dict[Path, list[Path]] = {}
     for path in paths:
         parents = (p for p in reversed(path.parents) if below in p.parents)
@@ -672,7 +671,7 @@ def _open_ways(paths: Iterable[Path], stash: Path, below: Path = Path("/")) -> l
 
 
 def _place(path: Path, target: str) -> str:
-    """The command that makes ``target`` something that ``path`` can be mounted on."""
+    """The command that makes ``target`` a mount point for ``path``."""
     return f"mkdir -p {target}" if path.is_dir() else f"mkdir -p $(dirname {target}); touch {target}"
 
 
@@ -711,7 +710,7 @@ def ordinary_user() -> Iterator[OrdinaryUser]:
 
 
 def _end_processes_of(uid: int) -> None:
-    """Ends what a made-up user left running (podman's pause process, say)."""
+    """Ends the processes that a made-up user left running, such as podman's pause process."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if process.stat().st_uid == uid:

@@ -1,6 +1,8 @@
-"""A small project of one target that locks and builds within a second or two, without a mirror, a real Python or an engine.
+"""A small project of one target that locks and builds within a second or two, without a mirror, a real
+Python or an engine.
 
-Its base is an OCI layout of one file, its conda packages (one poses as python) lie in a channel made here, its wheel in a folder.
+Its base is an OCI layout of one file, its conda packages (one poses as python) lie in a channel made here,
+its wheel in a folder.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ def noise(seed: str, size: int) -> bytes:
 
 
 def tiny_channel(folder: Path, *, bulk: int = 2 << 20) -> Path:
-    """A channel with a python (a name and a file), ``greeter``, five small ones, and ``bulky``: ``bulk`` bytes of noise."""
+    """A channel with a python (a name and a file), ``greeter``, five small ones, and ``bulky``: ``bulk``
+    bytes of noise.
+    """
     make_package(
         folder, "python", "3.11.9", "0_cpython", files={"bin/python3.11": "#!/bin/sh\necho no python\n"}
     )
@@ -101,7 +105,9 @@ class TinyProject:
         return self.root / "environments" / "tiny.tiny.lock.yml"
 
     def variables(self) -> dict[str, str]:
-        """The environment of a command: this project's cache and home, and no configuration of this machine's pip or builder."""
+        """The environment of a command: this project's cache and home, and no configuration of this
+        machine's pip or builder.
+        """
         kept = {
             k: v
             for k, v in os.environ.items()
@@ -131,7 +137,9 @@ def tiny_project(folder: Path, channel_url: str) -> TinyProject:
 
 
 def whole(layout: Path, digest: str) -> None:
-    """Fails unless a layout has the image whole: manifest, config and every layer, each what its digest says."""
+    """Fails unless a layout has the image whole: manifest, config and every layer, each what its digest
+    says.
+    """
 
     def blob(descriptor: Mapping[str, object]) -> bytes:
         name = str(descriptor["digest"]).removeprefix("sha256:")

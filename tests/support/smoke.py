@@ -1,59 +1,67 @@
-"""What tests of the benchmark share: running it, what it says, and what a GPU machine's torch would say."""
+"""Running the benchmark in tests: as images carry it, changed on purpose, or one probe alone."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import atexit
+import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
 
+import builder.smoke
+from builder.bench.core import Place, Run
+from builder.bench.examine import perform
+from builder.bench.options import parse
+from builder.bench.probes import PROBES
+from builder.image.smoke_program import smoke_program
 from tests.support.fake_torch import fake_torch
 
 __all__ = [
-    "BENCHMARK",
     "SCHEMA",
-    "SMOKE",
-    "Beginning",
+    "Modified",
     "Result",
     "ask",
+    "ask_run",
     "fake_torch",
-    "load",
+    "make_run",
+    "program",
     "run",
     "with_torch",
 ]
 
-SMOKE = Path(__file__).parents[2] / "builder" / "smoke"
-BENCHMARK = SMOKE / "benchmark.py"
-SCHEMA = json.loads((SMOKE / "report.schema.json").read_text())
+SCHEMA = json.loads((Path(builder.smoke.__file__).parent / "report.schema.json").read_text())
 
 
-def load() -> ModuleType:
-    """The benchmark as a module of its own, so that registries can be changed."""
-    spec = importlib.util.spec_from_file_location("smoke_benchmark", BENCHMARK)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@functools.cache
+def program() -> Path:
+    """The file that images carry as /opt/builder/smoke.py, in a folder of its own."""
+    folder = tempfile.mkdtemp(prefix="builder-smoke-program-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "smoke.py"
+    path.write_bytes(smoke_program())
+    return path
 
 
 class Result:
-    """A finished run of the benchmark: its exit code, its report (checked against the schema) and its table."""
+    """A finished run of the benchmark: its exit code, its report and its table."""
 
     def __init__(self, done: subprocess.CompletedProcess[str], *, valid: bool = True) -> None:
+        """``valid``: check the report against the schema."""
         self.code, self.table = done.returncode, done.stderr
-        own = re.sub(
-            r"(?m)^W\d{4} .*\n", "", done.stderr
-        )  # torch logs what a worker's death interrupts, with a traceback
+        # torch logs with a traceback what the death of a worker interrupts
+        own = re.sub(r"(?m)^W\d{4} .*\n", "", done.stderr)
         assert "Traceback" not in own + done.stdout, done.stderr
         self.report = json.loads(done.stdout)
         assert not valid or jsonschema.validate(self.report, SCHEMA, jsonschema.Draft202012Validator) is None
@@ -78,22 +86,21 @@ def run(
     env: dict[str, str] | None = None,
     start: Callable[[], None] | None = None,
 ) -> Result:
-    clean = {
-        k: v
-        for k, v in os.environ.items()
-        if not k.startswith(("PYTHONPATH", "PYTHONHOME", "SSL_CERT", "COV_"))
-    }
-    command = [sys.executable, *python, str(BENCHMARK), "--json", "-", *options]
-    return Result(
-        subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            env={**clean, **(env or {})},
-            preexec_fn=start,
-            timeout=300,
-        )
+    """Runs the benchmark as images carry it.
+
+    Args:
+        options: of the benchmark.
+        python: options of Python.
+        env: further variables.
+        start: called in the new process before Python starts.
+    """
+    outside = ("PYTHONPATH", "PYTHONHOME", "SSL_CERT", "COV_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(outside)}
+    command = [sys.executable, *python, str(program()), "--json", "-", *options]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**clean, **(env or {})}, preexec_fn=start, timeout=300
     )
+    return Result(done)
 
 
 def with_torch(folder: Path, source: str) -> dict[str, str]:
@@ -104,14 +111,16 @@ def with_torch(folder: Path, source: str) -> dict[str, str]:
 
 
 @dataclass
-class Beginning:
-    """A Python program that takes the benchmark apart before it runs; ``code`` sees it as ``b``."""
+class Modified:
+    """The benchmark with changes: ``code`` runs before it and finds it as the package ``bench``."""
 
     code: str
 
-    def command(self, *options: str, python: str = sys.executable, folder: str = str(SMOKE)) -> list[str]:
-        head = f"import os, signal, sys, time\nsys.path.insert(0, {folder!r})\nimport benchmark as b\n"
-        tail = '\nsys.exit(b.main(["--json", "-", *sys.argv[1:]]))\n'
+    def command(self, *options: str, python: str = sys.executable, file: str = "") -> list[str]:
+        """The command line. ``file``: where ``python`` finds the benchmark, by default on this machine."""
+        file = file or str(program())
+        head = f"import os, signal, sys, time\nsys.path.insert(0, {file!r})\nimport bench.main\n"
+        tail = '\nsys.exit(bench.main.main(["--json", "-", *sys.argv[1:]]))\n'
         return [python, "-c", head + self.code + tail, *options]
 
     def run(self, *options: str, env: dict[str, str] | None = None) -> Result:
@@ -125,12 +134,19 @@ class Beginning:
         return Result(done, valid=False)
 
 
-def ask(bench: ModuleType, name: str, torch: Any = None, **options: Any) -> Any:
-    """What one probe says."""
-    place = options.pop("place", bench.Place())
-    probing = bench.Run(
-        argparse.Namespace(**{**vars(bench.parse([])), "architectures": [], **options}), place
-    )
-    probing.torch = torch
-    function = next(p.look for p in bench.PROBES if p.id == name)
-    return SimpleNamespace(**bench.found(name, lambda: {"seen": function(probing)}))
+def make_run(torch: Any = None, place: Place | None = None, **options: Any) -> Run:
+    """What a rank's probes and measurements share, with this torch."""
+    made = Run(argparse.Namespace(**{**vars(parse([])), **options}), place or Place())
+    made.torch = torch
+    return made
+
+
+def ask(name: str, torch: Any = None, place: Place | None = None, **options: Any) -> Any:
+    """The result of one probe: an object with ``status``, ``seen`` and ``advice``."""
+    return ask_run(name, make_run(torch, place, **options))
+
+
+def ask_run(name: str, made: Run) -> Any:
+    """The result of one probe of a prepared rank."""
+    probe = next(p for p in PROBES if p.id == name)
+    return SimpleNamespace(**perform(name, lambda: {"seen": probe.look(made)}))

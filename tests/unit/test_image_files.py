@@ -11,6 +11,7 @@ import pytest
 
 from builder.errors import ConfigError
 from builder.image.files import entrypoint, system_entries, whiteout_entries
+from builder.image.smoke_program import smoke_program
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline, LinkContext
 from builder.store.blobs import Store
@@ -182,11 +183,8 @@ def test_own_files(project: Path) -> None:
     }
     lock = found["opt/builder/conda-lock.yml"].content
     assert isinstance(lock, Inline) and lock.data == b"url: https://host/t/***/chan/linux-64/a.conda\n"
-    smoke, source = (
-        found["opt/builder/smoke.py"].content,
-        Path(__file__).parents[2] / "builder/smoke/benchmark.py",
-    )
-    assert isinstance(smoke, Inline) and smoke.data == source.read_bytes()
+    smoke = found["opt/builder/smoke.py"].content
+    assert isinstance(smoke, Inline) and smoke.data == smoke_program()
     assert found["opt/builder/entrypoint"].mode == 0o755
 
 
@@ -199,14 +197,9 @@ def test_folders_and_files_with_fixed_modes(project: Path) -> None:
     )
     modes = {p: oct(e.mode) for p, e in found.items() if not p.startswith("opt/builder")}
     assert modes == {
-        "app": "0o755",
-        "app/link": "0o777",
-        "app/run.sh": "0o755",
-        "app/sub": "0o755",
-        "app/sub/data.txt": "0o644",
-        "app/train.py": "0o644",
-        "x": "0o700",
-    }
+        "app": "0o755", "app/link": "0o777", "app/run.sh": "0o755", "app/sub": "0o755", "app/sub/data.txt": "0o644",
+        "app/train.py": "0o644", "x": "0o700",
+    }  # fmt: skip
     assert found["app/link"].target == "sub/data.txt"
 
 

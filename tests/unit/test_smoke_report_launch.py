@@ -84,7 +84,7 @@ class Here:
             return SmokeReport(whole["verdict"], whole, "docker", result.digest, 41.5, path)
 
         monkeypatch.setattr(Project, "build", build)
-        monkeypatch.setattr(Project, "keep", lambda self, result: root / "dist")
+        monkeypatch.setattr(Project, "place", lambda self, result: root / "dist")
         monkeypatch.setattr(Project, "smoke", smoke)
 
     def __call__(self, *args: str, code: int = 0) -> tuple[str, str]:

@@ -1,0 +1,216 @@
+"""What all probes and measurements share: result (Outcome), rank (Place) and state (Run)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any, Callable, Dict, NamedTuple
+
+Item = Dict[str, Any]
+
+#: Seconds for all measurements of a rank. A measurement that would begin later is skipped.
+BUDGETS_S = {"cpu": 60.0, "gpu": 45.0}
+
+
+class Outcome(Exception):
+    """Ends a probe or measurement with a status other than "pass"."""
+
+    def __init__(self, status: str, seen: str, advice: str = "", **fields: Any) -> None:
+        super().__init__(seen)
+        self.status = status
+        self.seen = seen
+        self.advice = advice
+        self.fields = fields
+
+
+def fail(seen: str, advice: str, **fields: Any) -> Outcome:
+    """An outcome that makes the image or the node useless; ``fields`` go into the report."""
+    return Outcome("fail", seen, advice, **fields)
+
+
+def warn(seen: str, advice: str, **fields: Any) -> Outcome:
+    """An outcome that makes the image or the node slow or fragile; ``fields`` go into the report."""
+    return Outcome("warn", seen, advice, **fields)
+
+
+def skip(seen: str) -> Outcome:
+    """An outcome for what does not apply here; ``seen`` is the reason."""
+    return Outcome("skip", seen)
+
+
+def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
+    """A result as the report holds it."""
+    return {"id": name, "status": status, "seen": seen, "advice": advice}
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of an exception; torch's messages have many lines."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    name = type(error).__name__
+    return f"{name}: {lines[0][:400]}" if lines else name
+
+
+class Place(NamedTuple):
+    """The position of a rank among all ranks."""
+
+    rank: int = 0
+    ranks: int = 1
+    local_rank: int = 0
+    #: Ranks on this node; 0 means unknown.
+    local_ranks: int = 1
+    #: Where torch's ranks meet: ``file://PATH`` or ``tcp://HOST:PORT``.
+    init_method: str = ""
+
+
+class Run:
+    """What the probes and measurements of one rank share."""
+
+    def __init__(self, options: argparse.Namespace, place: Place = Place()) -> None:  # noqa: B008
+        self.options = options
+        self.place = place
+        self.started = time.monotonic()
+        #: For temporary files; empty if no folder could be made.
+        self.folder = ""
+
+        #: The module torch, once the probe ``torch.import`` has imported it.
+        self.torch: Any = None
+        self.import_s = 0.0
+
+        #: Host names of all ranks, by rank; empty until all ranks are ready.
+        self.hosts: list[str] = []
+        #: The results of the measurements so far.
+        self.results: list[Item] = []
+        #: Names of the measurements for which no time was left.
+        self.missed: list[str] = []
+
+        #: Processor time and wall time of all calls of ``timing.spin``.
+        self.busy_s = 0.0
+        self.wall_s = 0.0
+        #: What the control group had held back before the first measurement.
+        self.throttled_before_s = 0.0
+
+        #: Seconds of import, seconds of the first kernel, its result and torch's version, per started
+        #: process.
+        self.starts: list[tuple[float, float, float, str]] = []
+        #: Path and tensors of the checkpoint that ``checkpoint.write`` wrote.
+        self.checkpoint: tuple[str, dict[str, Any]] | None = None
+        #: NCCL's own log, after the collectives.
+        self.nccl_log = ""
+        #: The state of each GPU of this rank under load.
+        self.states_under_load: dict[int, Item] = {}
+
+    @property
+    def need_torch(self) -> Any:
+        """The module torch. Raises a skip where it could not be imported."""
+        if self.torch is None:
+            raise skip("no torch")
+        return self.torch
+
+    @property
+    def build(self) -> str:
+        """What torch was built for: ``CUDA``, ``HIP`` or ``CPU``."""
+        version = self.need_torch.version
+        if getattr(version, "hip", None):
+            return "HIP"
+        return "CUDA" if getattr(version, "cuda", None) else "CPU"
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs torch can use."""
+        if self.build == "CPU" or not self.torch.cuda.is_available():
+            return 0
+        return int(self.torch.cuda.device_count())
+
+    @property
+    def index(self) -> int:
+        """The number of this rank's GPU. Where each rank sees one GPU only, that is 0."""
+        return self.place.local_rank % max(self.gpus, 1)
+
+    @property
+    def own_gpus(self) -> list[int]:
+        """The GPUs that this rank checks: all of them if it is the only rank."""
+        if self.torch is None or self.options.expect == "none" or not self.gpus:
+            return []
+        return list(range(self.gpus)) if self.place.ranks == 1 else [self.index]
+
+    @property
+    def kind(self) -> str:
+        """What is measured: ``gpu`` or ``cpu``. Raises a skip where a GPU is expected and there is none."""
+        expect = self.options.expect
+        if expect != "none" and self.gpus:
+            return "gpu"
+        if expect in ("nvidia", "amd"):
+            raise skip("no GPU to measure")
+        if self.torch is None:
+            raise skip("no torch")
+        return "cpu"
+
+    @property
+    def device(self) -> str:
+        """Where tensors go: ``cpu`` or ``cuda:N`` (also for AMD GPUs)."""
+        return f"cuda:{self.index}" if self.kind == "gpu" else "cpu"
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU is measured."""
+        return self.kind == "gpu"
+
+    def synchronize(self) -> None:
+        """Waits until the GPU has finished its work."""
+        if self.on_gpu:
+            self.torch.cuda.synchronize()
+
+    def architecture(self, index: int) -> str:
+        """The architecture of a GPU: ``sm_80``, ``gfx90a``."""
+        properties = self.torch.cuda.get_device_properties(index)
+        if self.build == "HIP":
+            return str(properties.gcnArchName).split(":")[0]
+        return f"sm_{properties.major}{properties.minor}"
+
+    def architectures(self) -> list[str]:
+        """The architectures that torch has code for, also where there is no GPU."""
+        known = list(self.torch.cuda.get_arch_list())
+        if not known and self.build != "CPU":
+            # torch.cuda.get_arch_list() is empty without a GPU.
+            flags = getattr(self.torch._C, "_cuda_getArchFlags", lambda: None)()
+            known = (flags or "").split()
+        return [name.split(":")[0] for name in known]
+
+    @property
+    def budget_s(self) -> float:
+        """Seconds for all measurements of this rank."""
+        if self.options.budget is not None:
+            return float(self.options.budget)
+        return BUDGETS_S["gpu" if self.own_gpus else "cpu"]
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left; negative once it is spent."""
+        return self.started + self.budget_s - time.monotonic()
+
+    def share(self, nominal_s: float) -> float:
+        """Seconds for which a measurement may repeat: ``nominal_s``, but at most a third of what is left."""
+        return max(0.0, min(nominal_s, self.left_s / 3))
+
+
+Function = Callable[[Run], Any]
+
+
+class Probe(NamedTuple):
+    """A look at the image or the machine: returns what it saw if all is well, raises an Outcome otherwise."""
+
+    id: str
+    look: Function
+    #: Runs after the measurements.
+    late: bool = False
+
+
+class Measurement(NamedTuple):
+    """A measurement: returns its fields, with units in their names, or raises an Outcome."""
+
+    id: str
+    look: Function
+    #: ``device``: every rank with a device of its own; ``once``: rank 0 only; ``all``: all ranks together.
+    scope: str = "device"
+    #: The only kind of device to measure: ``gpu`` or ``cpu``; empty: both.
+    only: str = ""

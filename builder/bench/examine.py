@@ -1,0 +1,158 @@
+"""Everything that one rank does, as a sequence of events.
+
+Each step is announced before it begins, so that a hang or a crash can be named. The events:
+
+    {"begin": ID}                     what comes next; with "together": true for what all ranks do together
+    {"probe": FINDING}                the result of a probe
+    {"facts": {...}}                  the facts of this machine
+    {"measurement": FINDING}          the result of a measurement
+    {"ready": true}                   waits for all other ranks; false: takes no part in what they do together
+    {"end": true, "after": {...}}     the last event; "after" holds the state of each GPU under load
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Callable, Iterator
+
+from .core import Item, Measurement, Outcome, Probe, Run, finding, one_line
+from .machine.facts import facts
+from .machine.processor import throttled_s
+from .measurements import MEASUREMENTS
+from .measurements.timing import spin
+from .probes import MINOR, PROBES
+
+
+def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
+    """Runs all probes and measurements, and yields their events.
+
+    Args:
+        run: of this rank.
+        agree: waits until all ranks are ready. Returns the launcher's order: ``go``, and ``hosts`` or
+            ``why``.
+    """
+    yield from _probe(run, late=False)
+    yield from _describe(run)
+    yield from _measure_alone(run)
+    yield from _measure_together(run, agree)
+    yield from _probe(run, late=True)
+    yield {"end": True, "after": {str(index): state for index, state in run.states_under_load.items()}}
+
+
+def _probe(run: Run, late: bool) -> Iterator[Item]:
+    for probe in PROBES:
+        if probe.late == late:
+            yield {"begin": probe.id}
+            yield {"probe": perform(probe.id, partial(_look, run, probe))}
+
+
+def _look(run: Run, probe: Probe) -> Item:
+    return {"seen": probe.look(run)}
+
+
+def _describe(run: Run) -> Iterator[Item]:
+    yield {"begin": "facts"}
+    try:
+        yield {"facts": facts(run)}
+    except Exception as e:
+        advice = (
+            "the facts about this machine are missing from the report; the results are valid without them"
+        )
+        yield {"probe": finding("facts", "warn", one_line(e), advice)}
+
+
+def _measure_alone(run: Run) -> Iterator[Item]:
+    """The measurements that a rank makes without the others."""
+    place = run.place
+    has_device = bool(run.own_gpus) or place.local_rank == 0
+    run.throttled_before_s = throttled_s()
+    for measurement in MEASUREMENTS:
+        elsewhere = measurement.scope == "once" and place.rank > 0
+        if measurement.scope == "all" or elsewhere or not has_device:
+            continue
+        yield {"begin": measurement.id}
+        if run.torch is not None:
+            spin(run)
+        yield {"measurement": _measure(run, measurement)}
+
+
+def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
+    """The measurements that all ranks make together."""
+    order: Item = {"go": True}
+    if run.place.ranks > 1:
+        without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)
+        yield {"ready": run.torch is not None and not without_gpu}
+        order = agree()
+        run.hosts = list(order.get("hosts", []))
+
+    for measurement in MEASUREMENTS:
+        if measurement.scope != "all":
+            continue
+        yield {"begin": measurement.id, "together": True}
+        if order.get("go"):
+            # The budget does not count here: all ranks must do the same.
+            yield {"measurement": _measure(run, measurement, always=True)}
+        else:
+            advice = "all ranks must take part: see the other findings"
+            yield {"measurement": finding(measurement.id, "fail", str(order.get("why")), advice)}
+
+
+def _measure(run: Run, measurement: Measurement, always: bool = False) -> Item:
+    """The result of a measurement, or the reason for leaving it out."""
+    own_kind = "gpu" if run.own_gpus else "cpu"
+    if measurement.only and run.torch is not None and measurement.only != own_kind:
+        return finding(measurement.id, "skip", f"on {measurement.only.upper()}s only")
+    if run.left_s <= 0 and not always:
+        run.missed.append(measurement.id)
+        return finding(measurement.id, "skip", f"the time budget of {run.budget_s:.0f} s is spent")
+
+    def look() -> Item:
+        if run.own_gpus:
+            run.torch.cuda.set_device(run.index)  # events are recorded on the current device
+        return dict(measurement.look(run))
+
+    item = perform(measurement.id, look)
+    run.results.append(item)
+    return item
+
+
+def perform(name: str, look: Callable[[], Item]) -> Item:
+    """The result of a probe or measurement as a finding, whatever happens in it.
+
+    Args:
+        name: its id.
+        look: returns its fields, or raises an Outcome or anything else.
+    """
+    try:
+        item = {**finding(name, "pass", ""), **look()}
+    except Outcome as o:
+        return {**finding(name, o.status, o.seen, o.advice), **o.fields}
+    except Exception as e:
+        status = "warn" if name.startswith(MINOR) else "fail"
+        return finding(name, status, one_line(e), _advice(name, e))
+
+    check = item.get("correctness", {})
+    if not check.get("ok", True):
+        item.update(
+            finding(name, "fail", f"{check['check']}: {check['value']}", f"expected: {check['limit']}")
+        )
+    for key, value in list(item.items()):
+        if key.startswith("median_") and not (isinstance(value, (int, float)) and math.isfinite(value)):
+            return finding(name, "fail", f"{key} is {value}", "the clock or the device's events do not work")
+    return item
+
+
+def _advice(name: str, error: Exception) -> str:
+    """What to do about an exception that a probe or measurement did not expect."""
+    text = str(error).lower()
+    if isinstance(error, MemoryError) or "out of memory" in text or "alloc" in text:
+        return (
+            "too little memory: check whether another job uses this device, and the container's memory limit"
+        )
+    if name.startswith("allreduce"):
+        return (
+            "a rank ended, or the network between the ranks failed: "
+            "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
+        )
+    return "this check could not be carried out: see the message"

@@ -1,0 +1,128 @@
+"""The facts in the report: what the machine and the image are. What cannot be read is left out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+
+from ..core import Item, Run
+from .files import device_files, read
+from .gpu import gpu_state, pci_address
+from .processor import cpu_model, cpu_state, physical_cores, quota, usable_cores
+
+#: Environment variables that explain a result. None of them holds a secret.
+VARIABLES = re.compile(
+    "(CUDA|NVIDIA|ROCR|HIP)_VISIBLE_DEVICES|HSA_OVERRIDE_GFX_VERSION|(OMP|MKL)_NUM_THREADS|"
+    "LD_(LIBRARY_PATH|PRELOAD)|"
+    "PYTHON(PATH|HOME|NOUSERSITE)|CONDA_PREFIX|(NCCL|GLOO)_SOCKET_IFNAME|"
+    "NCCL_(NET|NET_GDR_LEVEL|NET_PLUGIN|IB_DISABLE|P2P_DISABLE)|"
+    "FI_PROVIDER|MIOPEN_(USER_DB_PATH|CUSTOM_CACHE_DIR)|SSL_CERT_(FILE|DIR)|LANG|LC_ALL|TZ|HOME|TMPDIR|"
+    "SLURM_(STEP_NUM_TASKS|STEP_NODELIST|CPUS_PER_TASK)|WORLD_SIZE"
+)
+
+
+def facts(run: Run) -> Item:
+    """What the machine and the image are."""
+    out: Item = {
+        "host": host_name(),
+        "python": {"version": platform.python_version(), "executable": sys.executable, "prefix": sys.prefix},
+        "system": {
+            "machine": platform.machine(),
+            "kernel": platform.release(),
+            "glibc": platform.libc_ver()[1],
+            "distribution": distribution(),
+            "uid": os.getuid(),
+            "time_zone": time.tzname[0],
+        },
+        "cpu": {
+            "model": cpu_model(),
+            "cores": os.cpu_count() or 0,
+            "usable_cores": usable_cores(),
+            "physical_cores": physical_cores(),
+            "quota_cores": quota(),
+            **cpu_state(),
+        },
+        "memory": memory(),
+        "variables": {name: os.environ[name] for name in sorted(os.environ) if VARIABLES.fullmatch(name)},
+        "device_files": device_files(),
+    }
+    if run.torch is not None:
+        out["torch"] = torch_facts(run)
+        if run.own_gpus:
+            out["devices"] = [gpu_facts(run, i) for i in run.own_gpus]
+            out["driver"] = read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
+    return out
+
+
+def host_name() -> str:
+    """The name of the node; a container may have a name of its own, so Slurm's name comes first."""
+    return os.environ.get("SLURMD_NODENAME") or platform.node()
+
+
+def distribution() -> str:
+    """The image's Linux distribution; empty if unknown."""
+    for line in read("/etc/os-release").splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            return value.strip('"')
+    return ""
+
+
+def memory() -> Item:
+    """Bytes of memory: of the machine, of the control group's limit, of /dev/shm."""
+    out: Item = {}
+    for line in read("/proc/meminfo").splitlines():
+        for key, name in (("MemTotal:", "total_bytes"), ("MemAvailable:", "available_bytes")):
+            if line.startswith(key):
+                out[name] = int(line.split()[1]) * 1024
+
+    limit = read("/sys/fs/cgroup/memory.max") or read("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    if limit.isdigit() and int(limit) < 1 << 60:  # version 1 writes "no limit" as a huge number
+        out["limit_bytes"] = int(limit)
+        out["available_bytes"] = min(int(limit), out.get("available_bytes", int(limit)))
+
+    try:
+        stat = os.statvfs("/dev/shm")
+        out["shm_bytes"] = stat.f_frsize * stat.f_blocks
+    except OSError:
+        pass
+    return out
+
+
+def torch_facts(run: Run) -> Item:
+    """Version and build of torch."""
+    torch = run.torch
+    return {
+        "version": str(torch.__version__),
+        "build": run.build,
+        "cuda": getattr(torch.version, "cuda", None),
+        "hip": getattr(torch.version, "hip", None),
+        "path": os.path.dirname(str(torch.__file__)),
+        "threads": torch.get_num_threads(),
+        "architectures": run.architectures() if run.build != "CPU" else [],
+        "cudnn": torch.backends.cudnn.version() if run.gpus else None,
+    }
+
+
+def gpu_facts(run: Run, index: int) -> Item:
+    """Name, size and place of a GPU, and its state before the measurements (``before``)."""
+    properties = run.torch.cuda.get_device_properties(index)
+    out: Item = {
+        "name": str(properties.name),
+        "architecture": run.architecture(index),
+        "memory_bytes": int(properties.total_memory),
+        "multiprocessors": int(properties.multi_processor_count),
+        "rank": run.place.rank,
+        "host": host_name(),
+    }
+    address = pci_address(run, index)
+    if address:
+        out["pci_address"] = address
+        node = read(f"/sys/bus/pci/devices/{address}/numa_node")
+        if re.fullmatch(r"-?\d+", node):
+            out["numa_node"] = int(node)
+    out["before"] = gpu_state(run, index)
+    return out

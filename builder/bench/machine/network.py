@@ -1,0 +1,79 @@
+"""The network between nodes: interfaces, fabrics, and what NCCL's log reports about them."""
+
+from __future__ import annotations
+
+import re
+
+from ..core import Item
+from .files import names
+
+
+def interfaces() -> list[str]:
+    """The network interfaces of this node."""
+    return names("/sys/class/net")
+
+
+def fast_interfaces() -> list[str]:
+    """The interfaces of Slingshot (hsn0) and InfiniBand (ib0, ibp65s0)."""
+    return [name for name in interfaces() if re.fullmatch(r"(hsn|ib|ibs?p?)\d+\w*", name)]
+
+
+def fast_fabric() -> str:
+    """The fast network of this node: ``Slingshot``, ``InfiniBand`` or empty."""
+    if names("/sys/class/cxi") or any(name.startswith("hsn") for name in interfaces()):
+        return "Slingshot"
+    return "InfiniBand" if names("/sys/class/infiniband") else ""
+
+
+def matches_interface(value: str, name: str) -> bool:
+    """Whether a value of NCCL_SOCKET_IFNAME selects an interface.
+
+    As NCCL reads it: ``hsn,ib`` are beginnings of names, ``=hsn0`` is a whole name, and ``^`` selects all
+    others. Gloo takes whole names only.
+    """
+    negated = value.startswith("^")
+    exact = value.lstrip("^").startswith("=")
+    wanted = [part for part in value.lstrip("^=").split(",") if part]
+    matches = any(name == part if exact else name.startswith(part) for part in wanted)
+    return matches != negated
+
+
+def transport(log: str) -> Item:
+    """The facts in a log written with NCCL_DEBUG=INFO.
+
+    Returns:
+        ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``, ``IB``,
+        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if not in the log.
+    """
+    library = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
+    paths = re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)
+    return {
+        "library": library[1] if library else "",
+        "version": library[2] if library else "",
+        "network": _network(log),
+        "paths": sorted(set(paths)),
+    }
+
+
+def _network(log: str) -> str:
+    plugin = _libfabric(log)
+    using = re.findall(r"Using network ([\w /-]+?)\s*(?:$|\n)", log)
+    if using:
+        name = str(using[-1])
+        # "AWS Libfabric" is the plugin whose provider has been found above
+        return plugin if plugin and name.upper().startswith(("AWS", "OFI", "LIBFABRIC")) else name
+    if plugin:
+        return plugin
+    # older versions do not write "Using network"
+    if re.search(r"NET/IB : Using \[", log):
+        return "IB"
+    return "Socket" if re.search(r"NET/Socket : Using \[", log) else ""
+
+
+def _libfabric(log: str) -> str:
+    """The plugin aws-ofi-nccl or aws-ofi-rccl and its provider, ``OFI (cxi)``; empty if it was not loaded."""
+    if not re.search(r"NET/OFI .*(Using aws-ofi|Initializing aws-ofi|Selected [Pp]rovider)", log):
+        return ""
+    provider = re.search(r"Selected [Pp]rovider is (\S+)", log)
+    name = provider[1].rstrip(",(") if provider else "aws-ofi"
+    return f"OFI ({name})"

@@ -1,0 +1,128 @@
+"""The whole run: command line, ranks, report, exit code."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import tempfile
+import time
+from typing import Any
+
+from .core import BUDGETS_S, Item, finding, one_line
+from .options import parse
+from .ranks.launcher import Launcher
+from .ranks.plan import Launch, plan
+from .ranks.relay import Relay
+from .report import deliver, verdict
+from .schema import EXIT_CODES, SCHEMA_VERSION
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Interrupted(Exception):
+    """A signal asked this process to end."""
+
+
+class Attempt:
+    """What came of starting the ranks."""
+
+    def __init__(self) -> None:
+        self.launch: Launch | None = None
+        #: In unit 0.
+        self.launcher: Launcher | None = None
+        #: In other units, which write no report.
+        self.exit_code: int | None = None
+        #: Why the ranks could not run to their end.
+        self.trouble: Item | None = None
+
+    @property
+    def relays(self) -> bool:
+        """Whether another process writes the report."""
+        return self.launch is not None and self.launch.unit > 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the benchmark and returns its exit code, see ``schema.EXIT_CODES``."""
+    options = parse(arguments)
+    started = time.monotonic()
+    report = _empty_report(options)
+    attempt = _run_ranks(options)
+    if attempt.exit_code is not None:
+        return attempt.exit_code
+
+    if attempt.launcher is not None:
+        report.update(attempt.launcher.report())
+        if options.budget is None:
+            report["budget_s"] = BUDGETS_S["gpu" if report["facts"].get("devices") else "cpu"]
+    if attempt.trouble is None:
+        report["verdict"] = verdict(report)
+    else:
+        report["probes"] = [item for item in report["probes"] if item["id"] != "process"]
+        report["probes"].append(attempt.trouble)
+    report["duration_s"] = round(time.monotonic() - started, 3)
+
+    code = deliver(report, options.json)
+    if attempt.launcher is not None:
+        attempt.launcher.dismiss(report["verdict"])
+    return code
+
+
+def _empty_report(options: argparse.Namespace) -> Item:
+    """The report of a run in which nothing was found."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "verdict": "error",
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "duration_s": 0.0,
+        "budget_s": options.budget,
+        "expect": {
+            "gpu": options.expect,
+            "architectures": options.architectures,
+            "devices": options.devices,
+        },
+        "launch": {"ranks": 1, "nodes": 1, "by": "single"},
+        "facts": {},
+        "probes": [],
+        "measurements": [],
+    }
+
+
+def _run_ranks(options: argparse.Namespace) -> Attempt:
+    """Starts all ranks and waits for their end. Signals end this early; afterwards they are ignored."""
+    attempt = Attempt()
+    folder = ""
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, _interrupt)
+        folder = _temporary_folder()
+        attempt.launch = plan(options)
+        if attempt.relays:
+            attempt.exit_code = Relay(options, attempt.launch, folder).run()
+        else:
+            attempt.launcher = Launcher(options, attempt.launch, folder)
+            attempt.launcher.run()
+    except Interrupted as e:
+        attempt.trouble = finding("process", "fail", f"interrupted by {e}", "run it again")
+        if attempt.relays:
+            attempt.exit_code = EXIT_CODES["error"]
+    except Exception as e:
+        attempt.trouble = finding("process", "fail", one_line(e), "the test cannot run here: see the message")
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    return attempt
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise Interrupted(signal.Signals(number).name)
+
+
+def _temporary_folder() -> str:
+    """A new folder; empty if none can be made, which the probe ``system.tmp`` reports."""
+    try:
+        return tempfile.mkdtemp(prefix="builder-smoke-")
+    except OSError:
+        return ""

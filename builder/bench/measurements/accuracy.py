@@ -1,0 +1,68 @@
+"""Checking the results of measurements against references."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable
+
+from ..core import Item, Run, fail
+
+#: Up to this size every entry of a product is compared with the CPU's.
+_COMPARED_FULLY = 512
+
+
+def wrong_results(suspects: str = "device, driver or library") -> str:
+    """The advice about results that are wrong."""
+    return f"wrong results: a fault of {suspects}; if another node is right, this node is broken"
+
+
+def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
+    """The field ``correctness``: what was checked, its value and limit, and whether it is right."""
+    return {"correctness": {"check": what, "value": value, "limit": limit, "ok": bool(ok)}}
+
+
+def require(check: Item, seen: str, advice: str, **fields: Any) -> None:
+    """Raises a failure unless a check (see ``checked``) is ok."""
+    if not check["correctness"]["ok"]:
+        raise fail(seen, advice, **fields, **check)
+
+
+def random_matrix(run: Run, n: int, seed: int, device: str = "cpu") -> Any:
+    """A square matrix of normally distributed float32 numbers; on CPUs the same on every machine."""
+    generator = run.torch.Generator(device=device).manual_seed(seed)
+    return run.torch.randn(n, n, generator=generator, device=device)
+
+
+def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
+    """The error of a matrix product: its largest difference from float64, over the typical size of the
+    entries.
+
+    Up to size 512 the CPU computes every entry. Beyond that both sides are multiplied by a random vector x of
+    +1 and -1 (Freivalds' check): (a b) x is compared with a (b x). Every entry counts, and it costs three
+    matrix-vector products instead of a matrix product in float64.
+    """
+    n = a.shape[0]
+    if n <= _COMPARED_FULLY:
+        expected = torch.mm(a.double().cpu(), b.double().cpu())
+        difference = product.double().cpu() - expected
+    else:
+        signs = torch.randint(2, (n,), generator=torch.Generator().manual_seed(n)) * 2 - 1
+        x = signs.double().to(a.device)
+        expected = _times(torch, a, _times(torch, b, x))
+        difference = _times(torch, product, x) - expected
+    error = float((difference.abs().max() / expected.square().mean().sqrt()).item())
+    return error if math.isfinite(error) else math.inf
+
+
+def _times(torch: Any, matrix: Any, vector: Any) -> Any:
+    """A matrix-vector product in float64, by blocks of rows: a float64 copy of the matrix may not fit."""
+    return torch.cat([torch.mv(rows.double(), vector) for rows in matrix.split(1024)])
+
+
+def worst_error(results: Iterable[Any], references: Iterable[Any]) -> float:
+    """The largest error of some tensors, each relative to the norm of its reference."""
+    worst = 0.0
+    for result, reference in zip(results, references):
+        error = float(((result.double().cpu() - reference).norm() / reference.norm()).item())
+        worst = max(worst, error if math.isfinite(error) else math.inf)
+    return worst

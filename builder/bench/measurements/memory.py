@@ -1,0 +1,95 @@
+"""Bandwidth of the device's memory, and of copies between the host's memory and the GPU's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core import Item, Run
+from ..machine.facts import memory
+from ..machine.processor import cache_bytes
+from .accuracy import checked, require, wrong_results
+from .timing import rate, timed
+
+_COPY_CHECK = "words that differ after the copy"
+
+
+def measure_copy(run: Run) -> Item:
+    """Copies within the device's memory. Bytes read and bytes written both count."""
+    torch, device = run.need_torch, run.device
+    size = _array_bytes(run)
+    source = torch.arange(size // 4, dtype=torch.int32, device=device)
+    target = torch.zeros_like(source)
+    seconds = timed(run, lambda: target.copy_(source), limit_s=run.share(0.8))
+    check = _check_copy(run, source, target, "memory, device or driver")
+    fields = {"device": device, "size": size, "bytes": 2.0 * size}
+    return {**rate("gb_per_s", 2e-9 * size, seconds), **fields, **check}
+
+
+def measure_triad(run: Run) -> Item:
+    """a = b + 3 c as STREAM counts it: two arrays are read, one is written."""
+    torch, device = run.need_torch, run.device
+    size = _array_bytes(run)
+    b = torch.arange(size // 4, dtype=torch.float32, device=device).remainder_(1000)
+    c = torch.arange(size // 4, dtype=torch.float32, device=device).remainder_(77)
+    a = torch.empty_like(b)
+    seconds = timed(run, lambda: torch.add(b, c, alpha=3, out=a), limit_s=run.share(0.8))
+
+    rest = a.sub_(b).sub_(c).sub_(c).sub_(c)  # exactly 0: all numbers are small integers
+    wrong = int((rest != 0).sum().item())
+    check = checked("wrong words", wrong, 0, wrong == 0)
+    seen = f"{wrong} of {size // 4} words of b + 3 c are wrong"
+    require(check, seen, wrong_results("memory, device or driver"), device=device)
+    fields = {"device": device, "size": size, "bytes": 3.0 * size, "flop": 2.0 * size / 4}
+    return {**rate("gb_per_s", 3e-9 * size, seconds), **fields, **check}
+
+
+def measure_to_gpu(run: Run, pinned: bool) -> Item:
+    """Copies from the host's memory to the GPU's; ``pinned`` memory needs no further copy on the host."""
+    torch, size = run.need_torch, _transfer_bytes(run)
+    source = _host_array(torch.arange(size // 4, dtype=torch.int32), pinned)
+    target = torch.zeros(size // 4, dtype=torch.int32, device=run.device)
+    return _transfer(run, source, target, pinned)
+
+
+def measure_from_gpu(run: Run, pinned: bool) -> Item:
+    """Copies from the GPU's memory to the host's; ``pinned`` memory needs no further copy on the host."""
+    torch, size = run.need_torch, _transfer_bytes(run)
+    source = torch.arange(size // 4, dtype=torch.int32, device=run.device)
+    target = _host_array(torch.zeros(size // 4, dtype=torch.int32), pinned)
+    return _transfer(run, source, target, pinned)
+
+
+def _transfer(run: Run, source: Any, target: Any, pinned: bool) -> Item:
+    size = source.numel() * source.element_size()
+    seconds = timed(run, lambda: target.copy_(source, non_blocking=pinned), limit_s=run.share(0.5))
+    run.synchronize()
+    check = _check_copy(run, source.cpu(), target.cpu(), "bus, memory or driver")
+    fields = {"device": run.device, "size": size, "bytes": float(size)}
+    return {**rate("gb_per_s", 1e-9 * size, seconds), **fields, **check}
+
+
+def _check_copy(run: Run, source: Any, target: Any, suspects: str) -> Item:
+    """The check that two arrays are equal. Raises a failure if they are not."""
+    wrong = int((source != target).sum().item())
+    check = checked(_COPY_CHECK, wrong, 0, wrong == 0)
+    seen = f"{wrong} of {source.numel()} words differ after a copy"
+    require(check, seen, wrong_results(suspects), device=run.device)
+    return check
+
+
+def _host_array(array: Any, pinned: bool) -> Any:
+    return array.pin_memory() if pinned else array
+
+
+def _transfer_bytes(run: Run) -> int:
+    """The size of an array for transfers: 256 MiB, or an eighth of the GPU's free memory."""
+    return int(min(256 << 20, run.need_torch.cuda.mem_get_info(run.index)[0] // 8))
+
+
+def _array_bytes(run: Run) -> int:
+    """The size of an array that no cache holds, and that does not fill the memory either."""
+    if run.on_gpu:
+        return int(min(1 << 30, run.torch.cuda.mem_get_info(run.index)[0] // 8))
+    available = memory().get("available_bytes") or 1 << 30
+    size = min(4 * cache_bytes(), 256 << 20, available // 16)
+    return max(32 << 20, size) & -4096

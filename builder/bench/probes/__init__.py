@@ -1,0 +1,56 @@
+"""The list of all probes, in the order in which they run and in which the report shows them.
+
+A probe returns what it saw if all is well, and raises ``fail``, ``warn`` or ``skip`` otherwise. docs/smoke.md
+explains every one of them.
+"""
+
+from __future__ import annotations
+
+from ..core import Probe
+from . import conclusion, glibc, gpu, gpu_health, home, miopen, network, processor, python, pytorch, system
+
+PROBES: list[Probe] = [
+    Probe("torch.import", pytorch.probe_import),
+    Probe("torch.build", pytorch.probe_build),
+    Probe("torch.architectures", pytorch.probe_architectures),
+    Probe("gpu.driver", gpu.probe_driver),
+    Probe("gpu.visible", gpu.probe_visible),
+    Probe("gpu.architecture", gpu.probe_architecture),
+    Probe("gpu.compute", gpu.probe_compute),
+    Probe("gpu.ecc", gpu_health.probe_ecc),
+    Probe("gpu.persistence", gpu_health.probe_persistence),
+    Probe("gpu.dnn", gpu.probe_dnn),
+    Probe("nccl.version", network.probe_version),
+    Probe("nccl.interface", network.probe_interface),
+    Probe("miopen.cache", miopen.probe_cache),
+    Probe("cpu.affinity", processor.probe_affinity),
+    Probe("gpu.distance", processor.probe_distance),
+    Probe("cpu.threads", processor.probe_threads),
+    Probe("memory.shm", system.probe_shm),
+    Probe("python.usersite", python.probe_user_site),
+    Probe("python.path", python.probe_path),
+    Probe("system.home", home.probe_home),
+    Probe("system.certificates", system.probe_certificates),
+    Probe("system.tmp", system.probe_tmp),
+    Probe("system.locale", system.probe_locale),
+    Probe("system.timezone", system.probe_time_zone),
+    Probe("system.glibc", glibc.probe_glibc),
+    # after the measurements
+    Probe("nccl.transport", network.probe_transport, late=True),
+    Probe("gpu.clocks", gpu_health.probe_clocks, late=True),
+    Probe("machine.steady", conclusion.probe_steady, late=True),
+    Probe("time.budget", conclusion.probe_budget, late=True),
+]
+
+#: If one of these cannot be carried out at all, that is a warning; for all others it is a failure.
+MINOR = (
+    "python.",
+    "system.",
+    "memory.shm",
+    "cpu.",
+    "machine.",
+    "gpu.ecc",
+    "gpu.pers",
+    "gpu.dist",
+    "gpu.clocks",
+)

@@ -1,0 +1,58 @@
+"""Processes of the benchmark, and the protocol between them.
+
+**Processes.** All work is done by *ranks*: forked child processes, one per GPU, or a single one. One process,
+the *launcher*, starts ranks, receives their events, ends those that hang and writes the report. Under srun or
+torchrun one process per task exists already. Such a process is called a *unit*. Unit 0 is the launcher. Every
+other unit is a *relay*: it starts its own ranks and passes lines of JSON on, between their pipes and a TCP
+connection to the launcher.
+
+        unit 0                                     unit 1
+    +--------------+   pipes    +--------+     +---------+   pipes    +--------+
+    |   launcher   |<==========>| rank 0 |     |  relay  |<==========>| rank 2 |
+    |              |<==========>| rank 1 |     |         |<==========>| rank 3 |
+    +--------------+            +--------+     +---------+            +--------+
+           ^               TCP (lines of JSON)      ^
+           +----------------------------------------+
+
+**States.** The launcher knows each rank in one of six states (``rank.State``), which only move to the right:
+
+                hello              ready               order               begin, alone
+    STARTING ----------> WORKING ----------> READY ----------> TOGETHER ----------> LEFT
+        |                   |                  |                   |                  |
+        +-------------------+------------------+-------------------+------------------+-----> DONE
+
+    STARTING   nothing has been received from its unit yet
+    WORKING    runs probes and measurements of its own
+    READY      waits for the other ranks
+    TOGETHER   runs collectives: it waits for ranks, and they wait for it
+    LEFT       is past the collectives, runs the last probes
+    DONE       sent "end", or died, or was ended by the launcher
+
+A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
+
+**Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two of its own:
+
+    {"rank": 2, "hello": HOST}               before it starts the rank
+    {"rank": 2, "gone": [SEEN, ADVICE]}      the rank's process ended before its "end"
+
+Launcher to rank; a relay reads ``rank`` and passes them on, except for the last two, which it applies itself:
+
+    {"rank": 2, "go": true, "hosts": [...]}  all ranks are ready: begin; or {"go": false, "why": ...}
+    {"rank": 2, "stop": true}                kill this rank
+    {"verdict": "pass"}                      the end: every unit exits with the code for this verdict
+
+After "end" a rank does not exit: it waits until its process is killed. A rank that exits early would close
+connections that the others still use.
+
+**Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. A rank
+that is STARTING, WORKING, TOGETHER or LEFT must send an event at least every ``--stall`` seconds; if it does
+not, it is named in the report and killed. Only READY has no such limit, because another rank then has. A rank
+that is still in a collective ``watchdog.GRACE_S`` after another rank has left it, or died, can never finish
+it, and is killed sooner. For example, rank 1 hangs in ``matmul.fp32`` while rank 0 is READY:
+
+    time       rank 0     rank 1
+    0 s        READY      WORKING (matmul.fp32)
+    --stall    READY      DONE: killed, "rank 1 (node2): matmul.fp32 did not end within 150 s"
+    + 0.5 s    TOGETHER   the order is {"go": false, "why": "rank 1 cannot take part"}
+    + 1 s      LEFT, and soon DONE
+"""

@@ -1,0 +1,168 @@
+"""The process of a rank: forking it, what runs in it, ending it."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import math
+import os
+import re
+import signal
+import sys
+import time
+from typing import Any, NamedTuple
+
+from ..core import Item, Place, Run, one_line
+from ..examine import examine
+from ..machine.files import read
+from .messages import complain, encode
+
+#: Exit code of a rank in which the benchmark failed.
+_EXIT_BROKEN = 70
+_PR_SET_PDEATHSIG = 1
+
+
+class Process(NamedTuple):
+    """A rank's process, and this side of its pipes."""
+
+    pid: int
+    #: File descriptor from which the rank's events are read.
+    events: int
+    #: File descriptor to which the launcher's orders are written.
+    orders: int
+
+
+def start_rank(options: argparse.Namespace, place: Place, folder: str) -> Process:
+    """Forks a rank."""
+    events, orders = os.pipe(), os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        os.close(events[0])
+        os.close(orders[1])
+        _run_rank(options, place, folder, events=events[1], orders=orders[0])
+    os.close(events[1])
+    os.close(orders[0])
+    return Process(pid, events[0], orders[1])
+
+
+def _run_rank(options: argparse.Namespace, place: Place, folder: str, events: int, orders: int) -> None:
+    """Everything that happens in the forked process. Does not return."""
+    try:
+        _prepare_process(place, folder)
+        run = Run(options, place)
+        run.folder = folder
+        with os.fdopen(orders, "r", encoding="utf-8") as incoming, os.fdopen(events, "wb") as outgoing:
+
+            def agree() -> Item:
+                line = incoming.readline()
+                return dict(json.loads(line)) if line else {"go": False, "why": "the launcher has ended"}
+
+            for event in examine(run, agree):
+                outgoing.write(encode(plain(event)))
+                outgoing.flush()
+            if place.ranks > 1:
+                incoming.readline()  # wait to be killed: other ranks may still use connections to this one
+        os._exit(0)
+    except BaseException as e:
+        complain(one_line(e))
+        os._exit(_EXIT_BROKEN)
+
+
+def _prepare_process(place: Place, folder: str) -> None:
+    os.setpgid(0, 0)  # so that the rank is killed together with all that it starts
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with its parent
+    except (OSError, AttributeError):
+        pass
+    os.dup2(2, 1)  # the report goes to standard output: nothing that libraries print may get there
+    if place.ranks > 1:
+        _set_variables(place, folder)
+
+
+def _set_variables(place: Place, folder: str) -> None:
+    """The variables that torch.distributed and NCCL read."""
+    os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank))
+    os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))
+    os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
+    if place.init_method.startswith("file:"):
+        # One node: gloo must not depend on the host's name, which may lead to no address.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it. NaN and infinity become null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)
+
+
+def end_process(pid: int) -> None:
+    """Kills a rank and all processes that it started. Leaves behind a process that hangs in the kernel."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except OSError:
+            pass
+    for _ in range(200):
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+#: What to do about a rank that a signal ended.
+_SIGNALS = {
+    "SIGKILL": "probably out of memory: raise the memory limit of the container or job",
+    "SIGILL": "a library was built for another processor than this one: lock a build for this processor",
+    "SIGBUS": "shared memory or a disk is full: --shm-size; see memory.shm",
+}
+
+
+def describe_death(pid: int, step: str) -> tuple[str, str]:
+    """How a rank's process ended that closed its pipe, and what to do about it.
+
+    Args:
+        pid: of the process.
+        step: what it was doing.
+    """
+    status = _wait_for(pid)
+    if not os.WIFSIGNALED(status):
+        return f"the process exited in {step}", "a library ended the process: see the output above"
+    number = os.WTERMSIG(status)
+    name = f"signal {number}"
+    for known in signal.Signals:
+        if known == number:
+            name = known.name
+    advice = _SIGNALS.get(name, "a library crashed: check the lock, and the host's driver")
+    return f"the process was ended by {name} in {step}", advice
+
+
+def _wait_for(pid: int, patience_s: float = 5) -> int:
+    """The status of a process that is about to end."""
+    deadline = time.monotonic() + patience_s
+    status = 0
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    return status
+
+
+def process_state(pid: int | None) -> str:
+    """Why a process of this node makes no progress, for a message; empty if unknown."""
+    if pid is None:
+        return ""
+    state = re.search(r"^State:\s+(\w)", read(f"/proc/{pid}/status"), re.MULTILINE)
+    return {"T": ", which is stopped", "D": ", which hangs in the kernel"}.get(state[1] if state else "", "")

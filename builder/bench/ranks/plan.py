@@ -1,0 +1,147 @@
+"""How many ranks this process starts, and its position among processes that srun or torchrun started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+from ..core import Place
+
+
+class Launch(NamedTuple):
+    """What this process, one of ``units`` processes like it, has to start."""
+
+    #: ``single``, ``spawn`` (several ranks, by --ranks or --all-gpus), ``environment`` (torchrun) or
+    #: ``slurm``.
+    by: str = "single"
+    unit: int = 0
+    units: int = 1
+    #: Ranks that each unit starts.
+    ranks: int = 1
+    local_unit: int = 0
+    #: Units on this node; 0 means unknown.
+    local_units: int = 1
+    #: The host of unit 0; empty if there is one unit only.
+    address: str = ""
+    #: The port on which unit 0 listens. torch's ranks meet on the next one.
+    port: int = 0
+
+    def place(self, number: int, folder: str) -> Place:
+        """The position of a rank.
+
+        Args:
+            number: among the ranks of this process.
+            folder: for temporary files of this process.
+        """
+        init_method = "file://" + os.path.join(folder, "meeting")
+        if self.units > 1:
+            init_method = f"tcp://{self.address}:{self.port + 1}"
+        return Place(
+            rank=self.unit * self.ranks + number,
+            ranks=self.units * self.ranks,
+            local_rank=self.local_unit * self.ranks + number,
+            local_ranks=self.local_units * self.ranks,
+            init_method=init_method,
+        )
+
+
+def plan(options: argparse.Namespace) -> Launch:
+    """What to start: by the options, or by the variables of torchrun, or by those of srun.
+
+    Raises ValueError if the variables contradict each other.
+    """
+    if options.ranks is not None:
+        return Launch("spawn" if options.ranks > 1 else "single", ranks=options.ranks)
+
+    launch = Launch()
+    if _number("WORLD_SIZE", 1) > 1:
+        launch = _from_torchrun()
+    elif _number("SLURM_STEP_NUM_TASKS", 1) > 1:  # a step of one task is no parallel launch
+        launch = _from_slurm()
+    if launch.unit >= launch.units:
+        raise ValueError(f"rank {launch.unit} of {launch.units} is not possible: ranks begin at 0")
+
+    # With several units on this node each GPU has its own already.
+    if options.all_gpus and (launch.units == 1 or launch.local_units == 1):
+        count = count_gpus(options.timeout)
+        if count > 1:
+            by = "spawn" if launch.by == "single" else launch.by
+            launch = launch._replace(ranks=count, by=by)
+    return launch
+
+
+def _from_torchrun() -> Launch:
+    env = os.environ
+    if "RANK" not in env or "MASTER_ADDR" not in env:
+        raise ValueError(f"WORLD_SIZE={env['WORLD_SIZE']}, but RANK or MASTER_ADDR is not set")
+    return Launch(
+        by="environment",
+        unit=_number("RANK", 0),
+        units=_number("WORLD_SIZE", 1),
+        local_unit=_number("LOCAL_RANK", _number("SLURM_LOCALID", 0)),
+        local_units=_number("LOCAL_WORLD_SIZE", tasks_of_node()),
+        address=env["MASTER_ADDR"],
+        port=_number("MASTER_PORT", 29500) + 1,
+    )
+
+
+def _from_slurm() -> Launch:
+    env = os.environ
+    nodes = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or ""
+    address = env.get("MASTER_ADDR") or first_host(nodes)
+    if not address:
+        raise ValueError("SLURM_STEP_NODELIST is not set: the address of rank 0 is unknown")
+    # The same for all tasks of a step, and different for steps that run at the same time.
+    step = _number("SLURM_JOB_ID", 0) * 16 + _number("SLURM_STEP_ID", 0) * 2
+    return Launch(
+        by="slurm",
+        unit=_number("SLURM_PROCID", 0),
+        units=_number("SLURM_STEP_NUM_TASKS", 1),
+        local_unit=_number("SLURM_LOCALID", 0),
+        local_units=tasks_of_node(),
+        address=address,
+        port=20000 + step % 12000,
+    )
+
+
+def _number(name: str, default: int) -> int:
+    """The number in an environment variable."""
+    value = os.environ.get(name, "")
+    if value and not value.isdigit():
+        raise ValueError(f"{name}={value} is not a number")
+    return int(value) if value else default
+
+
+def tasks_of_node() -> int:
+    """Tasks per node, which Slurm writes as ``8(x2)``; 0 if unknown."""
+    text = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("SLURM_NTASKS_PER_NODE") or ""
+    found = re.match(r"\d+", text)
+    return int(found[0]) if found else 0
+
+
+def first_host(nodes: str) -> str:
+    """The first host of a list in Slurm's notation, ``nid[001-003,007],login1``; empty for an empty list."""
+    found = re.match(r"(?P<name>[^,\[]+)(?:\[(?P<number>\w+)[^\]]*\](?P<rest>[^,]*))?", nodes)
+    if not found:
+        return ""
+    return found["name"] + (found["number"] or "") + (found["rest"] or "")
+
+
+def count_gpus(limit_s: float) -> int:
+    """How many GPUs torch sees; 0 if that cannot be found out.
+
+    A new process counts them, because a process that has used CUDA cannot fork ranks that use it.
+    """
+    code = "import torch; n = torch.cuda.device_count(); print(); print(n)"
+    command = [sys.executable, "-c", code]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    try:
+        done = subprocess.run(command, stdout=pipe, stderr=nothing, timeout=limit_s / 2, check=False)
+    except (subprocess.TimeoutExpired, OSError):
+        return 0
+    words = done.stdout.split()
+    return int(words[-1]) if words and words[-1].isdigit() else 0

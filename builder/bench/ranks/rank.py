@@ -1,0 +1,98 @@
+"""A rank, as the launcher knows it."""
+
+from __future__ import annotations
+
+import enum
+import time
+
+from ..core import Item
+
+
+class State(enum.Enum):
+    """The progress of a rank; the package's docstring explains the transitions."""
+
+    STARTING = "starting"
+    WORKING = "working"
+    READY = "ready"
+    TOGETHER = "together"
+    LEFT = "left"
+    DONE = "done"
+
+
+class Rank:
+    """State and results of a rank."""
+
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self.state = State.STARTING
+        #: Whether it can take part in collectives; known once it is READY.
+        self.fit = False
+        #: Its node; empty while it is STARTING.
+        self.host = ""
+        #: Its process, if this process started it.
+        self.pid: int | None = None
+        #: The id of the probe or measurement that it runs.
+        self.step = "start"
+        #: When its last event came (time.monotonic).
+        self.since = now
+
+        self.facts: Item = {}
+        #: State of each of its GPUs under load, by the GPU's number.
+        self.after: Item = {}
+        self.probes: list[Item] = []
+        self.measurements: list[Item] = []
+        #: When each measurement's result came, by id.
+        self.when: dict[str, float] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is expected of it."""
+        return self.state is State.DONE
+
+    def mark_done(self) -> None:
+        """Expects nothing more of it."""
+        self.state = State.DONE
+
+    def connect(self, host: str) -> None:
+        """Its unit has started it."""
+        self.host = host
+        self.since = time.monotonic()
+        if self.state is State.STARTING:
+            self.state = State.WORKING
+
+    def receive(self, event: Item) -> None:
+        """Applies one of its events (see ``examine.py``)."""
+        if self.done:
+            return
+        self.since = time.monotonic()
+        if "begin" in event:
+            self._begin(str(event["begin"]), together=bool(event.get("together")))
+        if "probe" in event:
+            self.probes.append(event["probe"])
+        if "measurement" in event:
+            self.measurements.append(event["measurement"])
+            self.when[event["measurement"]["id"]] = self.since
+        if "facts" in event:
+            self.facts = event["facts"]
+        if "ready" in event:
+            self.state = State.READY
+            self.fit = bool(event["ready"])
+        if "end" in event:
+            self.after = event.get("after", {})
+            self.state = State.DONE
+
+    def _begin(self, step: str, together: bool) -> None:
+        self.step = step
+        if together:
+            self.state = State.TOGETHER
+        elif self.state is State.TOGETHER:
+            self.state = State.LEFT
+
+    def silent(self, now: float, limit_s: float) -> bool:
+        """Whether it sends nothing although it waits for nobody."""
+        return self.state not in (State.READY, State.DONE) and now - self.since > limit_s
+
+    @property
+    def in_collective(self) -> bool:
+        """Whether it waits for others in a collective."""
+        return self.state is State.TOGETHER and self.step.startswith("allreduce")

@@ -1,0 +1,140 @@
+"""The launcher's decisions: who is late, whether all ranks can begin together, who waits in vain.
+
+No process and no connection is touched here: the launcher applies the decisions (``Actions``).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..core import Item, finding
+from .child import process_state
+from .rank import Rank, State
+
+#: Seconds that a rank may stay in a collective that another rank has left: it cannot end any more.
+GRACE_S = 15.0
+
+
+class Actions(Protocol):
+    """What the watchdog asks of the launcher."""
+
+    def send(self, rank: Rank, order: Item) -> None:
+        """Sends an order to a rank."""
+
+    def stop(self, rank: Rank) -> None:
+        """Kills a rank, which is DONE then."""
+
+
+class Watchdog:
+    """Evaluates the states of all ranks. ``findings`` collects what is wrong with them."""
+
+    def __init__(self, ranks: list[Rank], stall_s: float, address: str, actions: Actions) -> None:
+        """``address`` is that of the launcher, for messages."""
+        self.ranks = ranks
+        self.stall_s = stall_s
+        self.address = address
+        self.actions = actions
+        self.findings: list[Item] = []
+        #: Whether all ranks run the collectives; None: not decided yet.
+        self.agreed: bool | None = None
+        #: Since when a rank waits in a collective that another one has left.
+        self.deserted_at: float | None = None
+
+    def evaluate(self, now: float) -> None:
+        """Applies all rules once; the launcher calls this at least twice a second."""
+        absent = [r for r in self.ranks if r.state is State.STARTING and r.silent(now, self.stall_s)]
+        if absent:
+            self._report_absent(absent)
+
+        late = [r for r in self.ranks if r.silent(now, self.stall_s)]
+        if late:
+            self.end_hung(late, self.stall_s)
+
+        if self.agreed is None and len(self.ranks) > 1:
+            self._agree(now)
+        if self.agreed:
+            self._end_deserted(now)
+
+    def _report_absent(self, absent: list[Rank]) -> None:
+        """Ranks whose unit has never connected to the launcher."""
+        numbers = ", ".join(str(rank.number) for rank in absent)
+        seen = f"rank {numbers} of {len(self.ranks)} did not connect within {self.stall_s:g} s"
+        advice = f"check that it was started, and that its node can reach {self.address}"
+        self.add("ranks.present", "fail", seen, advice)
+        for rank in absent:
+            rank.mark_done()
+
+    def _agree(self, now: float) -> None:
+        """Lets all ranks begin together, as soon as each of them is READY or DONE.
+
+        If one of them cannot take part, the others skip the collectives.
+        """
+        if not all(rank.state in (State.READY, State.DONE) for rank in self.ranks):
+            return
+        unfit = [rank for rank in self.ranks if rank.done or not rank.fit]
+        self.agreed = not unfit
+        order: Item = {"go": self.agreed, "hosts": [rank.host for rank in self.ranks]}
+        if unfit:
+            order["why"] = f"rank {', '.join(str(rank.number) for rank in unfit)} cannot take part"
+        for rank in self.ranks:
+            if not rank.done:
+                rank.state = State.TOGETHER
+                rank.since = now
+                self.actions.send(rank, order)
+
+    def _end_deserted(self, now: float) -> None:
+        """Ends ranks in a collective that another rank has left: by an error, or because it died."""
+        waiting = [rank for rank in self.ranks if rank.in_collective]
+        gone = any(rank.state in (State.LEFT, State.DONE) for rank in self.ranks)
+        if not (waiting and gone):
+            self.deserted_at = None
+            return
+        if self.deserted_at is None:
+            self.deserted_at = now
+        if now - self.deserted_at > GRACE_S:
+            for rank in waiting:  # no finding: the rank that left them has one
+                self.actions.stop(rank)
+
+    def end_hung(self, late: list[Rank], seconds: float) -> None:
+        """Ends ranks that are late, and reports those of them that are to blame."""
+        for rank in self._to_blame(late):
+            self._report_hung(rank, seconds)
+        for rank in late:
+            self.actions.stop(rank)
+
+    def _to_blame(self, late: list[Rank]) -> list[Rank]:
+        """The ranks that others wait for; all of them if they wait for each other."""
+        waited_for = [rank for rank in late if rank.state not in (State.READY, State.TOGETHER)]
+        if waited_for:
+            return waited_for
+        together = all(rank.state is State.TOGETHER for rank in late)
+        missing_reported = any(item["id"] in ("process", "ranks.present") for item in self.findings)
+        return [] if together and missing_reported else late
+
+    def _report_hung(self, rank: Rank, seconds: float) -> None:
+        who = ""
+        if len(self.ranks) > 1:
+            who = f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
+        advice = "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
+        if rank.state is State.TOGETHER:
+            advice = (
+                "the network, a GPU or its driver hangs, or a firewall is between the nodes: "
+                "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
+            )
+        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
+
+    def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
+        """A rank whose process or connection has ended before its time."""
+        if rank.done:
+            return
+        rank.mark_done()
+        who = f"rank {rank.number} ({rank.host}): " if len(self.ranks) > 1 else ""
+        self.add("process", "fail", who + seen, advice)
+
+    def add(self, name: str, status: str, seen: str, advice: str) -> None:
+        """Adds a finding. An id appears once in a report, so a second one extends the first."""
+        for item in self.findings:
+            if item["id"] == name:
+                item["seen"] += "; " + seen
+                return
+        self.findings.append(finding(name, status, seen, advice))

@@ -1,0 +1,52 @@
+"""A benchmark whose ranks do simple work without torch, so that every fault can be made on purpose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["RANKS"]
+
+#: Code for ``tests.support.smoke.Modified``. Every rank has a GPU. It works alone, then meets the others:
+#: each rank writes a file into the folder $MEETING, and waits for the files of all others. Tests redefine
+#: ``fault`` (only rank 1 calls it while it works alone), ``in_meeting`` (all ranks) or ``work``.
+RANKS = f"""
+sys.path.insert(1, {str(Path(__file__).parents[2])!r})
+from tests.support.fake_torch import fake_torch
+from bench.measurements.accuracy import checked
+from bench.measurements.timing import rate
+FOLDER = os.environ.get("MEETING", "")
+bench.ranks.watchdog.GRACE_S = 0.5
+bench.machine.facts.gpu_state = lambda run, index: {{}}
+
+def take(run):
+    run.torch = fake_torch("CUDA", devices=2)
+    return "made up"
+
+def figure(value):
+    return {{**rate("gflop_per_s", value, [1.0, 1.0, 1.0]), "device": "x", **checked("nothing", 0, 0, True)}}
+
+def work(run):
+    if run.place.rank == 1:
+        fault(run)
+    return figure(100.0)
+
+def fault(run):
+    pass
+
+def meet(run):
+    open(os.path.join(FOLDER, str(run.place.rank)), "w").close()
+    in_meeting(run)
+    while len([n for n in os.listdir(FOLDER) if n.isdigit()]) < run.place.ranks:
+        time.sleep(0.01)
+    return figure(1.0)
+
+def in_meeting(run):
+    pass
+
+bench.probes.PROBES[:] = [bench.core.Probe("torch.import", take)]
+bench.measurements.MEASUREMENTS[:] = [
+    bench.core.Measurement("work", lambda run: work(run)),
+    bench.core.Measurement("alone", lambda run: figure(1.0), "once"),
+    bench.core.Measurement("allreduce.node", meet, "all"),
+]
+"""

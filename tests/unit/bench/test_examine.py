@@ -1,0 +1,127 @@
+"""What a rank does: the order of its events, and findings whatever happens in a probe or measurement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.bench import examine as module
+from builder.bench.core import Measurement, Probe, skip, warn
+from builder.bench.examine import examine, perform
+from builder.bench.measurements import MEASUREMENTS
+from builder.bench.measurements.accuracy import checked
+from builder.bench.probes import PROBES
+from tests.support.smoke import ask, fake_torch, make_run
+
+DOCS = Path(__file__).parents[3] / "docs" / "smoke.md"
+
+
+def test_documented() -> None:
+    """docs/smoke.md explains every probe and measurement, and no id appears twice."""
+    text = DOCS.read_text()
+    ids = [item.id for item in (*PROBES, *MEASUREMENTS)]
+    assert len(set(ids)) == len(ids)
+    assert [name for name in ids if f"`{name}`" not in text] == []
+
+
+def test_wrong_result_fails() -> None:
+    item = perform("x", lambda: {"median_s": 1.0, **checked("version", "2", "1", False)})
+    assert item["status"] == "fail" and "version" in item["seen"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_figure_that_is_no_number(value: Any) -> None:
+    item = perform("x", lambda: {"median_s": value})
+    assert item["status"] == "fail" and "median_s" in item["seen"]
+
+
+def test_probe_that_raises() -> None:
+    """A probe that cannot be carried out is a finding: minor ones warn, others fail."""
+
+    def broken() -> Any:
+        raise ValueError("odd\nmore")
+
+    assert perform("python.usersite", broken)["status"] == "warn"
+    assert perform("gpu.architecture", broken)["status"] == "fail"
+    assert perform("gpu.architecture", broken)["seen"] == "ValueError: odd"
+    torch = fake_torch("CUDA")
+    torch.cuda.get_device_properties = lambda i: 1 / 0
+    assert ask("gpu.architecture", torch).status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "advice"),
+    [
+        ("matmul.fp32", MemoryError(), "too little memory"),
+        ("matmul.fp32", RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "too little memory"),
+        ("allreduce.node", RuntimeError("connection reset"), "NCCL_SOCKET_IFNAME"),
+    ],
+)
+def test_advice_about_exceptions(name: str, error: Exception, advice: str) -> None:
+    def broken() -> Any:
+        raise error
+
+    assert advice in perform(name, broken)["advice"]
+
+
+def look(status: str) -> Any:
+    def result(run: Any) -> Any:
+        if status == "skip":
+            raise skip("not here")
+        if status == "warn":
+            raise warn("seen", "advice", figure=2)
+        return {"figure": 1} if status == "figure" else "fine"
+
+    return result
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few probes and measurements instead of all."""
+    monkeypatch.setattr(
+        module, "PROBES", [Probe("late", look("skip"), late=True), Probe("early", look("pass"))]
+    )
+    measurements = [
+        Measurement("own", look("figure")),
+        Measurement("once", look("warn"), "once"),
+        Measurement("gpu", look("figure"), only="gpu"),
+        Measurement("all", look("figure"), "all"),
+    ]
+    monkeypatch.setattr(module, "MEASUREMENTS", measurements)
+
+
+def test_order_of_events(few: None) -> None:
+    """Each step is announced, then its result follows."""
+    run = make_run(fake_torch("CPU"))
+    events = list(examine(run, lambda: {}))
+    begun = [event["begin"] for event in events if "begin" in event]
+    assert begun == ["early", "facts", "own", "once", "gpu", "all", "late"]
+    results = {
+        item["id"]: item
+        for event in events
+        for item in event.values()
+        if isinstance(item, dict) and "id" in item
+    }
+    assert {name: item["status"] for name, item in results.items()} == {
+        "early": "pass", "own": "pass", "once": "warn", "gpu": "skip", "all": "pass", "late": "skip",
+    }  # fmt: skip
+    assert results["once"]["figure"] == 2 and results["gpu"]["seen"] == "on GPUs only"
+    assert events[-1] == {"end": True, "after": {}}
+    assert run.wall_s > 0  # for machine.steady
+
+
+def test_no_spin_without_torch(few: None) -> None:
+    """Without torch nothing is measured, so that the spin-up before each measurement is left out."""
+    run = make_run(None)
+    list(examine(run, lambda: {}))
+    assert run.wall_s == 0
+
+
+def test_budget_spent(few: None) -> None:
+    run = make_run(fake_torch("CPU"), budget=0)
+    events = list(examine(run, lambda: {}))
+    results = {event["measurement"]["id"]: event["measurement"] for event in events if "measurement" in event}
+    assert results["own"]["seen"] == "the time budget of 0 s is spent" and run.missed == ["own", "once"]
+    assert results["all"]["status"] == "pass"  # all ranks must decide alike

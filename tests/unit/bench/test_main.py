@@ -1,0 +1,185 @@
+"""The benchmark as a program: it writes a report whatever happens. No torch is needed here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.bench.main import main
+from tests.support.smoke import Modified, Result, program, run, with_torch
+
+
+def test_report_to_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    done = subprocess.run([sys.executable, "-S", program(), "--json", path], capture_output=True, text=True)
+    assert done.returncode == 1 and "FAIL" in done.stdout
+    assert json.loads(path.read_text())["verdict"] == "fail"
+
+
+def test_report_cannot_be_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-S", program(), "--json", tmp_path / "no" / "r.json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "cannot write the report" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_torch_missing() -> None:
+    result = run("--expect", "none", python=["-S"])  # -S: no site-packages
+    assert result.verdict == "fail"
+    assert result.failed == {"torch.import"}
+    assert "torch is not installed" in result.probe("torch.import")["seen"]
+    assert result.probe("torch.import")["advice"]
+    assert all(m["status"] == "skip" for m in result.report["measurements"])
+    assert result.probe("machine.steady")["status"] == "skip"
+
+
+def test_options_in_the_report(tmp_path: Path) -> None:
+    options = ("--expect", "amd", "--architectures", "gfx90a,gfx942", "--devices", "8", "--budget", "7")
+    report = run(*options, python=["-S"]).report
+    assert report["expect"] == {"gpu": "amd", "architectures": ["gfx90a", "gfx942"], "devices": 8}
+    assert report["budget_s"] == 7
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV in torch.import"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL in torch.import"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL in torch.import"),
+        ("import os; os._exit(0)", "the process exited in torch.import"),
+    ],
+)
+def test_torch_ends_the_process(source: str, seen: str, tmp_path: Path) -> None:
+    result = run("--expect", "none", env=with_torch(tmp_path, source))
+    assert result.verdict == "fail" and result.failed == {"process"}
+    assert seen in result.probe("process")["seen"] and result.probe("process")["advice"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time; time.sleep(1000)",
+        # holds the interpreter's lock, as a hung driver may: no other thread of the process can run
+        "import ctypes; ctypes.PyDLL(None).sleep(1000)",
+        "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\ntime.sleep(1000)",
+    ],
+)
+def test_hang(source: str, tmp_path: Path) -> None:
+    """A hang ends at the time limit, and the report names it."""
+    started = time.monotonic()
+    result = run("--expect", "none", "--timeout", "1", env=with_torch(tmp_path, source))
+    assert time.monotonic() - started < 15
+    assert result.verdict == "fail" and result.failed == {"watchdog"}
+    assert "torch.import did not end within 1 s" in result.probe("watchdog")["seen"]
+
+
+@pytest.mark.parametrize("option", ["--timeout", "--stall"])
+def test_hang_in_a_measurement(option: str) -> None:
+    """The hang is named, and the results before it are in the report."""
+    code = """
+bench.probes.PROBES[:] = []
+bench.measurements.MEASUREMENTS[:] = [
+    bench.core.Measurement("first", lambda run: {"figure": 1}),
+    bench.core.Measurement("matmul.fp32", lambda run: time.sleep(1000)),
+]
+"""
+    result = Modified(code).run(option, "1")
+    assert result.failed == {"watchdog"}
+    assert "matmul.fp32 did not end within 1 s" in result.probe("watchdog")["seen"]
+    assert result.measurement("first")["figure"] == 1
+
+
+def test_output_of_libraries(tmp_path: Path) -> None:
+    """What libraries print does not get into the report."""
+    source = "import os; print('hello'); os.write(1, b'from C'); raise ImportError('x')"
+    result = run(env=with_torch(tmp_path, source))
+    assert result.failed == {"torch.import"} and "hello" in result.table
+
+
+def wait_for(path: Path) -> str:
+    """The content of a file that another process writes."""
+    end = time.monotonic() + 20
+    while not (path.exists() and path.read_text()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return path.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted(number: int, tmp_path: Path) -> None:
+    """A signal ends the run early, with a report."""
+    here = tmp_path / "here"
+    source = f"open({str(here)!r}, 'w').write('x'); import time; time.sleep(1000)"
+    command = [sys.executable, str(program()), "--json", "-"]
+    env = {**os.environ, **with_torch(tmp_path, source)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    wait_for(here)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    result = Result(subprocess.CompletedProcess(command, process.returncode, out, err))
+    assert result.verdict == "error" and signal.Signals(number).name in result.probe("process")["seen"]
+
+
+def test_rank_dies_with_its_parent(tmp_path: Path) -> None:
+    here = tmp_path / "pid"
+    source = f"import os, time; open({str(here)!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
+    env = {**os.environ, **with_torch(tmp_path, source)}
+    nothing = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, str(program())], stdout=nothing, stderr=nothing, env=env)
+    rank = int(wait_for(here))
+    process.kill()
+    process.wait()
+    end = time.monotonic() + 20
+    while alive(rank) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not alive(rank)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: it exists, and does not only wait for init to collect it."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("variables", "seen"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE=two is not a number"),
+        ({"WORLD_SIZE": "2"}, "RANK or MASTER_ADDR is not set"),
+        ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "x"}, "rank 2 of 2"),
+        ({"SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "0"}, "SLURM_STEP_NODELIST is not set"),
+    ],
+)
+def test_contradictory_variables(
+    variables: dict[str, str], seen: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Variables of torchrun or srun that contradict each other are an error, with a report."""
+    for name in list(os.environ):
+        if name.startswith("SLURM") or name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        assert main(["--json", "-"]) == 2
+    finally:
+        for n, handler in handlers.items():
+            signal.signal(n, handler)
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"] == "error" and seen in report["probes"][0]["seen"]
+
+
+def test_no_secrets() -> None:
+    """Of the environment, only known variables get into the report."""
+    env = {"REGISTRY_PASSWORD": "s3cret", "WANDB_API_KEY": "s3cret", "OMP_NUM_THREADS": "3"}
+    result = run(python=["-S"], env=env)
+    assert "s3cret" not in json.dumps(result.report)
+    assert result.report["facts"]["variables"]["OMP_NUM_THREADS"] == "3"

@@ -1,0 +1,287 @@
+"""Several ranks that die, hang, are slow or absent. Their work needs no torch, see tests/support/ranks.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.ranks import RANKS
+from tests.support.smoke import Modified, Result
+
+#: Seconds without progress until a rank counts as hung.
+STALL = ("--stall", "1")
+
+
+def ranks(tmp_path: Path, code: str = "", *options: str) -> Result:
+    """Two ranks of one process."""
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    options = ("--ranks", "2", "--timeout", "60", *options)
+    return Modified(RANKS + code).run(*options, env={"MEETING": str(folder)})
+
+
+def test_two_ranks(tmp_path: Path) -> None:
+    result = ranks(tmp_path)
+    assert result.verdict == "pass", result.report
+    assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
+    work = result.measurement("work")
+    assert [(r["rank"], r["median_gflop_per_s"]) for r in work["ranks"]] == [(0, 100.0), (1, 100.0)]
+    assert "ranks" not in result.measurement("alone")
+    assert [d["rank"] for d in result.report["facts"]["devices"]] == [0, 1]
+    assert result.probe("ranks.even")["status"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV in work"),
+        ("os._exit(3)", "the process exited in work"),
+    ],
+)
+def test_dies_alone(code: str, seen: str, tmp_path: Path) -> None:
+    """A rank that dies while it works alone is named. The others go on, without collectives."""
+    result = ranks(tmp_path, f"def fault(run): {code}\n")
+    assert result.verdict == "fail" and result.failed == {"process", "allreduce.node"}
+    assert "rank 1 (" in result.probe("process")["seen"] and seen in result.probe("process")["seen"]
+    assert "rank 1 cannot take part" in result.measurement("allreduce.node")["seen"]
+    assert result.measurement("alone")["status"] == "pass"
+    assert result.report["duration_s"] < 30
+
+
+@pytest.mark.parametrize(
+    ("code", "seen"),
+    [
+        ("time.sleep(1000)", "work did not end within 1 s"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "which is stopped: work did not end"),
+    ],
+)
+def test_hangs_alone(code: str, seen: str, tmp_path: Path) -> None:
+    """A rank that hangs while it works alone is named, and no other rank is."""
+    result = ranks(tmp_path, f"def fault(run): {code}\n", *STALL)
+    assert result.verdict == "fail" and result.failed == {"watchdog", "allreduce.node"}
+    found = result.probe("watchdog")["seen"]
+    assert "rank 1 (" in found and seen in found and "rank 0" not in found
+    assert result.measurement("alone")["status"] == "pass"
+    assert result.report["duration_s"] < 30
+
+
+#: Rank 1 leaves no file for the others, so that they wait for it.
+MISSING = "def in_meeting(run):\n    if run.place.rank == 1:\n        os.unlink(FOLDER + '/1')\n"
+
+
+def test_dies_in_a_collective(tmp_path: Path) -> None:
+    result = ranks(tmp_path, MISSING + "        os.kill(os.getpid(), signal.SIGKILL)\n")
+    assert result.verdict == "fail" and result.failed == {"process"}
+    found = result.probe("process")["seen"]
+    assert "rank 1 (" in found and "SIGKILL in allreduce.node" in found
+    assert result.measurement("work")["status"] == "pass" and result.report["duration_s"] < 30
+
+
+def test_fails_in_a_collective(tmp_path: Path) -> None:
+    result = ranks(tmp_path, MISSING + "        raise RuntimeError('NCCL error')\n")
+    assert result.verdict == "fail" and result.failed == {"allreduce.node"}
+    assert "NCCL error" in result.measurement("allreduce.node")["seen"] and result.report["duration_s"] < 30
+
+
+def test_all_hang_in_a_collective(tmp_path: Path) -> None:
+    """All ranks are named, because each waits for the others."""
+    result = ranks(tmp_path, "def in_meeting(run): time.sleep(1000)\n", *STALL)
+    assert result.failed == {"watchdog"}
+    found = result.probe("watchdog")
+    assert "rank 0 (" in found["seen"] and "rank 1 (" in found["seen"]
+    assert "allreduce.node did not end" in found["seen"] and "network" in found["advice"]
+
+
+def test_hangs_after_the_collectives(tmp_path: Path) -> None:
+    """A rank that hangs in one of the last probes is named after the stall limit."""
+    code = "def last(run):\n    if run.place.rank == 1:\n        time.sleep(1000)\n    return 'fine'\n"
+    code += "bench.probes.PROBES.append(bench.core.Probe('time.budget', last, late=True))\n"
+    result = ranks(tmp_path, code, *STALL)
+    assert result.failed == {"watchdog"} and result.report["duration_s"] < 30
+    found = result.probe("watchdog")["seen"]
+    assert "rank 1 (" in found and "time.budget did not end within 1 s" in found and "rank 0" not in found
+
+
+def test_time_limit(tmp_path: Path) -> None:
+    result = ranks(tmp_path, "def fault(run): time.sleep(1000)\n", "--timeout", "2")
+    assert result.failed == {"watchdog"}
+    found = result.probe("watchdog")["seen"]
+    assert "rank 1 (" in found and "2 s" in found and "rank 0" not in found
+
+
+def test_slow_rank(tmp_path: Path) -> None:
+    result = ranks(tmp_path, "def work(run): return figure(100.0 if run.place.rank == 0 else 60.0)\n")
+    assert result.verdict == "warn"
+    found = result.probe("ranks.even")
+    assert found["status"] == "warn" and "rank 1 (" in found["seen"] and "60 % in work" in found["seen"]
+
+
+def test_finding_of_one_rank(tmp_path: Path) -> None:
+    """A finding of one rank names it."""
+    code = "def look(run):\n    if run.place.rank == 1:\n        raise bench.core.fail('odd', 'do this')\n"
+    code += "    return 'fine'\nbench.probes.PROBES.append(bench.core.Probe('gpu.compute', look))\n"
+    result = ranks(tmp_path, code)
+    found = result.probe("gpu.compute")
+    assert found["status"] == "fail" and found["seen"].startswith("rank 1 (") and found["ranks"] == [1]
+    assert found["seen"].endswith("odd") and found["advice"] == "do this"
+
+
+def test_one_rank_without_torch(tmp_path: Path) -> None:
+    code = "def take_one(run):\n    if run.place.rank == 1:\n        raise bench.core.fail('no torch', 'x')\n"
+    code += "    return take(run)\nbench.probes.PROBES[:] = [bench.core.Probe('torch.import', take_one)]\n"
+    result = ranks(tmp_path, code)
+    assert result.failed == {"torch.import", "allreduce.node"}
+    assert result.measurement("work")["status"] == "pass"
+
+
+# ranks that torchrun or srun starts: a process each
+
+
+def free_port() -> int:
+    """A port with two free ones after it, as far as can be known."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Unit:
+    """One of two processes that torchrun or srun would have started."""
+
+    def __init__(self, variables: dict[str, str], code: str = "", *options: str) -> None:
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
+        command = Modified(RANKS + code).command("--timeout", "60", *options)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            command, env={**env, **variables}, text=True, stdout=pipe, stderr=pipe
+        )
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        out, err = self.process.communicate(timeout=60)
+        assert "Traceback" not in err, err
+        return self.process.returncode, out, err
+
+
+def torchrun(rank: int, port: int, folder: Path) -> dict[str, str]:
+    folder.mkdir(exist_ok=True)
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "MEETING": str(folder),
+    }
+
+
+def slurm(rank: int, job: int, folder: Path) -> dict[str, str]:
+    folder.mkdir(exist_ok=True)
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_ID": str(job),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_TASKS_PER_NODE": "2",
+        "MEETING": str(folder),
+    }
+
+
+@pytest.mark.parametrize("by", ["environment", "slurm"])
+def test_torchrun_and_srun(by: str, tmp_path: Path) -> None:
+    """Two processes make one report."""
+    port, folder = free_port(), tmp_path / "meeting"
+    if by == "environment":
+        variables = [torchrun(rank, port, folder) for rank in (0, 1)]
+    else:
+        variables = [slurm(rank, os.getpid(), folder) for rank in (0, 1)]
+    second, first = Unit(variables[1]), Unit(variables[0])
+    code, out, err = first.end()
+    report = json.loads(out)
+    assert (code, report["verdict"]) == (0, "pass"), err
+    assert report["launch"] == {"ranks": 2, "nodes": 1, "by": by}
+    work = next(m for m in report["measurements"] if m["id"] == "work")
+    assert [r["rank"] for r in work["ranks"]] == [0, 1]
+    assert second.end()[:2] == (0, "")
+
+
+def test_same_exit_code(tmp_path: Path) -> None:
+    port, folder = free_port(), tmp_path / "meeting"
+    code = "def fault(run): raise bench.core.fail('wrong', 'x')\n"
+    ends = [unit.end() for unit in [Unit(torchrun(rank, port, folder), code) for rank in (0, 1)]]
+    assert [end[0] for end in ends] == [1, 1]
+    work = next(m for m in json.loads(ends[0][1])["measurements"] if m["id"] == "work")
+    assert "rank 1 (" in work["seen"]
+
+
+def test_rank_never_connects(tmp_path: Path) -> None:
+    code, out, _ = Unit(torchrun(0, free_port(), tmp_path / "meeting"), "", *STALL).end()
+    found = next(p for p in json.loads(out)["probes"] if p["id"] == "ranks.present")
+    assert code == 1 and "rank 1 of 2 did not connect" in found["seen"] and "port" in found["advice"]
+
+
+def test_launcher_cannot_be_reached(tmp_path: Path) -> None:
+    code, out, err = Unit(torchrun(1, free_port(), tmp_path / "meeting"), "", "--stall", "0.3").end()
+    assert (code, out) == (2, "") and "rank 1 cannot reach rank 0 at 127.0.0.1" in err
+
+
+#: Rank 1 shows that it works, and hangs.
+WORKS = "def fault(run):\n    open(FOLDER + '/here', 'w').close()\n    time.sleep(1000)\n"
+
+
+def two_working(tmp_path: Path) -> list[Unit]:
+    """Two units; the second one's rank is at work."""
+    port, folder = free_port(), tmp_path / "meeting"
+    units = [Unit(torchrun(rank, port, folder), WORKS) for rank in (0, 1)]
+    end = time.monotonic() + 30
+    while not (folder / "here").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert (folder / "here").exists()
+    return units
+
+
+def test_relay_is_killed(tmp_path: Path) -> None:
+    first, second = two_working(tmp_path)
+    second.process.kill()  # the unit, not its rank
+    second.process.communicate()
+    end, out, _ = first.end()
+    found = next(p for p in json.loads(out)["probes"] if p["id"] == "process")
+    assert end == 1 and "rank 1 (" in found["seen"] and "the connection ended in work" in found["seen"]
+
+
+def test_launcher_is_killed(tmp_path: Path) -> None:
+    first, second = two_working(tmp_path)
+    first.process.kill()
+    first.process.communicate()
+    end, out, err = second.end()
+    assert (end, out) == (2, "") and "the connection to rank 0 has ended" in err
+
+
+def test_port_in_use(tmp_path: Path) -> None:
+    with socket.socket() as s:
+        s.bind(("", 0))
+        s.listen()
+        code, out, _ = Unit(torchrun(0, s.getsockname()[1] - 1, tmp_path / "meeting")).end()
+    report = json.loads(out)
+    assert (code, report["verdict"]) == (2, "error") and "in use" in report["probes"][-1]["seen"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted(number: int, tmp_path: Path) -> None:
+    """A signal to the launcher ends all units, with a report."""
+    first, second = two_working(tmp_path)
+    first.process.send_signal(number)
+    end, out, _ = first.end()
+    report = json.loads(out)
+    assert (end, report["verdict"]) == (2, "error")
+    assert report["launch"]["ranks"] == 2 and signal.Signals(number).name in report["probes"][-1]["seen"]
+    assert second.end()[0] == 2
