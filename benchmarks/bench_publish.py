@@ -34,7 +34,7 @@ import pytest
 
 from benchmarks.floor import floor
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter, medians
-from builder.bases.base import open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_base
 from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
 from builder.store.blobs import Store

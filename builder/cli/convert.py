@@ -46,7 +46,7 @@ def convert(
     """
     from builder.image.convert import open_image, sif_to_oci, split_image
     from builder.model import SifImage
-    from builder.sif.image import write_sif
+    from builder.sif.write import write_sif
     from builder.store.blobs import Store
 
     kind, rest = split_image(dest)
@@ -114,7 +114,7 @@ def diff(context: Context, files: bool, a: str, b: str, no_owners: bool, arch: s
     """
     from builder.image.convert import image_tree, open_image
     from builder.store.blobs import Store
-    from builder.trees.merge import compare_trees
+    from builder.trees.compare import compare_trees
 
     store = Store(context.settings.cache)
     opened = [

@@ -23,7 +23,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
 
     from builder.engines.layered import MAX_LAYERS, OVERHEAD
     from builder.engines.prepare import ordered_packages
-    from builder.fetch.packages import head_sizes
+    from builder.fetch.sizes import head_sizes
     from builder.layers.plan import likely_parts, plan_lock
     from builder.lock import find_links, read_lock
 

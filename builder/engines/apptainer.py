@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.bases.base import BaseImage
+from builder.bases.image import BaseImage
 from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.kit import PLACE, build_folder, make_kit
 from builder.engines.prepare import Prepared, prepare
@@ -24,7 +24,7 @@ from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBas
 from builder.oci.layout import write_layout
 from builder.run.process import execute, reason, tail
 from builder.settings import Settings
-from builder.sif.image import read_sif
+from builder.sif.read import read_sif
 from builder.sif.singularity import environment_script, run_script
 from builder.store.files import require_space, sha256_file, space_errors
 

@@ -23,7 +23,8 @@ from typing import Any
 
 import yaml
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.engines.apptainer import environment, find_tool, write_base
 from builder.engines.base import BuildRequest, BuildResult, Clock, cached_sif
 from builder.engines.kit import build_folder, link_or_copy
@@ -39,7 +40,7 @@ from builder.model import Fetched, LockedBase, LockedPackage, SifImage
 from builder.net.mirrors import mirrored_base
 from builder.redact import redact
 from builder.run.process import tail
-from builder.sif.image import write_sif
+from builder.sif.write import write_sif
 
 #: Where cotainr puts every environment.
 PREFIX = "/opt/cotainr/conda/envs/conda_container_env"

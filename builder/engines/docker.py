@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.kit import PLACE, Kit, make_kit
 from builder.engines.prepare import Prepared, prepare
@@ -32,6 +31,7 @@ from builder.oci.reference import Reference
 from builder.run.docker import DockerRunner, _client
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
+from builder.store.temporary import temporary_name
 
 _FILES = "files.tar.gz"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -229,8 +229,7 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
     size = int(image.attrs.get("Size") or 0)
     for folder in (r.settings.tmpdir, r.settings.cache):
         require_space(folder, size, f"exporting target {r.recipe.name} from docker")
-    # named as the store names what a killed build may leave: the next one sweeps it
-    archive = r.settings.tmpdir / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+    archive = r.settings.tmpdir / temporary_name()
     try:
         with space_errors(r.settings.tmpdir):
             archive.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,8 @@ from pathlib import Path, PurePosixPath
 import certifi
 from packaging.version import Version
 
-from builder.bases.base import KINDS, open_base, resolve_base
+from builder.bases.reference import KINDS
+from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest
 from builder.engines.prepare import Prepared
 from builder.errors import BuilderError, FetchError, ImageError, LockError
@@ -32,7 +33,7 @@ from builder.layers.conda_environment import recorded_url
 from builder.model import Fetched, LockedPackage
 from builder.store.files import remove_tree, sha256_file, space_errors, write_atomic
 from builder.store.folders import CacheFolders
-from builder.trees.rootfs import inflate
+from builder.trees.inflate import inflate
 
 #: Where the kit lies in the image while it is being built; nothing of it is left afterwards.
 PLACE = "/opt/builder-kit"

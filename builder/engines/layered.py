@@ -89,7 +89,7 @@ class Layered:
 
 def _sif(request: BuildRequest, image: Image, base: SifImage | None) -> SifImage:
     """The SIF of an image, in the cache."""
-    from builder.sif.image import write_sif
+    from builder.sif.write import write_sif
 
     r = request
     options = r.recipe.sif

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError

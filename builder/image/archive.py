@@ -15,7 +15,7 @@ from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Descriptor, Image, canonica
 from builder.oci.layout import OCI_LAYOUT, index_with
 from builder.oci.manifest import require_layers
 from builder.store.files import CHUNK, space_errors
-from builder.trees.rootfs import inflate
+from builder.trees.inflate import inflate
 
 if TYPE_CHECKING:
     import docker

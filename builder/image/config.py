@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from builder.bases.base import BaseImage
+from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe
 from builder.errors import ImageError
 from builder.image.files import ENTRYPOINT

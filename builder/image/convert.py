@@ -15,10 +15,12 @@ from builder.oci.layout import read_layout
 from builder.oci.manifest import parse_json, require_layers
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.sif.image import OCI_CONFIG_NAME, Sif, open_sif, read_sif
+from builder.sif.format import OCI_CONFIG_NAME
+from builder.sif.read import Sif, open_sif, read_sif
 from builder.store.blobs import Store
-from builder.trees.merge import Source, Tree, is_metadata, layer_source, read_tree
-from builder.trees.squashfs import FILE, HARDLINK, WHITEOUT
+from builder.trees.compare import Tree, is_metadata, read_tree
+from builder.trees.member import Kind
+from builder.trees.sources import Source, layer_source
 
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif")
 _CURE = (
@@ -57,7 +59,8 @@ def open_image(
         UsageError: the name is of none of these kinds.
         ImageError, RegistryError: there is no such image, or it is damaged.
     """
-    from builder.bases.base import open_base, path_and_tag, resolve_base
+    from builder.bases.reference import path_and_tag
+    from builder.bases.resolve import open_base, resolve_base
 
     kind, rest = split_image(reference)
     if kind == "sif":
@@ -88,7 +91,7 @@ def image_sources(image: Image | SifImage, store: Store) -> list[Source]:
 
 
 def image_tree(image: Image | SifImage, store: Store) -> Tree:
-    """All files of an image, for :func:`builder.trees.merge.compare_trees`.
+    """All files of an image, for :func:`builder.trees.compare.compare_trees`.
 
     Raises:
         ImageError: a layer or partition is damaged or not on this machine.
@@ -150,13 +153,13 @@ def _tar(source: Source, *, without_metadata: bool) -> Iterator[bytes]:
     for member, content in source():
         if without_metadata and is_metadata(member.path, member.target):
             continue
-        if member.kind == HARDLINK:
+        if member.kind is Kind.HARDLINK:
             links.append(member)
             continue
         folder, _, name = member.path.rpartition("/")
-        if member.kind == WHITEOUT:
+        if member.kind is Kind.WHITEOUT:
             hidden = f".wh.{name}"
-            member = replace(member, path=f"{folder}/{hidden}" if folder else hidden, kind=FILE, mode=0o644)
+            member = replace(member, path=f"{folder}/{hidden}" if folder else hidden, kind=Kind.FILE, mode=0o644)
         info = tarfile.TarInfo(member.path or ".")
         info.type, info.mode, info.uid, info.gid = member.kind, member.mode, member.uid, member.gid
         info.size, info.mtime, info.linkname = member.size, int(member.mtime), member.target
@@ -167,7 +170,7 @@ def _tar(source: Source, *, without_metadata: bool) -> Iterator[bytes]:
     for member in links:
         info = tarfile.TarInfo(member.path)
         info.type, info.linkname, info.mode, info.uid, info.gid = (
-            HARDLINK,
+            Kind.HARDLINK,
             member.target,
             member.mode,
             member.uid,

@@ -10,7 +10,6 @@ import bz2
 import json
 import os
 import shlex
-import socket
 import tarfile
 import tempfile
 import zipfile
@@ -27,6 +26,7 @@ from builder.errors import LayerError
 from builder.layers.tar import check_path
 from builder.model import Fetched
 from builder.store.files import space_errors
+from builder.store.temporary import temporary_name
 
 CHUNK = 1 << 20
 _MAX_INFO = 256 << 20
@@ -326,7 +326,7 @@ def spooled(fetched: Fetched, tmpdir: Path) -> Iterator[Spool]:
 
     Its name is one that :meth:`builder.store.Store.sweep` knows, so that a killed build leaves nothing for good.
     """
-    prefix = f"blob-{socket.gethostname()}-{os.getpid()}-"
+    prefix = temporary_name() + "-"
     with space_errors(tmpdir):
         tmpdir.mkdir(parents=True, exist_ok=True)
         spool = tempfile.NamedTemporaryFile(dir=tmpdir, prefix=prefix)  # noqa: SIM115  closed below

@@ -20,7 +20,7 @@ from builder.oci.layout import write_layout
 from builder.progress import QUIET, Reporter
 from builder.run.process import Completed
 from builder.settings import Settings
-from builder.sif.image import read_sif
+from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.files import remove_tree
 from builder.store.folders import CacheFolders

@@ -8,12 +8,12 @@ from pathlib import Path
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.sif.image import read_sif
+from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
-from builder.trees.merge import Content, Merge
-from builder.trees.rootfs import Member, new_tree, unpack
-from builder.trees.squashfs import HARDLINK
+from builder.trees.member import Kind, Member
+from builder.trees.merge import Merge
+from builder.trees.rootfs import new_tree, unpack
 
 
 def cached_rootfs(
@@ -48,25 +48,9 @@ def unpack_sif(image: SifImage, folder: Path) -> None:
     links: list[Member] = []
     with new_tree(folder, 3 * image.size, rootless=True) as tree:
         for member, content in Merge(read_sif(image.path).sources()):
-            if member.kind == HARDLINK:
+            if member.kind is Kind.HARDLINK:
                 links.append(member)
                 continue
-            for _ in tree.add(member, _Pieces(content)):
-                pass
+            tree.add(member, content)
         for member in links:
-            for _ in tree.add(member, _Pieces(iter(()))):
-                pass
-
-
-class _Pieces:
-    """Content as the tree takes it."""
-
-    def __init__(self, content: Content) -> None:
-        self._content = content
-        self._data = memoryview(b"")
-
-    def some(self, limit: int) -> memoryview:
-        if not self._data:
-            self._data = memoryview(next(self._content, b""))
-        out, self._data = self._data[:limit], self._data[limit:]
-        return out
+            tree.add(member, iter(()))

@@ -17,7 +17,7 @@ import docker
 import pytest
 import yaml
 
-from builder.bases.base import open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_base
 from builder.channel.debian import make_debian_channel
 from builder.engines.base import BuildRequest
 from builder.engines.cotainr import PREFIX
@@ -27,12 +27,13 @@ from builder.image.convert import image_sources, image_tree
 from builder.lock import read_lock
 from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
-from builder.publishing.destination import open_destination
+from builder.publishing.places import open_place
 from builder.settings import Settings
-from builder.sif.image import open_sif, read_sif
+from builder.sif.read import open_sif, read_sif
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
-from builder.trees.merge import Merge, compare_trees
+from builder.trees.compare import compare_trees
+from builder.trees.merge import Merge
 from tests.integration.conftest import CLONE, Builder, keep_base
 from tests.support import image_kit
 from tests.support.channel import PLACEHOLDER, index_channel, make_package, serve
@@ -350,8 +351,8 @@ def test_docker_pulls_a_base_from_its_registry_by_digest(
     settings = Settings.from_environment({"HOME": str(tmp_path)})
     store = Store(settings.cache)
     base = image_kit.image(store)
-    destination = open_destination(f"{registry.host}/engines/base", settings, store)
-    destination.push_blobs(base)
+    destination = open_place(f"{registry.host}/engines/base", settings, store)
+    destination.push(base)
     destination.move_tag("1", base)
     reference = f"docker://{registry.host}/engines/base:1"
     opened = open_base(

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Compression, Recipe
 from builder.errors import ImageError, RegistryError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
@@ -170,7 +171,7 @@ def test_a_debian_base_is_the_same_for_an_ordinary_user(
     debian: Debian, ordinary_user: parts.OrdinaryUser
 ) -> None:
     code = (
-        "from builder.bases.base import resolve_base\nfrom builder.settings import Settings\nfrom builder.store.blobs import Store\n"
+        "from builder.bases.resolve import resolve_base\nfrom builder.settings import Settings\nfrom builder.store.blobs import Store\n"
         "import os; os.umask(0o077)\n"
         "s = Settings.from_environment(); st = Store(s.cache); print(resolve_base('debian:bookworm', 'amd64', s, st).digest)\n"
     )
@@ -438,7 +439,7 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
             [
                 sys.executable,
                 "-c",
-                f"from pathlib import Path; from builder.trees.rootfs import remove_tree; remove_tree(Path({str(root)!r}))",
+                f"from pathlib import Path; from builder.store.files import remove_tree; remove_tree(Path({str(root)!r}))",
             ],
             {"PYTHONPATH": str(parts.CLONE)},
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from builder.bases.base import BaseImage
+from builder.bases.image import BaseImage
 from builder.bases.pack import pack_tar
 from builder.config.recipe import Recipe
 from builder.image.config import make_image

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from builder.bases.base import BaseImage
+from builder.bases.image import BaseImage
 from builder.config.recipe import Recipe, Registry
 from builder.engines.apptainer import Apptainer, definition, spython_build, step_of
 from builder.engines.base import BuildRequest, BuildResult, cached_sif
