@@ -63,7 +63,7 @@ def command(root: Path) -> click.Command:
 
         groups = [name for name in names if flags.get(_parameter(name))]
         if not groups:
-            raise UsageError("no group given", f"name one or more: {' '.join('--' + name for name in names)}")
+            raise UsageError("no group given", f"name a group: {' '.join('--' + name for name in names)}")
         options = PublishOptions(to=to, registry=registry, month=tag, force=force, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 
