@@ -132,10 +132,9 @@ def _make(folder: Path) -> None:
     """Makes a new channel beside ``folder``, adds the old packages, and renames it to ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.making-"
+    # Left by killed runs: this run holds the lock, so no other process writes there now.
     for left in folder.parent.glob(f"{prefix}*"):
-        shutil.rmtree(
-            left, ignore_errors=True
-        )  # of a killed run: nobody else works here while the lock is held
+        shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix, ignore_cleanup_errors=True) as name:
         work = Path(name)
         made = work / "channel"

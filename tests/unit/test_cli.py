@@ -672,7 +672,7 @@ def test_offline_without_packages(do: Cli, copy: TinyProject) -> None:
     )
     copy.lock.unlink()
     said = do("--offline", "build", "tiny")
-    assert said.code == 6 and "offline, and nothing of it is cached" in said.err
+    assert said.code == 6 and "offline, and the channel is not in the cache" in said.err
 
 
 def test_a_package_that_is_gone(
