@@ -40,7 +40,7 @@ site:
     kind: apptainer
     clean_env: true
     binds: ["{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
+    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
   node: {{cores: 2, tasks: 2}}
   local: /mnt/$USER-$SLURM_JOB_ID
   slurm:
@@ -59,7 +59,7 @@ site:
   images: {images}
   runtime:
     binds: ["{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
+    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
   fabric:
     binds: []
 """

@@ -49,7 +49,7 @@ site:
   title: Here
   runtime:
     binds: ["{cache}:{cache}"]
-    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
+    env: {{PYTHONPYCACHEPREFIX: "{cache}", PYTHONDONTWRITEBYTECODE: ""}}
   node: {{cores: 2}}
   ray: {{dashboard_port: {dashboard}, metrics_port: {metrics}, worker_cpus: 1, entrypoint_cpus: 1}}
 """
@@ -119,7 +119,7 @@ def mlflow_server(engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
             command,
             network_mode="host",
             detach=True,
-            environment={"PYTHONPYCACHEPREFIX": str(cache)},
+            environment={"PYTHONPYCACHEPREFIX": str(cache), "PYTHONDONTWRITEBYTECODE": ""},
             volumes=[f"{cache}:{cache}"],
         )
         url = f"http://{address}:{port}"
@@ -146,7 +146,14 @@ def example_in_container(
 ) -> str:
     """Runs ``python ARGUMENTS`` in a container, in a folder of this machine. Returns its standard output."""
     words = ["run", "--rm", "--network=host", "-v", f"{folder}:{folder}", "-w", folder]
-    words += ["-v", f"{cache}:{cache}", "-e", f"PYTHONPYCACHEPREFIX={cache}"]
+    words += [
+        "-v",
+        f"{cache}:{cache}",
+        "-e",
+        f"PYTHONPYCACHEPREFIX={cache}",
+        "-e",
+        "PYTHONDONTWRITEBYTECODE=",
+    ]
     words += [w for k, v in variables.items() for w in ("-e", f"{k}={v}")]
     done = engine.docker(*words, IMAGE, "python", *arguments, check=False)
     if done.returncode:
