@@ -37,6 +37,7 @@ from benchmarks.report import write_page
 from builder.image.convert import image_tree
 from builder.oci.layout import read_layout
 from builder.store.blobs import Store
+from builder.store.records import read_record
 from tests.support import parts
 
 CLONE = Path(__file__).resolve().parents[1]
@@ -135,7 +136,7 @@ class Project:
     def forget_sifs(self) -> None:
         """Removes every SIF and every partition of a SIF from the cache."""
         for record in (self.cache / "layers").glob("sif-*.json"):
-            digest = json.loads(record.read_bytes())["digest"].partition(":")[2]
+            digest = read_record(record)["digest"].partition(":")[2]
             for path in (self.cache / "blobs/sha256").glob(f"{digest}*"):
                 path.unlink()
             record.unlink()

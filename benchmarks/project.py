@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Cgroup, CommandFailed, Figures, Meter
-from builder.bases.base import open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_base
 from builder.model import OCI_INDEX, canonical_json
 from builder.settings import Settings
 from builder.store.blobs import Store

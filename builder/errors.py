@@ -101,9 +101,10 @@ class RegistryError(BuilderError):
     """A registry cannot be reached or refuses access.
 
     Args:
-        status: the HTTP status of the registry's answer; None when there was none.
-        codes: the registry's own error codes (distribution-spec), such as ``MANIFEST_UNKNOWN``.
-        host: the registry's host.
+        message, hint: see :class:`BuilderError`.
+        status: the HTTP status of the registry's response; None when there was no response.
+        codes: the error codes in the response's body (distribution-spec, error codes), in their order.
+        host: the registry; empty when the error is about no registry (a reference that is not valid).
     """
 
     exit_code = 9

@@ -1,4 +1,4 @@
-"""The plain values that pass from one stage to the next. No stage's code is imported here."""
+"""The plain values that one stage passes to the next: locks, packages, layers, images. Imports no stage."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from urllib.parse import unquote, urlsplit
 
 Manager = Literal["conda", "pip"]
 
-#: OCI image-spec media types, and the Docker ones that base images may have.
-#: What a lock names instead of folders of one machine; :mod:`builder.fetch` finds the files again.
+#: URL prefixes in a lock for packages that have no public URL: those of the Debian channel, and wheels of
+#: find-links folders. :mod:`builder.fetch` finds the files on each machine; a lock never names a folder of
+#: one machine.
 DEBIAN_CHANNEL = "builder://debian/"
 FIND_LINKS = "builder://find-links/"
 
+#: Media types of the OCI image-spec, and those of Docker that base images may have.
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -25,27 +27,28 @@ OCI_LAYER_GZIP = OCI_LAYER + "+gzip"
 OCI_LAYER_ZSTD = OCI_LAYER + "+zstd"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
 DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 
 @dataclass(frozen=True, slots=True)
 class LockedPackage:
-    """One package of a lock file: exactly one archive, by hash.
-
-    ``sha256`` and ``md5`` are lower-case hex; at least one is set. ``dependencies`` maps names to
-    version specs, as in a conda-lock v1 file.
-    """
+    """One package of a lock file: exactly one archive, identified by its hash. Fields as in conda-lock v1."""
 
     name: str
     version: str
     manager: Manager
     platform: str
+    """The platform that it is locked for, such as ``linux-64`` (also for ``noarch`` packages)."""
     url: str
+    """Where the archive was when the lock was made; may contain ``$VARIABLES``, never credentials."""
     sha256: str | None
+    """64 lower-case hex digits; None in old locks, which then have ``md5``."""
     md5: str | None = None
+    """32 lower-case hex digits, or None. At least one of the two hashes is set."""
     dependencies: Mapping[str, str] = field(default_factory=dict)
+    """Names of the packages that it needs, each with a version spec (an empty one accepts any version)."""
     category: str = "main"
+    """``main``, or another category of conda-lock (``dev``); only ``main`` goes into an image."""
     optional: bool = False
 
     @property
@@ -69,62 +72,72 @@ class LockedPackage:
 
     @property
     def key(self) -> str:
-        """What identifies the archive's content: ``sha256:...`` (or ``md5:...`` of an old lock)."""
+        """The hash of the archive: ``sha256:...``, or ``md5:...`` in an old lock."""
         return f"sha256:{self.sha256}" if self.sha256 else f"md5:{self.md5}"
 
 
 @dataclass(frozen=True, slots=True)
 class LockedBase:
-    """The base image as the lock pins it. ``digest`` is that of the platform's *manifest*."""
+    """The base image that a lock pins."""
 
     reference: str
+    """As the recipe names it: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR`` and so on."""
     digest: str
+    """``sha256:...`` of the manifest for the platform (not of an index of several platforms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A lock file as read. ``content_hash`` and ``custom`` are conda-lock's metadata of these names."""
+    """The content of a lock file."""
 
     packages: tuple[LockedPackage, ...]
     platforms: tuple[str, ...]
     channels: tuple[str, ...] = ()
+    """Conda channels, highest priority first."""
     sources: tuple[str, ...] = ()
+    """Environment files, relative to the folder of the lock file."""
     content_hash: Mapping[str, str] = field(default_factory=dict)
+    """For each platform one hash over everything that the lock was made from."""
     custom: Mapping[str, str] = field(default_factory=dict)
+    """``custom_metadata`` of the file: what builder made the lock from, as text, by ``builder.*`` keys."""
     base: LockedBase | None = None
+    """None in locks of other tools, which pin no base image."""
     digest: str = ""
-    """sha256 of the lock file's bytes, ``sha256:...``; goes into the image's annotations."""
+    """``sha256:...`` of the lock file's bytes, an annotation of the image. Empty until it is written."""
 
-    def for_platform(
-        self, platform: str, categories: frozenset[str] = frozenset({"main"})
-    ) -> tuple[LockedPackage, ...]:
-        """The packages of one platform and category set, in the file's order."""
-        return tuple(p for p in self.packages if p.platform == platform and p.category in categories)
+    def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
+        """The packages of a platform that go into an image (category ``main``), in the order of the file."""
+        return tuple(p for p in self.packages if p.platform == platform and p.category == "main")
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A locked package and the verified archive on this machine's disk. ``size`` is the archive's, in bytes."""
+    """A locked package and its archive on this machine."""
 
     package: LockedPackage
     path: Path
+    """The archive; its content was verified against the hash in the lock."""
     size: int
+    """The size of the archive in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """An OCI content descriptor. ``size`` is in bytes."""
+    """A content descriptor of the OCI image-spec: what a blob is, its digest and its size."""
 
     media_type: str
     digest: str
+    """``sha256:...`` of the blob."""
     size: int
+    """The size of the blob in bytes."""
     annotations: Mapping[str, str] = field(default_factory=dict)
     platform: Mapping[str, str] = field(default_factory=dict)
+    """``os`` and ``architecture`` of an image in an index; empty elsewhere."""
     artifact_type: str = ""
-    """What an attached artifact is (image-spec 1.1); empty for images."""
+    """The type of an attached artifact (image-spec 1.1); empty for images."""
 
     def to_json(self) -> dict[str, Any]:
-        """As the OCI image-spec writes it."""
+        """The descriptor as JSON of the OCI image-spec."""
         out: dict[str, Any] = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         if self.annotations:
             out["annotations"] = dict(sorted(self.annotations.items()))
@@ -141,7 +154,7 @@ class Descriptor:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Descriptor:
-        """Reads what ``to_json`` or any other OCI tool wrote."""
+        """Reads a descriptor that :meth:`to_json` or another OCI tool wrote."""
         return cls(
             data.get("mediaType", ""),
             data["digest"],
@@ -154,54 +167,61 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of an image.
-
-    ``path`` is the compressed blob on this machine's disk; None for a base image's layer that was never
-    downloaded (``origin`` then says where it lies: a registry reference without tag, ``host/repository``).
-    ``title`` is for people; ``packages`` are the names inside; ``unpacked`` is the tar's size in bytes.
-    """
+    """One layer of an image."""
 
     descriptor: Descriptor
+    """Of the compressed layer."""
     diff_id: str
+    """``sha256:...`` of the uncompressed tar."""
     path: Path | None = None
+    """The compressed layer on this machine; None for a layer of a base image that was not downloaded."""
     origin: str = ""
+    """``host/repository`` of the registry that has the layer; empty for layers built here."""
     title: str = ""
+    """A short description for people."""
     packages: tuple[str, ...] = ()
+    """The names of the packages in the layer."""
     unpacked: int = 0
+    """The size of the uncompressed tar in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A whole image: layers from the bottom up, config and manifest as the exact bytes that are hashed."""
+    """A complete image."""
 
     layers: tuple[Layer, ...]
+    """From the lowest (the base image's first layer) to the highest."""
     config: bytes
+    """The exact bytes whose digest is in ``config_descriptor``."""
     config_descriptor: Descriptor
     manifest: bytes
+    """The exact bytes whose digest is in ``manifest_descriptor``."""
     manifest_descriptor: Descriptor
 
     @property
     def digest(self) -> str:
-        """The manifest's digest: the image's name everywhere."""
+        """The digest of the manifest, which identifies the image."""
         return self.manifest_descriptor.digest
 
     @property
     def size(self) -> int:
-        """Bytes of all compressed layers."""
+        """The size of all compressed layers together in bytes."""
         return sum(layer.descriptor.size for layer in self.layers)
 
 
 @dataclass(frozen=True, slots=True)
 class SifImage:
-    """A SIF file on this machine's disk. ``digest`` is the sha256 of its bytes, ``size`` their number."""
+    """A SIF file on this machine."""
 
     path: Path
     digest: str
+    """``sha256:...`` of the file."""
     size: int
+    """The size of the file in bytes."""
     architecture: str = "amd64"
-    """The OCI name of the processor it is for."""
+    """The processor that it is for, by its OCI name."""
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys and no spaces: the same bytes for the same value, everywhere."""
+    """JSON with sorted keys and without spaces: the same bytes for the same value on every machine."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

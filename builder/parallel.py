@@ -1,4 +1,4 @@
-"""Work in threads that stops as a whole at the first failure."""
+"""Work in several threads that stops at the first failure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ R = TypeVar("R")
 
 
 class Stopped(Exception):
-    """Raised by work that found its stop flag set: another item failed, or the user pressed Ctrl-C."""
+    """Raised by a worker that finds its stop flag set: another item failed, or the user pressed Ctrl-C."""
 
 
 def in_parallel(
     work: Callable[[T], R], items: Iterable[T], workers: int, stop: threading.Event | None = None
 ) -> list[tuple[T, R]]:
-    """Does ``work`` for every item in at most ``workers`` threads.
+    """Calls ``work`` for every item in at most ``workers`` threads.
 
-    The first failure (or Ctrl-C) cancels what has not begun, sets ``stop`` so that running work can end early by
-    raising :class:`Stopped`, and is raised.
+    The first failure (or Ctrl-C) cancels the items that have not started, sets ``stop``, and is raised again.
+
+    Args:
+        work: the function; it may check ``stop`` and end early with :class:`Stopped`.
+        items: the arguments of the calls.
+        workers: the largest number of threads.
+        stop: the flag that a failure sets; None if ``work`` never checks one.
 
     Returns:
         The items with their results, in the order of ``items``.
@@ -33,9 +38,9 @@ def in_parallel(
         futures: list[Future[R]] = [pool.submit(work, item) for item in todo]
         try:
             finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            errors = [e for f in finished if (e := f.exception()) is not None]
-            for error in errors:
-                if not isinstance(error, Stopped):
+            for future in finished:
+                error = future.exception()
+                if error is not None and not isinstance(error, Stopped):
                     raise error
             return [(item, f.result()) for item, f in zip(todo, futures, strict=True)]
         except BaseException:

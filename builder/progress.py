@@ -1,4 +1,4 @@
-"""How the stages tell a person (or a log) what they are doing. Only the command line prints."""
+"""How the stages report progress. They call a :class:`Reporter`; only the command line prints."""
 
 from __future__ import annotations
 
@@ -9,23 +9,29 @@ class Reporter(Protocol):
     """Receives progress. All methods may be called from any thread."""
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
-        """A task begins; ``total`` in ``unit`` ("B" for bytes, else a count)."""
+        """A task starts.
+
+        Args:
+            task: its name, which identifies it in later calls.
+            total: the amount of work in ``unit``; None if unknown.
+            unit: ``"B"`` for bytes; anything else is a count.
+        """
 
     def advance(self, task: str, amount: int) -> None:
-        """``amount`` more units are done."""
+        """``amount`` more units of the task are done."""
 
     def finish(self, task: str, summary: str = "") -> None:
-        """The task is over."""
+        """The task has ended."""
 
     def note(self, message: str) -> None:
-        """Something worth a line."""
+        """A message for the user."""
 
     def warn(self, message: str) -> None:
-        """Something the user should look at."""
+        """A warning for the user."""
 
 
 class NullReporter:
-    """Tells nobody."""
+    """A reporter that ignores everything."""
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None: ...
     def advance(self, task: str, amount: int) -> None: ...

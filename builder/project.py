@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.bases.base import resolve_base
+from builder.bases.resolve import resolve_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError
-from builder.lock import lock_target, read_environment, read_lock, stale_reasons, write_lock
-from builder.model import Lock
+from builder.lock.environment import read_environment
+from builder.lock.file import read_lock, write_lock
+from builder.lock.inputs import stale_reasons
+from builder.lock.solve import lock_target
+from builder.model import Lock, SifImage
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -229,11 +232,9 @@ class Project:
         if result.definition is not None:
             suffix, text = result.definition
             write_atomic(folder / f"{name}.{suffix}", text.encode())
-        if result.sif is not None:
-            return place_file(result.sif.path, folder / f"{name}.sif")
-        if result.image is None:
-            raise AssertionError("a build gives an image or a SIF")
-        write_layout(result.image, folder, name, self.store)
+        if isinstance(result.artifact, SifImage):
+            return place_file(result.artifact.path, folder / f"{name}.sif")
+        write_layout(result.artifact, folder, name, self.store)
         return folder
 
     @property

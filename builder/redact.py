@@ -1,6 +1,6 @@
-"""Removes credentials from text that other people may read: messages, logs, lock files, images, attached documents.
+"""Removes credentials from text that other people may read: messages, logs, lock files, images, attestations.
 
-:func:`redact` is the only function that does this. Its rules, on any text with URLs in it:
+:func:`redact` is the only function that does this. It changes the URLs in a text:
 
 ==================================================  ==============================================
 text                                                result

@@ -1,12 +1,14 @@
-"""Numbers as people read them."""
+"""Numbers as text for people."""
 
 from __future__ import annotations
 
 
 def human_bytes(n: float) -> str:
-    """``1536`` as ``1.5 kB``; powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(n) < 1000 or unit == "GB":
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+    """A number of bytes with a unit: ``1536`` as ``1.5 kB``. The units are powers of 1000."""
+    if abs(n) < 1000:
+        return f"{n:.0f} B"
+    for unit in ("kB", "MB"):
         n /= 1000
-    raise AssertionError
+        if abs(n) < 1000:
+            return f"{n:.1f} {unit}"
+    return f"{n / 1000:.1f} GB"

@@ -1,1 +1,1 @@
-"""Base images: from registries, layouts, archives, Debian and SIF files."""
+"""Base images: from registries, OCI layouts, archives, Debian and SIF files."""

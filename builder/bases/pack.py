@@ -1,7 +1,8 @@
-"""Tar streams that come from elsewhere (mmdebstrap, docker-archive) as layer blobs: hashed once, compressed once.
+"""Tars from elsewhere stored as layers: of mmdebstrap, ``docker save`` and SIF partitions.
 
-gzip (RFC 1952) allows many members in one file: every MiB is a member of its own, so that threads can share the work and
-the bytes are the same on any number of cores. libdeflate is pinned, because its output is part of the digest.
+A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a member of its own, so that
+threads can share the work, and the bytes are the same with any number of threads. The version of libdeflate
+is pinned, because its output decides about digests.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from builder.model import OCI_LAYER_GZIP, Descriptor, Layer
 from builder.store.blobs import Store
 
 BLOCK = 1 << 20
-#: A base is compressed once and sent often: worth more than level 1.
+#: These layers are compressed once and downloaded often, so a better level than 1 pays.
 LEVEL = 6
 
 
 def pack_tar(chunks: Iterable[bytes], store: Store, jobs: int, title: str = "") -> Layer:
-    """Compresses an uncompressed tar into the store.
+    """Stores a tar as a gzip layer.
 
     Args:
-        chunks: the tar's bytes, in pieces of any size.
-        jobs: threads to compress with; the result does not depend on it.
-        title: for people.
+        chunks: the bytes of the uncompressed tar, in chunks of any size.
+        store: receives the layer.
+        jobs: threads to compress with. The bytes do not depend on it.
+        title: the title of the layer.
 
     Raises:
         SpaceError: the disk is full.
@@ -39,7 +41,7 @@ def pack_tar(chunks: Iterable[bytes], store: Store, jobs: int, title: str = "") 
         for block in _blocks(chunks):
             digest.update(block)
             size += len(block)
-            pending.append(pool.submit(_member, block))
+            pending.append(pool.submit(_gzip_member, block))
             while len(pending) > 2 * jobs or (pending and pending[0].done()):
                 out.write(pending.popleft().result())
         while pending:
@@ -54,7 +56,7 @@ def pack_tar(chunks: Iterable[bytes], store: Store, jobs: int, title: str = "") 
     )
 
 
-def _member(block: bytes) -> bytes:
+def _gzip_member(block: bytes) -> bytes:
     return bytes(deflate.gzip_compress(block, LEVEL))
 
 

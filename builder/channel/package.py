@@ -1,4 +1,4 @@
-"""Writing conda packages (``.conda``, format 2) with the same bytes on every machine."""
+"""Writes conda packages (``.conda``, format 2) with the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import Any
 
 import zstandard
 
-#: All members' time: 2023-06-10, Debian bookworm's release.
+#: The time of all members: 2023-06-10, the release of Debian bookworm.
 EPOCH = 1686355200
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a package: content, or a symlink's text."""
+    """One file of a package, or a symbolic link."""
 
     data: bytes = b""
     executable: bool = False
     link: str = ""
+    """The target of a symbolic link; empty for a file."""
 
 
 @dataclass(frozen=True)
 class CondaPackage:
-    """A package to be written. ``files`` by path below the prefix."""
+    """A conda package to write."""
 
     name: str
     version: str
@@ -38,8 +39,11 @@ class CondaPackage:
     subdir: str = "linux-64"
     depends: Sequence[str] = ()
     files: Mapping[str, File] = field(default_factory=dict)
+    """By path below the prefix."""
     noarch: str = ""
+    """``python``, ``generic``, or empty for a package of one platform."""
     entry_points: Sequence[str] = ()
+    """``NAME = MODULE:FUNCTION``; for ``noarch: python`` only."""
     license: str = ""
     summary: str = ""
     timestamp: int = EPOCH
@@ -47,47 +51,22 @@ class CondaPackage:
 
     @property
     def filename(self) -> str:
+        """``NAME-VERSION-BUILD.conda``."""
         return f"{self.name}-{self.version}-{self.build}.conda"
 
 
 def write_package(package: CondaPackage, channel: Path) -> Path:
-    """Writes a package into its subdir of a channel folder; gives the file."""
-    paths = [_path(name, f) for name, f in sorted(package.files.items())]
-    index: dict[str, Any] = {
-        "arch": None if package.noarch else "x86_64",
-        "build": package.build,
-        "build_number": package.build_number,
-        "depends": list(package.depends),
-        "license": package.license or None,
-        "name": package.name,
-        "platform": None if package.noarch else "linux",
-        "subdir": package.subdir,
-        "timestamp": package.timestamp * 1000,
-        "version": package.version,
-    }
-    info: dict[str, Any] = {
-        "about.json": {"summary": package.summary},
-        "paths.json": {"paths": paths, "paths_version": 1},
-    }
-    if package.noarch:
-        index["noarch"] = package.noarch
-        link: dict[str, Any] = {"type": package.noarch}
-        if package.noarch == "python":
-            link["entry_points"] = list(package.entry_points)
-        info["link.json"] = {"noarch": link, "package_metadata_version": 1}
-    info["index.json"] = {k: v for k, v in index.items() if v is not None}
-    members = {f"info/{n}": File(json.dumps(v, indent=2, sort_keys=True).encode()) for n, v in info.items()}
-    members["info/files"] = File("".join(f"{p['_path']}\n" for p in paths).encode())
+    """Writes a package into its subdir of a channel's folder; returns the file."""
     folder = channel / package.subdir
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / package.filename
     stem = package.filename.removesuffix(".conda")
+    parts = {
+        "metadata.json": b'{"conda_pkg_format_version": 2}',
+        f"pkg-{stem}.tar.zst": _compressed(package.files),
+        f"info-{stem}.tar.zst": _compressed(_info(package)),
+    }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-        parts = {
-            "metadata.json": b'{"conda_pkg_format_version": 2}',
-            f"pkg-{stem}.tar.zst": _compressed(package.files),
-            f"info-{stem}.tar.zst": _compressed(members),
-        }
         for name, data in parts.items():
             entry = zipfile.ZipInfo(name, (2023, 6, 10, 0, 0, 0))
             entry.external_attr = 0o644 << 16
@@ -95,7 +74,48 @@ def write_package(package: CondaPackage, channel: Path) -> Path:
     return target
 
 
+def _info(package: CondaPackage) -> dict[str, File]:
+    """The files in ``info/``: what the package is, and what it contains."""
+    paths = [_path(name, f) for name, f in sorted(package.files.items())]
+    info: dict[str, Any] = {
+        "index.json": _index(package),
+        "about.json": {"summary": package.summary},
+        "paths.json": {"paths": paths, "paths_version": 1},
+    }
+    if package.noarch:
+        link: dict[str, Any] = {"type": package.noarch}
+        if package.noarch == "python":
+            link["entry_points"] = list(package.entry_points)
+        info["link.json"] = {"noarch": link, "package_metadata_version": 1}
+    files = {f"info/{name}": File(_json(value)) for name, value in info.items()}
+    files["info/files"] = File("".join(f"{path['_path']}\n" for path in paths).encode())
+    return files
+
+
+def _index(package: CondaPackage) -> dict[str, Any]:
+    """``info/index.json``: the package's record in the channel."""
+    index: dict[str, Any] = {
+        "arch": None if package.noarch else "x86_64",
+        "build": package.build,
+        "build_number": package.build_number,
+        "depends": list(package.depends),
+        "license": package.license or None,
+        "name": package.name,
+        "noarch": package.noarch or None,
+        "platform": None if package.noarch else "linux",
+        "subdir": package.subdir,
+        "timestamp": package.timestamp * 1000,
+        "version": package.version,
+    }
+    return {key: value for key, value in index.items() if value is not None}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2, sort_keys=True).encode()
+
+
 def _path(name: str, f: File) -> dict[str, Any]:
+    """The entry of a file in ``paths.json``."""
     content = b"" if f.link else f.data
     return {
         "_path": name,
@@ -106,6 +126,7 @@ def _path(name: str, f: File) -> dict[str, Any]:
 
 
 def _compressed(files: Mapping[str, File]) -> bytes:
+    """A ``.tar.zst`` with the files in the order of their names."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, f in sorted(files.items()):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
-from builder.errors import UsageError
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
-    from builder.model import Image
+    from builder.trees.compare import Difference
 
+#: Differences that are printed; --json lists all.
 _SHOWN = 40
 
 
@@ -25,130 +25,117 @@ _SHOWN = 40
     type=click.Choice(["flat", "layered"]),
     default="flat",
     show_default=True,
-    help="Of a SIF: one squashfs, or overlay partitions.",
+    help="Layout of a SIF: one squashfs (flat), or a base with overlay partitions (layered).",
 )
 @click.option(
     "--compression",
     type=click.Choice(["zstd", "gzip"]),
     default="zstd",
     show_default=True,
-    help="Of a SIF's squashfs.",
+    help="Compression of a SIF's squashfs.",
 )
-@click.option("--arch", help="Which architecture of SOURCE (amd64, arm64).")
+@click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
 @common_options
 @pass_context
 def convert(
-    context: Context, source: str, dest: str, layout: str, compression: str, arch: str | None
+    context: Context,
+    source: str,
+    dest: str,
+    layout: Literal["flat", "layered"],
+    compression: Literal["zstd", "gzip"],
+    arch: str | None,
 ) -> None:
-    """Turn an OCI image into a SIF, or a SIF into an OCI image.
+    """Convert an OCI image to a SIF, or a SIF to an OCI image.
 
-    SOURCE and DEST are FILE.sif, oci:DIR:TAG, oci-archive:FILE or docker-archive:FILE; SOURCE may be docker://host/repository:tag.
+    SOURCE and DEST are FILE.sif, oci:DIR:TAG, oci-archive:FILE or docker-archive:FILE.
+    SOURCE can also be docker://host/repository:tag.
     """
-    from builder.image.convert import open_image, sif_to_oci, split_image
-    from builder.model import SifImage
-    from builder.sif.image import write_sif
+    from builder.image.convert import convert_image
     from builder.store.blobs import Store
 
-    kind, rest = split_image(dest)
-    if kind == "docker":
-        raise UsageError(
-            f"convert does not write to a registry: {dest}", "write oci:DIR:TAG, and push that: skopeo copy"
-        )
-    store = Store(context.settings.cache)
-    opened = open_image(source, context.settings, store, architecture=arch, reporter=context.output)
-    if isinstance(opened, SifImage) == (kind == "sif"):
-        both = "SIFs" if kind == "sif" else "OCI images"
-        raise UsageError(
-            f"{source} and {dest} are both {both}", "copy the file, or use skopeo copy for OCI images"
-        )
-    if isinstance(opened, SifImage):
-        image = sif_to_oci(opened, context.settings, store, context.output)
-        _write_oci(image, kind, rest, store)
-        size, digest = image.size, image.digest
-    else:
-        sif = write_sif(
-            opened,
-            Path(rest),
-            context.settings,
-            store,
-            layout="layered" if layout == "layered" else "flat",
-            compression="gzip" if compression == "gzip" else "zstd",
-            reporter=context.output,
-        )
-        size, digest = sif.size, sif.digest
+    made = convert_image(
+        source,
+        dest,
+        context.settings,
+        Store(context.settings.cache),
+        layout=layout,
+        compression=compression,
+        architecture=arch,
+        reporter=context.output,
+    )
     context.output.result(
-        {"source": source, "dest": dest, "from": opened.digest, "digest": digest, "size": size},
-        f"{dest} {digest}\n  {human_bytes(size)}",
+        {
+            "source": source,
+            "dest": dest,
+            "from": made.source_digest,
+            "digest": made.digest,
+            "size": made.size,
+        },
+        f"{dest} {made.digest}\n  {human_bytes(made.size)}",
     )
 
 
-def _write_oci(image: Image, kind: str, rest: str, store: object) -> None:
-    from builder.image.archive import write_docker_archive, write_oci_archive
-    from builder.oci.layout import write_layout
-    from builder.store.blobs import Store
-
-    path, _, tag = rest.partition(":")
-    if kind == "oci":
-        assert isinstance(store, Store)
-        write_layout(image, Path(path), tag or "latest", store)
-    elif kind == "oci-archive":
-        write_oci_archive(image, Path(path), tag or "latest")
-    else:
-        name = tag or f"{Path(path).name.split('.')[0].lower()}:latest"
-        write_docker_archive(image, Path(path), name if ":" in name else f"{name}:latest")
-
-
 @click.command()
-@click.option("--files", is_flag=True, required=True, help="Compare the file trees.")
+@click.option("--files", is_flag=True, required=True, help="Compare the files in the images.")
 @click.argument("a")
 @click.argument("b")
-@click.option("--no-owners", is_flag=True, help="Do not compare users and groups.")
-@click.option("--arch", help="Which architecture of images for several.")
+@click.option("--no-owners", is_flag=True, help="Ignore users and groups.")
+@click.option("--arch", help="Architecture to take if an image has several (amd64, arm64).")
 @common_options
 @pass_context
 def diff(context: Context, files: bool, a: str, b: str, no_owners: bool, arch: str | None) -> None:
-    """Compare two images, OCI or SIF, file by file; the exit code is 1 when they differ.
+    """Compare the files of two images, OCI or SIF. Exit with 1 if they differ.
 
-    A and B are FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag. Times do not
-    count, nor does what the runtime wants: /.singularity.d and links to it, and empty places to mount over that one side has.
+    A and B are FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag.
+
+    Modification times are ignored, and so is what SIF runtimes need: /.singularity.d and links to it, and
+    empty mount points that only one image has.
     """
     from builder.image.convert import image_tree, open_image
     from builder.store.blobs import Store
-    from builder.trees.merge import compare_trees
+    from builder.trees.compare import compare_trees
 
     store = Store(context.settings.cache)
-    opened = [
-        open_image(x, context.settings, store, architecture=arch, reporter=context.output) for x in (a, b)
+    images = [
+        open_image(name, context.settings, store, architecture=arch, reporter=context.output)
+        for name in (a, b)
     ]
-    trees = [image_tree(x, store) for x in opened]
+    trees = [image_tree(image, store) for image in images]
     found = compare_trees(*trees, owners=not no_owners)
-    lines = []
-    for d in found[:_SHOWN]:
-        if d.kind == "differs" and d.a and d.b:
-            lines.append(
-                f"/{d.path}: "
-                + ", ".join(f"{n} {_show(n, getattr(d.a, n))} -> {_show(n, getattr(d.b, n))}" for n in d.what)
-            )
-        else:
-            lines.append(f"/{d.path}: only in {a if d.kind == 'only-a' else b}")
-    if len(found) > _SHOWN:
-        lines.append(f"and {len(found) - _SHOWN} more")
-    same = f"the same {len(trees[0])} files" if not found else f"{len(found)} paths differ"
+    summary = f"{len(found)} paths differ" if found else f"the same {len(trees[0])} files"
     context.output.result(
         {
             "a": a,
             "b": b,
             "equal": not found,
-            "files": [len(t) for t in trees],
+            "files": [len(tree) for tree in trees],
             "differences": [d.to_json() for d in found],
         },
-        "\n".join([*(line.replace("[", r"\[") for line in lines), same]),
+        "\n".join([*_difference_lines(found, a, b), summary]),
     )
     if found:
         context_exit(1)
 
 
-def _show(name: str, value: object) -> str:
-    if name == "mode":
+def _difference_lines(found: Sequence[Difference], a: str, b: str) -> Iterator[str]:
+    """Returns the first differences as lines of rich markup."""
+    for d in found[:_SHOWN]:
+        if d.kind == "differs":
+            text = ", ".join(_change(d, field) for field in d.what)
+        else:
+            text = f"only in {a if d.kind == 'only-a' else b}"
+        yield f"/{d.path}: {text}".replace("[", r"\[")
+    if len(found) > _SHOWN:
+        yield f"and {len(found) - _SHOWN} more"
+
+
+def _change(difference: Difference, field: str) -> str:
+    """Returns ``mode 644 -> 755``."""
+    before, after = (_shown(field, getattr(node, field)) for node in (difference.a, difference.b))
+    return f"{field} {before} -> {after}"
+
+
+def _shown(field: str, value: object) -> str:
+    if field == "mode":
         return f"{value:o}"
-    return str(value)[:12] if name == "sha256" else str(value)
+    return str(value)[:12] if field == "sha256" else str(value)

@@ -1,4 +1,4 @@
-"""``python publish.py --ml [--gui]``: the groups that recipes declare, as options, with prompts."""
+"""``python publish.py --ml [--gui]``: publish recipe groups; asks before it prunes, builds and publishes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,24 @@ from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.publishing.publish import PublishOptions
 
-#: Offered even when no recipe declares them yet, so that the error can say how to declare one.
+#: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
+#: Days after which prune removes a file of the cache that was not used.
+PRUNE_DAYS = 30
+_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
+    (["-y", "--yes"], {"is_flag": True, "help": "Answer yes to every question (for CI)."}),
+    (["--dry-run"], {"is_flag": True, "help": "Build, and print what would be published."}),
+    (["--tag"], {"metavar": "YY.MM", "help": "Tag to use instead of the recipes' dated tags."}),
+    (["--registry"], {"help": "HOST[/PROJECT] to use instead of the recipes' host."}),
+    (["--to"], {"help": "Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk."}),
+    (["--force"], {"is_flag": True, "help": "Allow a dated tag to move to another digest."}),
+)
 
 
 def declared_groups(root: Path) -> list[str]:
-    """The names that the recipes of a project put in ``group``, and the usual ones."""
+    """The names that the recipes of a project declare as ``group``, and the usual ones."""
     from builder.config.recipe import recipe_files
 
     names = set(USUAL_GROUPS)
@@ -37,6 +48,7 @@ def declared_groups(root: Path) -> list[str]:
 
 def command(root: Path) -> click.Command:
     """The click command of a project."""
+    names = declared_groups(root)
 
     def publish(
         yes: bool,
@@ -47,60 +59,21 @@ def command(root: Path) -> click.Command:
         force: bool,
         **flags: bool,
     ) -> None:
-        from builder.publishing.publish import refuse_shared_tags
+        from builder.publishing.publish import PublishOptions
 
-        groups = [g for g in names if flags.get(f"group_{g.replace('-', '_')}")]
+        groups = [name for name in names if flags.get(_parameter(name))]
         if not groups:
-            raise UsageError("nothing chosen", f"name a group: {' '.join('--' + g for g in names)}")
-        context = Context(Output(), Settings.from_environment(), root)
-        recipes = context.project.recipes(groups=groups)
-        refuse_shared_tags(recipes, to, registry, tag)
-        context.output.note(f"targets: {', '.join(r.name for r in recipes)}")
+            raise UsageError("no group given", f"name one or more: {' '.join('--' + name for name in names)}")
+        options = PublishOptions(to=to, registry=registry, month=tag, force=force, dry_run=dry_run)
+        _publish_groups(root, groups, options, yes=yes)
 
-        def agreed(question: str, default: bool = True) -> bool:
-            return yes or dry_run or click.confirm(question, default=default)
-
-        if not dry_run and agreed("Prune what the cache has not used for 30 days?", default=False):
-            from builder.store.prune import prune
-
-            context.output.note(
-                f"freed {human_bytes(prune(context.settings.cache, 30) + context.project.prune_layout())}"
-            )
-
-        def one(recipe: Recipe) -> dict[str, Any]:
-            if not agreed(f"Build {recipe.name}?"):
-                return {}
-            return publish_one(
-                context,
-                recipe,
-                to=to,
-                registry=registry,
-                month=tag,
-                force=force,
-                dry_run=dry_run,
-                agreed=agreed,
-            )
-
-        context.each(recipes, one)
-
-    names = declared_groups(root)
     params: list[click.Parameter] = [
         click.Option(
-            [f"--{g}", f"group_{g.replace('-', '_')}"],
-            is_flag=True,
-            help=f"Publish the targets of group {g}.",
+            [f"--{name}", _parameter(name)], is_flag=True, help=f"Publish the targets of group {name}."
         )
-        for g in names
+        for name in names
     ]
-    more: list[tuple[list[str], dict[str, Any]]] = [
-        (["-y", "--yes"], {"is_flag": True, "help": "Answer yes to everything (for CI)."}),
-        (["--dry-run"], {"is_flag": True, "help": "Build and say what would be published."}),
-        (["--tag"], {"metavar": "YY.MM", "help": "Takes the place of the recipes' dated tags."}),
-        (["--registry"], {"help": "HOST[/PROJECT] instead of the recipes' host."}),
-        (["--to"], {"help": "HOST/REPOSITORY or oci:DIR."}),
-        (["--force"], {"is_flag": True, "help": "Let a dated tag move to another digest."}),
-    ]
-    params += [click.Option(names_, **options) for names_, options in more]
+    params += [click.Option(declarations, **options) for declarations, options in _OPTIONS]
     return click.Command(
         "publish.py",
         params=params,
@@ -108,6 +81,41 @@ def command(root: Path) -> click.Command:
         help=__doc__,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+
+
+def _parameter(group: str) -> str:
+    """The parameter of a group's option."""
+    return f"group_{group.replace('-', '_')}"
+
+
+def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, yes: bool) -> None:
+    """Publishes the targets of groups; asks before it prunes, builds and publishes, unless ``yes``."""
+    from builder.publishing.publish import refuse_shared_tags
+
+    context = Context(Output(), Settings.from_environment(), root)
+    recipes = context.project.recipes(groups=groups)
+    refuse_shared_tags(recipes, options)
+    context.output.note(f"targets: {', '.join(recipe.name for recipe in recipes)}")
+
+    def agreed(question: str, default: bool = True) -> bool:
+        return yes or options.dry_run or click.confirm(question, default=default)
+
+    if not options.dry_run and agreed(f"Prune what the cache has not used for {PRUNE_DAYS} days?", False):
+        _prune(context)
+
+    def one(recipe: Recipe) -> dict[str, Any]:
+        if not agreed(f"Build {recipe.name}?"):
+            return {}
+        return publish_one(context, recipe, options, agreed)
+
+    context.each(recipes, one)
+
+
+def _prune(context: Context) -> None:
+    from builder.store.prune import prune
+
+    freed = prune(context.settings.cache, PRUNE_DAYS) + context.project.prune_layout()
+    context.output.note(f"freed {human_bytes(freed)}")
 
 
 def main(root: Path) -> None:

@@ -16,14 +16,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option(
-    "--check", is_flag=True, help="Only say whether the locks are those of their sources; exit 4 if not."
+    "--check", is_flag=True, help="Check whether lock files are up to date; exit 4 if any is stale."
 )
 @click.option(
-    "--update", multiple=True, metavar="NAME", help="Move this package, and what it must, and nothing else."
+    "--update",
+    multiple=True,
+    metavar="NAME",
+    help="Update only this package and the dependencies that have to change with it.",
 )
-@click.option("--update-base", is_flag=True, help="Pin what the base reference holds now; packages stay.")
 @click.option(
-    "--exclude-newer", metavar="DATE", help="Solve as of a date (YYYY-MM-DD), instead of the recipe's."
+    "--update-base", is_flag=True, help="Pin the current digest of the base image; packages stay as they are."
+)
+@click.option(
+    "--exclude-newer",
+    metavar="DATE",
+    help="Ignore packages published after this date (YYYY-MM-DD). Replaces the recipe's exclude_newer.",
 )
 @common_options
 @pass_context
@@ -35,7 +42,7 @@ def lock(
     update_base: bool,
     exclude_newer: str | None,
 ) -> None:
-    """Solve environments and write conda-lock v1 lock files (all targets by default)."""
+    """Solve environments and write lock files in conda-lock v1 format (default: all targets)."""
     project = context.project
     recipes = [r for r in project.recipes(names) if names or not r.lock]
     if check:
@@ -51,13 +58,12 @@ def lock(
         context.output.text(
             f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
         )
-        base = made.base.digest if made.base else None
         return {
             "target": recipe.name,
             "lock": recipe.lock_path,
             "digest": made.digest,
             "packages": count,
-            "base": base,
+            "base": made.base.digest if made.base else None,
         }
 
     context.each(recipes, lock_one, as_list=True)
@@ -65,7 +71,6 @@ def lock(
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:
     reasons = context.project.stale(recipe)
-    context.output.text(
-        f"{recipe.name}: {'[red]stale[/red]: ' + '; '.join(reasons) if reasons else '[green]fresh[/green]'}"
-    )
+    state = f"[red]stale[/red]: {'; '.join(reasons)}" if reasons else "[green]fresh[/green]"
+    context.output.text(f"{recipe.name}: {state}")
     return {"target": recipe.name, "lock": recipe.lock_path, "fresh": not reasons, "reasons": reasons}

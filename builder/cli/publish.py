@@ -2,52 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.build import tell_build
+from builder.cli.build import print_build_notes
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.errors import UsageError
+from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.engines.base import BuildResult
+    from builder.publishing.publish import Published, PublishOptions, SmokePolicy
+
+#: The fields of a PushReport that ``--json`` prints.
+_PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="TARGET...", shell_complete=complete_target)
-@click.option("--group", "groups", multiple=True, help="All targets of a recipe group.")
-@click.option("--to", help="HOST/REPOSITORY, or oci:DIR: an OCI layout on disk.")
-@click.option("--registry", help="HOST[/PROJECT] instead of the recipe's host.")
-@click.option("--tag", "month", metavar="YY.MM", help="Takes the place of the recipe's dated tags.")
+@click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
+@click.option("--to", help="Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.")
+@click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
+@click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")
 @click.option(
     "--no-tags",
     is_flag=True,
-    help="Send everything but the tags, untested: to be tested and tagged on the target.",
+    help="Send everything but the tags, without a smoke test: to test and tag on the target.",
 )
-@click.option("--force", is_flag=True, help="Let a dated tag move to another digest.")
+@click.option("--force", is_flag=True, help="Allow a dated tag to move to another digest.")
 @click.option(
     "--smoke",
     "policy",
     type=click.Choice(["auto", "always"]),
     default="auto",
     show_default=True,
-    help="auto: an image that passed on this machine is not tested again.",
+    help="auto: do not test an image again that passed on this machine.",
 )
 @click.option(
     "--runner",
-    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
-    help="What runs the smoke test.",
+    type=click.Choice(RUNNER_NAMES),
+    help="What runs the smoke test. Default: the first that works.",
 )
 @click.option(
     "--mount-from",
     multiple=True,
     metavar="REPOSITORY",
-    help="A repository of the same registry that may hold some blobs.",
+    help="A repository of the same registry that may have some of the blobs.",
 )
-@click.option("--dry-run", is_flag=True, help="Build and say what would be published.")
+@click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
 @common_options
@@ -61,114 +67,109 @@ def publish(
     month: str | None,
     no_tags: bool,
     force: bool,
-    policy: str,
+    policy: SmokePolicy,
     runner: str | None,
     mount_from: tuple[str, ...],
     dry_run: bool,
     source: str | None,
     revision: str | None,
 ) -> None:
-    """Build, smoke-test, push, and move the tags of targets. No tag moves unless the smoke test has passed."""
-    from builder.publishing.publish import refuse_shared_tags
+    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed."""
+    from builder.publishing.publish import PublishOptions, refuse_shared_tags
 
     if not names and not groups:
         raise UsageError("no target and no --group given", "builder targets lists them")
+    options = PublishOptions(
+        to=to,
+        registry=registry,
+        month=month,
+        move_tags=not no_tags,
+        force=force,
+        policy=policy,
+        runner=runner,
+        mount_from=mount_from,
+        dry_run=dry_run,
+        annotations=origin_annotations(source, revision),
+    )
     recipes = context.project.recipes(names, groups)
-    if not no_tags:
-        refuse_shared_tags(recipes, to, registry, month)
-
-    def one(recipe: Recipe) -> dict[str, Any]:
-        return publish_one(
-            context,
-            recipe,
-            to=to,
-            registry=registry,
-            month=month,
-            move_tags=not no_tags,
-            force=force,
-            policy=policy,
-            runner=runner,
-            mount_from=mount_from,
-            dry_run=dry_run,
-            annotations=origin_annotations(source, revision),
-        )
-
-    context.each(recipes, one)
-
-
-_PUSHED = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
+    if options.move_tags:
+        refuse_shared_tags(recipes, options)
+    context.each(recipes, lambda recipe: publish_one(context, recipe, options))
 
 
 def publish_one(
     context: Context,
     recipe: Recipe,
-    *,
-    to: str | None = None,
-    registry: str | None = None,
-    month: str | None = None,
-    move_tags: bool = True,
-    force: bool = False,
-    policy: str = "auto",
-    runner: str | None = None,
-    mount_from: Sequence[str] = (),
-    dry_run: bool = False,
-    annotations: dict[str, str] | None = None,
+    options: PublishOptions,
     agreed: Callable[[str], bool] = lambda question: True,
 ) -> dict[str, Any]:
-    """Builds and publishes one target and tells about it; gives what ``--json`` shows.
+    """Builds and publishes one target, and prints what was done; returns what ``--json`` prints.
 
-    ``agreed`` is asked before anything is sent; without its yes the build stays here.
+    Args:
+        context: of the command.
+        recipe: the target.
+        options: of the command.
+        agreed: receives a question before anything is sent; when it returns False, the build stays on this
+            machine.
     """
-    from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
-    from builder.publishing.publish import TagPlan, destination_text
+    from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image
 
     project = context.project
-    where = destination_text(recipe, to, registry)
-    tags = TagPlan.of(recipe, month)
-    result = project.build(recipe, annotations=annotations)
-    tell_build(context, result)
-    if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {', '.join(tags.tags)}?"):
-        kept = project.place(result)
-        context.output.note(
-            f"{recipe.name} is built, not published: {kept if result.sif else f'oci:{kept}:{recipe.name}'}"
-        )
-        return {"target": recipe.name, "digest": result.digest, "published": False}
-    done = publish_image(
-        project,
-        result,
-        to=where,
-        tags=tags,
-        policy="always" if policy == "always" else "auto",
-        runner=runner,
-        force=force,
-        dry_run=dry_run,
-        move_tags=move_tags,
-        mount_from=mount_from,
-        annotations=annotations,
+    where = options.place_of(recipe)  # an error here comes before the build
+    result = project.build(
+        recipe,
+        annotations=dict(options.annotations),
+        download_base=not can_build_without_base(recipe),
     )
-    lines = [f"[bold]{recipe.name}[/bold] {'would be' if dry_run else 'is'} {done.reference}@{done.digest}"]
-    if done.tags:
-        lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
-    if done.push:
-        p = done.push
-        lines.append(
-            f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
-            f"{p.blobs_mounted} mounted, {p.blobs_present} there already; {p.seconds:.1f} s"
-        )
-    if done.attached:
-        names = {SBOM: "bill of material", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
-        lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
-    context.output.text("\n".join(lines))
-    push = done.push
+    print_build_notes(context, result)
+    tags = ", ".join(options.tags_of(recipe).tags)
+    if not agreed(f"Smoke-test {recipe.name} and publish it to {where} as {tags}?"):
+        return _not_published(context, result)
+    done = publish_image(project, result, options)
+    context.output.text("\n".join(_lines(done)))
+    push = None
+    if done.push is not None:
+        push = {name: getattr(done.push, name) for name in _PUSH_FIELDS}
     return {
         "target": recipe.name,
         "reference": done.reference,
         "digest": done.digest,
         "tags": done.tags,
         "smoke": done.smoke,
-        "dry_run": dry_run,
+        "dry_run": done.dry_run,
         "attached": dict(done.attached),
-        "push": {k: getattr(push, k) for k in _PUSHED} if push else None,
+        "push": push,
         "build_seconds": result.timings,
     }
+
+
+def _not_published(context: Context, result: BuildResult) -> dict[str, Any]:
+    """Puts the build into ``dist/``, and prints where."""
+    from builder.publishing.publish import with_base
+
+    name = result.recipe.name
+    place = context.project.place(with_base(context.project, result))
+    shown = str(place) if result.sif else f"oci:{place}:{name}"
+    context.output.note(f"{name} is built, not published: {shown}")
+    return {"target": name, "digest": result.digest, "published": False}
+
+
+def _lines(done: Published) -> list[str]:
+    """The report of one target, for people."""
+    from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+
+    verb = "would be" if done.dry_run else "is"
+    lines = [f"[bold]{done.target}[/bold] {verb} {done.reference}@{done.digest}"]
+    if done.tags:
+        lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
+    if done.push:
+        p = done.push
+        lines.append(
+            f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
+            f"{p.blobs_mounted} mounted, {p.blobs_present} already there; {p.seconds:.1f} s"
+        )
+    if done.attached:
+        names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
+        lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
+    return lines

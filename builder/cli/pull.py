@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from builder.cli.context import Context, common_options, pass_context, target_ar
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from builder.publishing.pull import Engine, Source
+    from builder.config.recipe import Recipe
+    from builder.publishing.engines import EngineName
 
 
 @click.command()
@@ -21,17 +22,15 @@ if TYPE_CHECKING:
 @click.option(
     "--if-changed",
     is_flag=True,
-    help="Ask the registry for the digest; transfer nothing when it is what is here.",
+    help="Skip the download if the local copy already has the registry's digest.",
 )
-@click.option(
-    "--tag", default="latest", show_default=True, help="Which published image; a digest will do too."
-)
-@click.option("--registry", help="HOST[/PROJECT] instead of the recipe's host.")
+@click.option("--tag", default="latest", show_default=True, help="Which published image: a tag or a digest.")
+@click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option(
     "--from",
     "origin",
     metavar="PLACE",
-    help="HOST/REPOSITORY, or oci:DIR: an OCI layout that was published to.",
+    help="Where it was published: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.",
 )
 @click.option(
     "--profile",
@@ -41,13 +40,14 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="The SIF's file or its folder, or the OCI layout's. Default: site.images, on a machine of the site; else dist/.",
+    help="The file or folder for a SIF, or the OCI layout. "
+    "Default: site.images on a machine of the site, else dist/.",
 )
-@click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} of site.images.")
+@click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} in site.images.")
 @click.option(
     "--into",
     type=click.Choice(["podman-hpc", "podman", "docker"]),
-    help="Have this engine pull it into its storage.",
+    help="Have this engine pull the image into its own storage.",
 )
 @common_options
 @pass_context
@@ -61,51 +61,37 @@ def pull(
     profile: Path | None,
     output: Path | None,
     account: str,
-    into: Engine | None,
+    into: EngineName | None,
 ) -> None:
-    """Fetch the published image of TARGET: a SIF to where jobs look, an OCI image into dist/ or an engine's storage."""
-    from builder.oci.reference import Reference
+    """Download the published image of TARGET.
+
+    A SIF goes to where jobs look for it, an OCI image into dist/ or an engine's storage.
+    """
+    from builder.publishing.engines import pull_into
+    from builder.publishing.places import RegistryPlace, open_place
     from builder.publishing.publish import destination_text
-    from builder.publishing.pull import LayoutSource, RegistrySource, pull_into
     from builder.publishing.pull import pull as pull_image
-    from builder.registry.client import RegistryClient
     from builder.registry.profile import named_credentials
-    from builder.site.command import site_sif
 
     project, out = context.project, context.output
     recipe = project.recipe(target)
     where = destination_text(recipe, origin, registry, "--from")
-    with ExitStack() as stack:
-        source: Source
-        if where.startswith("oci:"):
-            if into:
-                raise UsageError(
-                    f"--into {into} needs a registry, not {where}",
-                    "leave out --into: the image goes into dist/",
-                )
-            source = LayoutSource(Path(where.removeprefix("oci:")).expanduser(), project.store)
+    in_layout = where.startswith("oci:")
+    if into and in_layout:
+        raise UsageError(
+            f"--into {into} needs a registry, not {where}", "leave out --into: the image goes into dist/"
+        )
+    credentials = None if in_layout else named_credentials(profile, warn=out.warn)
+    place = open_place(
+        where, project.settings, project.store, credentials=credentials, option="--from", reporter=out
+    )
+    with closing(place):
+        if into and isinstance(place, RegistryPlace):
+            done = pull_into(into, recipe, place, tag, project.settings, if_changed=if_changed, reporter=out)
         else:
-            reference = Reference.parse(where)
-            if reference.tag or reference.digest:
-                raise UsageError(
-                    f"{where} names a tag or digest", f"write {reference.name}, and the tag as --tag"
-                )
-            credentials = named_credentials(profile, warn=out.warn)
-            client = stack.enter_context(
-                RegistryClient(reference.host, credentials, settings=project.settings, reporter=out)
-            )
-            source = RegistrySource(client, reference.repository, project.store, out)
-        if into and isinstance(source, RegistrySource):
-            done = pull_into(into, recipe, source, tag, project.settings, if_changed=if_changed)
-        else:
-            place = output or project.layout
-            if recipe.format == "sif":
-                if output is None:
-                    place = site_sif(recipe, account, os.environ) or place / f"{target}.sif"
-                elif output.is_dir():
-                    place = output / f"{target}.sif"
-            done = pull_image(recipe, source, tag, place, project.store, if_changed=if_changed)
-    text = f"[bold]{target}[/bold] {'is now' if done.changed else 'is already'} {done.reference}@{done.digest}\n  {done.place}"
+            path = _output(recipe, output, account, project.layout)
+            done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed)
+    verb = "is now" if done.changed else "is already"
     out.result(
         {
             "target": target,
@@ -114,5 +100,16 @@ def pull(
             "changed": done.changed,
             "place": done.place,
         },
-        text,
+        f"[bold]{target}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
     )
+
+
+def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:
+    """The file for a SIF, or the folder of the OCI layout."""
+    from builder.site.command import site_sif
+
+    if recipe.format != "sif":
+        return output or layout
+    if output is None:
+        return site_sif(recipe, account, os.environ) or layout / f"{recipe.name}.sif"
+    return output / f"{recipe.name}.sif" if output.is_dir() else output

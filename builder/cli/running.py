@@ -101,20 +101,22 @@ def _userns(
     workdir: str | None,
 ) -> int:
     """The recipe's own image, built when it is not yet, without any container engine."""
+    from builder.run.base import RunOptions
     from builder.run.userns import UsernsRunner
 
     project = context.project
     result = project.build(recipe)
     env = {k: os.environ.get(k) if v is None else v for k, v in variables.items()}
-    done = UsernsRunner(context.settings, project.store, context.output).run(
-        result.artifact,
-        command,
+    options = RunOptions(
         env={k: v for k, v in env.items() if v is not None},
         mounts=[_mount(b) for b in binds],
         workdir=workdir,
         gpu=recipe.gpu.vendor,
         network="host",
         capture=False,
+    )
+    done = UsernsRunner(context.settings, project.store, context.output).run(
+        result.artifact, command, options
     )
     return done.returncode
 

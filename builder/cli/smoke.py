@@ -11,6 +11,7 @@ import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
 from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
+from builder.run.select import RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -28,7 +29,7 @@ _CONFIRMING_RUNS = 2
 @target_argument
 @click.option(
     "--runner",
-    type=click.Choice(["docker", "podman", "apptainer", "userns"]),
+    type=click.Choice(RUNNER_NAMES),
     help="What runs the image. Default: the first one that works.",
 )
 @click.option(

@@ -1,1 +1,1 @@
-"""Engines: ways to turn a recipe and its lock into an OCI image or a SIF."""
+"""Engines: ways to build an OCI image or a SIF from a recipe and its lock."""

@@ -1,20 +1,16 @@
-"""What all engines share: the request, the one result record, and how they run a program and say why it failed."""
+"""The contract of all engines: ``build(request) -> result``."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
-from builder.layers.plan import Conflict
+from builder.layers.conflicts import Conflict
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
-from builder.store.files import space_errors
-from builder.store.folders import CacheFolders
 
 if TYPE_CHECKING:
     from builder.settings import Settings
@@ -23,56 +19,60 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """What an engine builds.
-
-    Args:
-        recipe: the target.
-        lock: its lock; a lock without a base (made elsewhere) takes what the recipe's base reference holds now.
-        lock_text: the lock file's bytes; they go into the image as ``/opt/builder/conda-lock.yml``.
-        settings, store: the cache, and what this machine's owner set.
-        requested: package names that the environment file asks for.
-        download_base: False leaves a registry base's layers where they are (enough where they can be mounted).
-        annotations: added to the manifest, beside the recipe's.
-        accept_licenses: the user accepts the licences that the engine itself asks about (cotainr's Miniforge).
-        rebuild: builds anew where the engine's last build of the very same would do.
-    """
+    """What an engine builds."""
 
     recipe: Recipe
     lock: Lock
+    """If it pins no base (made by another tool), the recipe's ``base`` is used as it is today."""
     lock_text: bytes
+    """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
     settings: Settings
     store: Store
     requested: frozenset[str] = frozenset()
+    """Names of the packages that the environment file lists; conda records them as requested."""
     download_base: bool = True
+    """False does not download the layers of a base image in a registry. Enough where they can be mounted."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the manifest, in addition to the recipe's."""
     accept_licenses: bool = False
+    """The user accepts the licences that the engine asks about (cotainr: Miniforge's)."""
     rebuild: bool = False
+    """Build even if a stored build has the same inputs (engines that are not repeatable)."""
     reporter: Reporter = QUIET
 
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What a build gave: an OCI image or a SIF, whatever the engine. ``timings`` are seconds by stage."""
+    """What every engine returns."""
 
     recipe: Recipe
+    """The recipe as it was built: cotainr replaces ``conda.prefix``."""
     lock: Lock
     base: LockedBase
-    image: Image | None = None
-    sif: SifImage | None = None
+    """The base that was used; its digest is empty if the engine chose the base itself (cotainr's systems)."""
+    artifact: Image | SifImage
+    """What the target's machine runs."""
+    sif_source: Image | None = None
+    """The OCI image that a SIF was written from; None for OCI targets and for SIFs without one."""
     engine: str = "layered"
     conflicts: tuple[Conflict, ...] = ()
+    """Files that several packages contain."""
     notes: tuple[str, ...] = ()
+    """What the user should know about the build, a sentence each."""
     timings: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage, in order."""
     definition: tuple[str, str] | None = None
-    """What the engine was given to build, as (suffix, text): its Dockerfile, definition file or conda environment."""
+    """Dockerfile, definition file or conda environment that another program built, as (file suffix, text)."""
 
     @property
-    def artifact(self) -> Image | SifImage:
-        """What the target runs: the SIF where there is one, else the OCI image."""
-        artifact = self.sif or self.image
-        if artifact is None:
-            raise AssertionError("a build gives an image or a SIF")
-        return artifact
+    def image(self) -> Image | None:
+        """The OCI image: the artifact itself, or what the SIF was written from."""
+        return self.artifact if isinstance(self.artifact, Image) else self.sif_source
+
+    @property
+    def sif(self) -> SifImage | None:
+        """The SIF; None if the target is an OCI image."""
+        return self.artifact if isinstance(self.artifact, SifImage) else None
 
     @property
     def digest(self) -> str:
@@ -81,46 +81,38 @@ class BuildResult:
 
 
 class Engine(Protocol):
-    """One way of building.
-
-    ``formats`` are what it can make: ``oci``, ``sif``. ``repeatable`` says that the same inputs give the same bytes.
-    """
+    """One way to build."""
 
     name: str
     formats: frozenset[str]
+    """What it can build: ``oci``, ``sif``."""
     repeatable: bool
+    """Whether the same inputs always result in the same bytes."""
 
     def available(self) -> str | None:
-        """None when it works on this host for this user, else the reason; takes seconds at most."""
+        """Returns None if the engine works on this host for this user, else the reason, within seconds."""
 
     def build(self, request: BuildRequest) -> BuildResult:
         """Builds a target.
 
         Raises:
-            UsageError: the engine cannot build what the target needs.
-            RunnerError: it does not work on this host.
-            ImageError: the build failed; the message says at which step, and what the engine said last.
-            FetchError, LayerError, RegistryError, SpaceError.
+            UsageError: The engine cannot build what the target needs.
+            RunnerError: The engine does not work on this host.
+            ImageError: The build failed; the message has the step and the last lines of output.
+            FetchError, LayerError, RegistryError, SpaceError: The inputs could not be prepared.
         """
 
 
-def cached_sif(request: BuildRequest, engine: str) -> Path:
-    """Where the cache keeps the target's last SIF of an engine: one for each project, since names are its own."""
-    project = hashlib.sha256(str(request.recipe.root).encode()).hexdigest()[:8]
-    path = CacheFolders(request.settings.cache).sif / f"{request.recipe.name}-{engine}-{project}.sif"
-    with space_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 class Clock:
-    """Seconds between marks, by name."""
+    """Measures the stages of a build."""
 
     def __init__(self) -> None:
         self.timings: dict[str, float] = {}
+        """Seconds by stage, in order."""
         self._last = time.monotonic()
 
-    def mark(self, name: str) -> None:
+    def mark(self, stage: str) -> None:
+        """Ends a stage that began at the last mark."""
         now = time.monotonic()
-        self.timings[name] = round(now - self._last, 4)
+        self.timings[stage] = round(now - self._last, 4)
         self._last = now

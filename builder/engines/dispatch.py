@@ -4,56 +4,75 @@ from __future__ import annotations
 
 import importlib
 
+from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.engines.last_build import LastBuild
 from builder.errors import RunnerError, UsageError
 
-#: Names, and the class of each in the module of the same name.
+#: Names of the engines, and the class of each in the module of the same name.
 ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
 _FORMATS = {"oci": "OCI image", "sif": "SIF"}
 
 
 def find_engine(name: str) -> Engine:
-    """The engine of a name.
+    """Returns the engine of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: There is none.
     """
     if name not in ENGINES:
         raise UsageError(f"no engine named {name!r}", f"engines: {', '.join(ENGINES)}")
-    found: Engine = getattr(importlib.import_module(f"builder.engines.{name}"), ENGINES[name])()
-    return found
+    module = importlib.import_module(f"builder.engines.{name}")
+    engine: Engine = getattr(module, ENGINES[name])()
+    return engine
 
 
 def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
-    """Builds with an engine, when it can build what the target is and works on this host.
+    """Builds with an engine.
 
-    One that gives other bytes each time is not asked twice for the same: its last build is the target's, see ``kept.py``.
+    An engine that is not repeatable returns its last build while the inputs are unchanged, see last_build.py.
 
     Raises:
-        UsageError: it builds the wrong format.
-        RunnerError: it does not work here.
-        BuilderError: see :meth:`Engine.build`.
+        UsageError: The engine builds another format.
+        RunnerError: The engine does not work on this host.
+        BuilderError: See :meth:`Engine.build`.
     """
+    if request.recipe.format not in engine.formats:
+        raise _wrong_format(engine, request)
 
-    recipe = request.recipe
-    if recipe.format not in engine.formats:
-        fit = [name for name in ENGINES if recipe.format in find_engine(name).formats]
-        raise UsageError(
-            f"the engine {engine.name} makes {' and '.join(_FORMATS[f] + 's' for f in sorted(engine.formats))}, and target "
-            f"{recipe.name} is {'an' if recipe.format == 'oci' else 'a'} {_FORMATS[recipe.format]} "
-            f"({recipe.source}: format: {recipe.format})",
-            f"build it with --engine {', '.join(fit[:-1])} or {fit[-1]}, or change 'format:' in the recipe",
-        )
-    kept = None if engine.repeatable else LastBuild(engine.name, request)
-    if kept and not request.rebuild and (same := kept.find()) is not None:
-        return same
-    if (reason := engine.available()) is not None:
-        raise RunnerError(
-            f"the engine {engine.name} does not work here: {reason}",
-            "correct that, or build with --engine layered, which needs nothing; builder doctor says what there is",
-        )
+    if engine.repeatable:
+        _require_available(engine, request.recipe)
+        return engine.build(request)
+
+    last_build = LastBuild(engine.name, request)
+    found = None if request.rebuild else last_build.find()
+    if found is not None:
+        return found
+    _require_available(engine, request.recipe)
     result = engine.build(request)
-    if kept:
-        kept.keep(result)
+    last_build.store(result)
     return result
+
+
+def _wrong_format(engine: Engine, request: BuildRequest) -> UsageError:
+    recipe = request.recipe
+    builds = " and ".join(f"{_FORMATS[name]}s" for name in sorted(engine.formats))
+    article = "an" if recipe.format == "oci" else "a"
+    *first, last = [name for name in ENGINES if recipe.format in find_engine(name).formats]
+    return UsageError(
+        f"the engine {engine.name} builds {builds}, and target {recipe.name} is {article} "
+        f"{_FORMATS[recipe.format]} ({recipe.source}: format: {recipe.format})",
+        f"build it with --engine {', '.join(first)} or {last}, or change 'format:' in the recipe",
+    )
+
+
+def _require_available(engine: Engine, recipe: Recipe) -> None:
+    problem = engine.available()
+    if problem is None:
+        return
+    modules = " ".join(recipe.site.modules)
+    remedy = f"load the modules of the site (module load {modules})" if modules else "fix that"
+    raise RunnerError(
+        f"the engine {engine.name} does not work here: {problem}",
+        f"{remedy}, or build with --engine layered, which needs no other program",
+    )

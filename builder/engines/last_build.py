@@ -1,7 +1,8 @@
-"""The last build of an engine that installs anew each time: what is built is what is tested, and what is tested is published.
+"""The last build of an engine whose builds differ each time, even from the same inputs.
 
-Such an engine gives another digest with each build, so a build whose inputs are those of the last one is not repeated. The
-inputs are all that goes in: the recipe as far as it is about the image, the lock, builder's and the recipe's own files.
+Builds of the engines docker, apptainer and cotainr differ each time, so the last one is stored and reused
+while its inputs are unchanged. Otherwise `build`, `smoke` and `publish` would each build an image of their
+own, and the published image would not be the tested one.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import datetime
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from builder.engines.base import BuildRequest, BuildResult, cached_sif
+from builder.engines.base import BuildRequest, BuildResult
+from builder.engines.folders import cached_sif
 from builder.image.files import system_entries
-from builder.layers.build import layer_record, make_layer, recorded_layers
+from builder.layers.build import make_layer
+from builder.layers.cache import layer_record, recorded_layers
 from builder.layers.entry import LinkContext
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.net.mirrors import mirrored_base
@@ -22,52 +25,62 @@ from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.version import __version__
 
-#: Of a recipe, what says where an image goes and runs, not what is in it.
-_ELSEWHERE = {"source", "root", "registry", "group", "site", "engine"}
+#: Fields of a recipe that say where an image is published, run or built, and do not affect its contents.
+_NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine"}
 
 
 class LastBuild:
-    """The last build of a target by an engine, and what goes into the one that is asked for."""
+    """The stored build of a target by one engine.
+
+    A record beside the SIF in the cache (``cached_sif`` with suffix ``.json``) holds the digest of the inputs
+    and the result.
+    """
 
     def __init__(self, engine: str, request: BuildRequest) -> None:
-        """Looks at the inputs as they are before the build. Raises ConfigError: a file of the recipe is missing."""
+        """Computes the digest of the inputs now, so that changes during the build are noticed by the next
+        one.
+
+        Raises:
+            ConfigError: A file of the recipe is missing.
+        """
         self._engine = engine
         self._request = request
         self._sif = cached_sif(request, engine)
         self._record = self._sif.with_suffix(".json")
-        self._inputs = _inputs(engine, request)
+        self._inputs = _inputs_digest(engine, request)
 
     def find(self) -> BuildResult | None:
-        """The build, when all that went into it is the same and it is still here, whole."""
+        """Returns the stored build if its inputs are the same and its files are intact, else None."""
         data = read_record(self._record)
         if data is None or data["inputs"] != self._inputs:
             return None
-        r = self._request
-        conda = r.recipe.conda.model_copy(update={"prefix": data["prefix"]})
-        result = BuildResult(
-            r.recipe.model_copy(update={"conda": conda}),
-            r.lock,
+        request = self._request
+        artifact = self._artifact(data)
+        if artifact is None:
+            return None
+        conda = request.recipe.conda.model_copy(update={"prefix": data["prefix"]})
+        unchanged = f"unchanged since the build at {data['built']}; to build again: builder build --rebuild"
+        return BuildResult(
+            request.recipe.model_copy(update={"conda": conda}),
+            request.lock,
             LockedBase(*data["base"]),
+            artifact,
             engine=self._engine,
-            notes=(
-                *data["notes"],
-                f"as built at {data['built']}, since nothing of it has changed; builder build --rebuild builds anew",
-            ),
+            notes=(*data["notes"], unchanged),
             definition=data["definition"] and tuple(data["definition"]),
         )
-        if data["sif"] is not None:
-            sif = SifImage(self._sif, **data["sif"])
-            return replace(result, sif=sif) if r.store.verify(sif.path, sif.digest) else None
-        image = _image(data["image"], r.store)
-        return None if image is None else replace(result, image=image)
 
-    def keep(self, result: BuildResult) -> None:
-        """Notes what the engine made of these inputs."""
+    def store(self, result: BuildResult) -> None:
+        """Records a build. Does nothing for a lock that pins no base."""
         if self._inputs is None:
             return
-        sif, image = result.sif, result.image
-        if sif is not None:
-            self._request.store.mark_verified(sif.path, sif.digest)
+        artifact = result.artifact
+        sif, image = None, None
+        if isinstance(artifact, SifImage):
+            self._request.store.mark_verified(artifact.path, artifact.digest)
+            sif = {"digest": artifact.digest, "size": artifact.size, "architecture": artifact.architecture}
+        else:
+            image = _image_record(artifact)
         record = {
             "inputs": self._inputs,
             "built": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -75,28 +88,39 @@ class LastBuild:
             "base": [result.base.reference, result.base.digest],
             "notes": result.notes,
             "definition": result.definition,
-            "sif": sif and {"digest": sif.digest, "size": sif.size, "architecture": sif.architecture},
-            "image": image and _image_record(image),
+            "sif": sif,
+            "image": image,
         }
         write_record(self._record, record)
 
+    def _artifact(self, data: Mapping[str, Any]) -> Image | SifImage | None:
+        """The SIF or image of a record; None if it is damaged or was removed from the cache."""
+        store = self._request.store
+        if data["sif"] is None:
+            return _recorded_image(data["image"], store)
+        return _recorded_sif(data["sif"], self._sif, store)
 
-def _inputs(engine: str, request: BuildRequest) -> str | None:
-    """A digest of all that a build is made of; None for a lock that pins no base: nobody knows what that is tomorrow."""
+
+def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
+    """A digest of everything that a build is made of: recipe, lock, base, and the files of builder and of the
+    recipe.
+
+    None for a lock that pins no base: its base may be another one tomorrow.
+    """
     r = request
     if r.lock.base is None:
         return None
-    anywhere = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)
-    own = make_layer(
-        system_entries(r.recipe, r.lock_text, anywhere, ()), "builder: files", r.settings, r.store
-    )
+    # the paths in these files do not matter here, only their contents
+    context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)
+    entries = system_entries(r.recipe, r.lock_text, context, ())
+    files = make_layer(entries, "builder: files", r.settings, r.store)
     inputs: dict[str, Any] = {
         "builder": __version__,
         "engine": engine,
-        "recipe": r.recipe.model_dump(mode="json", exclude=_ELSEWHERE),
+        "recipe": r.recipe.model_dump(mode="json", exclude=_NOT_CONTENTS),
         "lock": hashlib.sha256(r.lock_text).hexdigest(),
         "base": [mirrored_base(r.settings, r.lock.base.reference), r.lock.base.digest],
-        "files": own.diff_id,
+        "files": files.diff_id,
         "requested": sorted(r.requested),
         "annotations": dict(r.annotations),
         "epoch": r.settings.epoch,
@@ -112,8 +136,7 @@ def _image_record(image: Image) -> dict[str, Any]:
     }
 
 
-def _image(data: Mapping[str, Any], store: Store) -> Image | None:
-    """The image of a record, when all its layers are in the store."""
+def _recorded_image(data: Mapping[str, Any], store: Store) -> Image | None:
     layers = recorded_layers(data["layers"], store)
     if layers is None:
         return None
@@ -121,3 +144,8 @@ def _image(data: Mapping[str, Any], store: Store) -> Image | None:
     return Image(
         layers, config, Descriptor.of(OCI_CONFIG, config), manifest, Descriptor.of(OCI_MANIFEST, manifest)
     )
+
+
+def _recorded_sif(data: Mapping[str, Any], path: Path, store: Store) -> SifImage | None:
+    sif = SifImage(path, **data)
+    return sif if store.verify(sif.path, sif.digest) else None

@@ -1,11 +1,12 @@
-"""What every engine needs before it starts: the base opened, the packages on this disk, what activation and entry point are."""
+"""What every engine does first: opens the base image and downloads the locked packages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError
@@ -13,120 +14,166 @@ from builder.fetch.packages import fetch_packages
 from builder.image.config import environment
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
-from builder.layers.conda import activation_environment, link_order, python_context
+from builder.layers.conda_activation import activation_environment
+from builder.layers.conda_layout import python_context
+from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links
-from builder.model import Fetched, Layer, Lock, LockedPackage
+from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
+
+#: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
+FILES_TITLE = "builder: entry point, smoke test, files"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The base image and the packages of a build, all on this machine."""
+
+    base: BaseImage
+    packages: tuple[LockedPackage, ...]
+    """In link order, see :func:`ordered_packages`."""
+    fetched: tuple[Fetched, ...]
+    """The archives of ``packages``, in the same order."""
+    context: LinkContext
+    """The prefix and Python version that the packages are linked for."""
+
+    @property
+    def locked_base(self) -> LockedBase:
+        return LockedBase(self.base.reference, self.base.digest)
+
+
+@dataclass(frozen=True)
+class InstallInputs(Inputs):
+    """The inputs of an engine that runs an installer in the image (docker, apptainer)."""
+
+    files: Layer
+    """builder's own files: entry point, smoke test, lock, and the recipe's ``files:``."""
+    env: Mapping[str, str]
+    """The environment variables of the image."""
+    activation: Mapping[str, str]
+    """Those of them that the packages' activation scripts set."""
 
 
 def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
-    """The lock's packages for the recipe's platform, as they are linked: conda by dependencies, then pip by name."""
+    """Returns the lock's packages for the recipe's platform in link order: conda by dependencies, then pip by
+    name.
+
+    Raises:
+        ImageError: The lock has none for this platform.
+    """
     packages = lock.for_platform(recipe.platform)
     if not packages:
         raise ImageError(
-            f"the lock of target {recipe.name} has packages for {', '.join(lock.platforms) or 'nothing'}, not {recipe.platform}",
+            f"the lock of target {recipe.name} has packages for {', '.join(lock.platforms) or 'nothing'}, "
+            f"not {recipe.platform}",
             "lock the environment for this platform, or correct the recipe's platform",
         )
     conda = link_order([p for p in packages if p.manager == "conda"])
-    return [*conda, *sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)]
+    pip = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
+    return [*conda, *pip]
 
 
-def opened_base(request: BuildRequest) -> BaseImage:
-    """The base that the lock pins; for a lock that pins none (made elsewhere), what the recipe's reference holds now."""
-    r = request
-    locked = r.lock.base
-    if locked is None:
-        locked = resolve_base(
-            r.recipe.base,
-            r.recipe.architecture,
-            r.settings,
-            r.store,
-            packages=r.recipe.base_packages,
-            root=r.recipe.root,
-            reporter=r.reporter,
-        )
-        r.reporter.note(f"the lock pins no base image; {r.recipe.base} is {locked.digest} now")
+def open_locked_base(request: BuildRequest) -> BaseImage:
+    """Opens the base that the lock pins. If it pins none (made by another tool), opens the recipe's base as
+    it is today.
+
+    Raises:
+        ConfigError: The base is a SIF, and the target is an OCI image.
+        ImageError, RegistryError, SpaceError: The base cannot be opened.
+    """
+    recipe = request.recipe
     base = open_base(
-        locked,
-        r.recipe.architecture,
-        r.settings,
-        r.store,
-        packages=r.recipe.base_packages,
-        download=r.download_base,
-        root=r.recipe.root,
-        reporter=r.reporter,
+        request.lock.base or _resolve_base(request),
+        recipe.architecture,
+        request.settings,
+        request.store,
+        packages=recipe.base_packages,
+        download=request.download_base,
+        root=recipe.root,
+        reporter=request.reporter,
     )
-    if base.sif is not None and r.recipe.format != "sif":
+    if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
-            f"{r.recipe.source}: the base {r.recipe.base} is a SIF, and target {r.recipe.name} an OCI image",
-            "set 'format: sif', or make an OCI image of the base: builder convert",
+            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
+            "set 'format: sif', or convert the base to an OCI image: builder convert",
         )
     return base
 
 
-def fetch(request: BuildRequest) -> None:
-    """Puts the base and the packages into the cache, for a build where there is no network.
+def _resolve_base(request: BuildRequest) -> LockedBase:
+    recipe = request.recipe
+    locked = resolve_base(
+        recipe.base,
+        recipe.architecture,
+        request.settings,
+        request.store,
+        packages=recipe.base_packages,
+        root=recipe.root,
+        reporter=request.reporter,
+    )
+    request.reporter.note(f"the lock pins no base image; {recipe.base} is {locked.digest} today")
+    return locked
+
+
+def download_inputs(request: BuildRequest) -> None:
+    """Downloads the base and the packages into the cache, for a later build without a network.
 
     Raises:
-        FetchError, ImageError, RegistryError, SpaceError.
+        FetchError, ImageError, RegistryError, SpaceError: A download failed.
     """
-    r = request
-    opened_base(r)
-    packages = ordered_packages(r.recipe, r.lock)
-    fetch_packages(packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter)
+    open_locked_base(request)
+    fetch_locked(request, ordered_packages(request.recipe, request.lock))
 
 
-def gather(
-    request: BuildRequest, clock: Clock
-) -> tuple[BaseImage, list[LockedPackage], list[Fetched], LinkContext]:
-    """What every build begins with: the base, the packages in link order, their archives, and what they are linked for.
+def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[Fetched, ...]:
+    """Returns the archives of packages, in the same order; downloads those that are not in the cache.
 
     Raises:
-        FetchError, LayerError, ImageError, RegistryError, SpaceError.
+        FetchError, SpaceError: A download failed.
     """
-    r = request
-    r.store.sweep(r.settings.tmpdir)
-    base = opened_base(r)
-    clock.mark("base")
-    packages = ordered_packages(r.recipe, r.lock)
+    links = find_links(request.recipe)
     fetched = fetch_packages(
-        packages, r.settings, r.store, find_links=find_links(r.recipe), reporter=r.reporter
+        packages, request.settings, request.store, find_links=links, reporter=request.reporter
     )
-    clock.mark("fetch")
-    context = python_context(packages, fetched, r.recipe.conda.prefix, r.recipe.platform, r.requested)
-    return base, packages, fetched, context
+    return tuple(fetched)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """What an engine that runs an installer is given.
-
-    ``fetched`` are the locked archives in link order, ``files`` is the layer of builder's own files (entry point, smoke test,
-    lock, the recipe's ``files:``), and ``env`` what the image's environment is to be.
-    """
-
-    base: BaseImage
-    fetched: tuple[Fetched, ...]
-    context: LinkContext
-    files: Layer
-    env: Mapping[str, str]
-    activation: Mapping[str, str]
-
-
-def prepare(request: BuildRequest, clock: Clock) -> Prepared:
-    """Opens the base and fetches the packages; nothing is installed yet.
+def prepare_inputs(request: BuildRequest, clock: Clock) -> Inputs:
+    """Opens the base and fetches the packages.
 
     Raises:
-        FetchError, LayerError, ImageError, RegistryError, SpaceError.
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
+        damaged.
     """
-    r = request
-    base, _, fetched, context = gather(r, clock)
-    activation = activation_environment([f for f in fetched if f.package.manager == "conda"], context)
-    files = make_layer(
-        system_entries(r.recipe, r.lock_text, context, activation.scripts),
-        "builder: entry point, smoke test, files",
-        r.settings,
-        r.store,
+    recipe = request.recipe
+    request.store.sweep(request.settings.tmpdir)
+    base = open_locked_base(request)
+    clock.mark("base")
+    packages = ordered_packages(recipe, request.lock)
+    fetched = fetch_locked(request, packages)
+    clock.mark("fetch")
+    context = python_context(packages, list(fetched), recipe.conda.prefix, recipe.platform, request.requested)
+    return Inputs(base, tuple(packages), fetched, context)
+
+
+def prepare_install(request: BuildRequest, clock: Clock) -> InstallInputs:
+    """Like :func:`prepare_inputs`, plus the files and variables that the installer itself does not know.
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: Base or packages are not available or
+        damaged.
+    """
+    recipe = request.recipe
+    inputs = prepare_inputs(request, clock)
+    conda = [f for f in inputs.fetched if f.package.manager == "conda"]
+    activation = activation_environment(conda, inputs.context)
+    entries = system_entries(recipe, request.lock_text, inputs.context, activation.scripts)
+    return InstallInputs(
+        inputs.base,
+        inputs.packages,
+        inputs.fetched,
+        inputs.context,
+        files=make_layer(entries, FILES_TITLE, request.settings, request.store),
+        env=environment(inputs.base, recipe, request.lock, activation.env),
+        activation=activation.env,
     )
-    env = environment(base, r.recipe, r.lock, activation.env)
-    return Prepared(base, tuple(fetched), context, files, env, activation.env)

@@ -1,1 +1,1 @@
-"""Base images, and images put together from a base and layers: config, OCI layout, archives, unpacked root file systems."""
+"""Images: config and manifest, builder's own files in an image, archives, and conversion from and to SIF."""

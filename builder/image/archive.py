@@ -1,9 +1,12 @@
-"""Images in one file: OCI archives, and what ``docker load`` reads. The same image gives the same bytes."""
+"""Images in one file: OCI archives, and what ``docker load`` reads.
+
+The same image results in the same bytes.
+"""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,28 +14,49 @@ from typing import TYPE_CHECKING
 from builder.errors import ImageError, RunnerError
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
-from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Descriptor, Image, canonical_json
+from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.oci.layout import OCI_LAYOUT, index_with
 from builder.oci.manifest import require_layers
-from builder.store.files import CHUNK, space_errors
-from builder.trees.rootfs import inflate
+from builder.store.files import CHUNK, space_errors, temporary_beside
+from builder.trees.inflate import inflate
 
 if TYPE_CHECKING:
     import docker
 
+#: Seconds until a call of the Docker engine fails.
+_TIMEOUT_S = 600
+
 
 @dataclass(frozen=True, slots=True)
-class _Inflated:
-    """A zstd layer that is to be written uncompressed."""
+class _File:
+    """A file of the archive."""
 
-    blob: Path
+    name: str
+    content: bytes | Path
+    size: int
+    """Bytes in the archive."""
+    inflate: bool = False
+    """Whether the content is a zstd layer that is written uncompressed."""
 
-
-Member = tuple[str, bytes | Path | _Inflated, int]
+    def chunks(self) -> Iterator[bytes]:
+        """Returns the content in pieces."""
+        if isinstance(self.content, bytes):
+            yield self.content
+        elif self.inflate:
+            yield from inflate(self.content)
+        else:
+            with self.content.open("rb") as f:
+                while data := f.read(CHUNK):
+                    yield data
 
 
 def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     """Writes an OCI layout as one tar (``oci-archive:`` of skopeo and podman).
+
+    Args:
+        image: the image.
+        file: the archive.
+        tag: the image's name in the archive; None for no name.
 
     Raises:
         ImageError: a base layer is not on this machine.
@@ -42,50 +66,50 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     index = index_with(
         {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}, image.manifest_descriptor, tag
     )
-    members: list[Member] = [
-        ("oci-layout", OCI_LAYOUT, len(OCI_LAYOUT)),
-        _inline("index.json", canonical_json(index)),
-    ]
-    blobs: dict[str, bytes | Path] = {
-        image.manifest_descriptor.digest: image.manifest,
-        image.config_descriptor.digest: image.config,
+    blobs = {
+        image.manifest_descriptor.digest: _blob(image.manifest_descriptor.digest, image.manifest),
+        image.config_descriptor.digest: _blob(image.config_descriptor.digest, image.config),
     }
-    sizes = {d.digest: d.size for d in (image.manifest_descriptor, image.config_descriptor)}
     for layer in image.layers:
-        blobs[layer.descriptor.digest] = _layer_file(layer.path, layer.descriptor)
-        sizes[layer.descriptor.digest] = layer.descriptor.size
-    members += [(f"blobs/sha256/{_hex(d)}", blobs[d], sizes[d]) for d in sorted(blobs)]
-    _write(members, file)
+        digest = layer.descriptor.digest
+        blobs[digest] = _File(_blob_path(digest), _layer_file(layer), layer.descriptor.size)
+    files = [
+        _inline("oci-layout", OCI_LAYOUT),
+        _inline("index.json", canonical_json(index)),
+        *(blobs[digest] for digest in sorted(blobs)),
+    ]
+    _write(files, file)
 
 
 def write_docker_archive(image: Image, file: Path, repo_tag: str) -> None:
     """Writes what ``docker load`` and ``docker-archive:`` read.
 
-    gzip layers stay as they are; zstd layers are written uncompressed, because Docker 20.10 cannot load them.
+    gzip layers are copied. zstd layers are written uncompressed, because Docker 20.10 cannot load them.
 
     Args:
         image: the image.
         file: the archive.
-        repo_tag: its name in the engine: ``repository:tag``.
+        repo_tag: the image's name in the engine: ``repository:tag``.
 
     Raises:
         ImageError: a base layer is not on this machine.
         SpaceError: the disk is full.
     """
     require_layers(image, f"write {file}")
-    _write(_docker_members(image, repo_tag), file)
+    _write(_docker_files(image, repo_tag), file)
 
 
 def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str | None = None) -> str:
-    """Loads an image into a Docker engine, streaming; nothing is written to disk here.
+    """Loads an image into a Docker engine. The archive is streamed; nothing is written to disk here.
 
     Args:
         image: the image.
-        repo_tag: its name in the engine: ``repository:tag``.
-        client: a client of the docker SDK, or an engine's address (``unix://...``); None: the environment's (DOCKER_HOST).
+        repo_tag: the image's name in the engine: ``repository:tag``.
+        client: a client of the docker SDK, or the address of an engine (``unix://...``). None: the engine
+            that DOCKER_HOST and the other variables of Docker name.
 
     Returns:
-        The engine's id of the image.
+        The image's id in the engine.
 
     Raises:
         ImageError: a base layer is not on this machine, or the engine refused the image.
@@ -95,47 +119,67 @@ def docker_load(image: Image, repo_tag: str, client: docker.DockerClient | str |
     import requests
 
     require_layers(image, f"load {repo_tag}")
+    with _engine(client) as engine:
+        try:
+            stream = _stream(_docker_files(image, repo_tag))
+            answers = engine.api.load_image(stream, quiet=True)  # type: ignore[no-untyped-call]
+            for answer in answers:
+                if isinstance(answer, dict) and "error" in answer:
+                    raise ImageError(
+                        f"the Docker engine refused {repo_tag}: {answer['error']}", "read the engine's log"
+                    )
+            return str(engine.images.get(repo_tag).id)
+        except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+            raise ImageError(
+                f"the Docker engine did not load {repo_tag}: {e}",
+                "read the engine's log, and check its free disk space",
+            ) from None
+
+
+@contextmanager
+def _engine(client: docker.DockerClient | str | None) -> Iterator[docker.DockerClient]:
+    """Returns a client of an engine that answers. Closes it at the end, unless it was passed in."""
+    import docker
+    import requests
+
     own = None
     try:
-        if client is None or isinstance(client, str):
-            own = (
-                docker.DockerClient(base_url=client, timeout=600) if client else docker.from_env(timeout=600)
-            )
-        engine: docker.DockerClient = own or client  # type: ignore[assignment]
+        if client is None:
+            engine = own = docker.from_env(timeout=_TIMEOUT_S)
+        elif isinstance(client, str):
+            engine = own = docker.DockerClient(base_url=client, timeout=_TIMEOUT_S)
+        else:
+            engine = client
         engine.ping()
     except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as e:
         raise RunnerError(
-            f"no Docker engine answers: {e}", "start it, or set DOCKER_HOST; an archive needs no engine"
+            f"no Docker engine answers: {e}",
+            "start the engine, or set DOCKER_HOST; writing an archive needs no engine",
         ) from None
     try:
-        answers = engine.api.load_image(_stream(_docker_members(image, repo_tag)), quiet=True)  # type: ignore[no-untyped-call]
-        for answer in answers:
-            if isinstance(answer, dict) and "error" in answer:
-                raise ImageError(
-                    f"the Docker engine refused {repo_tag}: {answer['error']}", "look at the engine's log"
-                )
-        return str(engine.images.get(repo_tag).id)
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        raise ImageError(
-            f"the Docker engine did not load {repo_tag}: {e}", "look at the engine's log and free space"
-        ) from None
+        yield engine
     finally:
         if own is not None:
             own.close()
 
 
-def _docker_members(image: Image, repo_tag: str) -> list[Member]:
-    # Named by the blob's digest, in a folder each: what docker save wrote until 25. The engine inflates by magic number.
-    names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
+def _docker_files(image: Image, repo_tag: str) -> list[_File]:
+    """Returns the files of an archive for Docker, in the form that ``docker save`` wrote until version 25.
+
+    A layer's name is a folder named by the blob's digest. The engine recognizes the compression by magic
+    number.
+    """
     config = f"{_hex(image.config_descriptor.digest)}.json"
+    names = [f"{_hex(layer.descriptor.digest)}/layer.tar" for layer in image.layers]
     listing = [{"Config": config, "RepoTags": [repo_tag], "Layers": names}]
-    layers: dict[str, Member] = {}
+    layers: dict[str, _File] = {}  # a layer that the image has twice is written once
     for name, layer in zip(names, image.layers, strict=True):
-        blob, size = _layer_file(layer.path, layer.descriptor), layer.descriptor.size
+        blob = _layer_file(layer)
         if layer.descriptor.media_type == OCI_LAYER_ZSTD:
-            layers[name] = (name, _Inflated(blob), layer.unpacked or sum(map(len, inflate(blob))))
+            size = layer.unpacked or sum(map(len, inflate(blob)))
+            layers[name] = _File(name, blob, size, inflate=True)
         else:
-            layers[name] = (name, blob, size)
+            layers[name] = _File(name, blob, layer.descriptor.size)
     return [
         _inline("manifest.json", canonical_json(listing)),
         _inline(config, image.config),
@@ -143,53 +187,55 @@ def _docker_members(image: Image, repo_tag: str) -> list[Member]:
     ]
 
 
-def _inline(name: str, data: bytes) -> Member:
-    return name, data, len(data)
+def _inline(name: str, data: bytes) -> _File:
+    return _File(name, data, len(data))
+
+
+def _blob(digest: str, data: bytes) -> _File:
+    return _inline(_blob_path(digest), data)
+
+
+def _blob_path(digest: str) -> str:
+    return f"blobs/sha256/{_hex(digest)}"
 
 
 def _hex(digest: str) -> str:
     return digest.partition(":")[2]
 
 
-def _layer_file(path: Path | None, descriptor: Descriptor) -> Path:
+def _layer_file(layer: Layer) -> Path:
+    path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
         raise ImageError(f"the layer {descriptor.digest} is gone from the cache, or damaged", "build again")
     return path
 
 
-def _stream(members: list[Member]) -> Iterator[bytes]:
-    for name, content, size in members:
-        yield header(Entry(name, "file", 0o644, size), 0)
-        if isinstance(content, bytes):
-            yield content
-        else:
-            left = size
-            for data in inflate(content.blob) if isinstance(content, _Inflated) else _chunks(content):
-                left -= len(data)
-                yield data
-            if left:
-                raise ImageError(f"{content} is not what it was when the image was made", "build again")
-        if pad := padding(size):
+def _stream(files: list[_File]) -> Iterator[bytes]:
+    """Returns the archive, a tar with the time 1970-01-01."""
+    for file in files:
+        yield header(Entry(file.name, "file", 0o644, file.size), 0)
+        left = file.size
+        for data in file.chunks():
+            left -= len(data)
+            yield data
+        if left:
+            raise ImageError(f"{file.content!s} changed after the image was made", "build again")
+        if pad := padding(file.size):
             yield bytes(pad)
     yield END
 
 
-def _chunks(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as f:
-        while data := f.read(CHUNK):
-            yield data
-
-
-def _write(members: list[Member], file: Path) -> None:
-    temporary = file.parent / f".{file.name}.{secrets.token_hex(6)}.tmp"
-    with space_errors(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        if file.is_dir():
-            raise ImageError(f"{file} is a folder", "name a file for the archive")
+def _write(files: list[_File], target: Path) -> None:
+    """Writes the archive under a temporary name and renames it."""
+    temporary = temporary_beside(target)
+    with space_errors(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            raise ImageError(f"{target} is a folder", "name a file for the archive")
         try:
             with temporary.open("wb") as out:
-                for data in _stream(members):
+                for data in _stream(files):
                     out.write(data)
-            temporary.replace(file)
+            temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,50 +1,59 @@
-"""Plans to blobs: each layer is made once, in parallel, and found again by what it is made of."""
+"""Builds the layers of packages.
+
+Each layer is written once, in parallel with others, and found in the cache after that.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Compression, Layers
 from builder.errors import LayerError
+from builder.layers.cache import (
+    FORMAT,
+    cache_key,
+    context_key,
+    layer_record,
+    read_layer,
+    recorded_layers,
+)
 from builder.layers.compress import codec_name, write_layer
-from builder.layers.conda import Activation, CondaReader, activation_environment, is_activation
-from builder.layers.entry import Entry, IndexEntry, LinkContext, PackageIndex, PackageReader
-from builder.layers.plan import Conflict, LayerPlan, Resolution, plan_lock, resolve_conflicts, split_index
-from builder.layers.wheel import WheelReader
-from builder.model import Descriptor, Fetched, Layer, LockedPackage, canonical_json
+from builder.layers.conda_activation import Activation, activation_environment
+from builder.layers.conflicts import Conflict, Resolution, resolve_conflicts
+from builder.layers.entry import Entry, LinkContext, PackageIndex
+from builder.layers.packages import Packages
+from builder.layers.plan import LayerPlan, plan_lock, split_index
+from builder.model import Fetched, Layer, LockedPackage
+from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import require_space
 from builder.store.records import read_record, write_record
 
-#: Changes whenever the same packages would give other bytes; part of every cache key.
-FORMAT = 3
-#: The annotation of a layer's descriptor that says what is inside.
+#: Annotation of a layer's descriptor with the packages in it.
 PACKAGES = "org.builder.packages"
+#: Packages that the annotation names.
+_ANNOTATION_NAMES = 20
 _TASK = "layers"
 
 
 @dataclass(frozen=True, slots=True)
 class LayersResult:
-    """The packages' layers from the bottom up; ``made`` of them were not in the cache."""
+    """The layers of an environment."""
 
     layers: tuple[Layer, ...]
+    """From the bottom up."""
     conflicts: tuple[Conflict, ...]
     notes: tuple[str, ...]
+    """Messages for the user."""
     activation: Activation
     made: int
-
-
-class _Stopped(Exception):
-    """Another layer failed, or the user pressed Ctrl-C."""
+    """How many layers were written; the others were in the cache."""
 
 
 def build_layers(
@@ -58,45 +67,42 @@ def build_layers(
     post_link: Mapping[str, str] | None = None,
     reporter: Reporter = QUIET,
 ) -> LayersResult:
-    """Makes the layers of packages, or finds them in the cache.
+    """Returns the layers of packages; writes those that the cache does not have.
 
     Args:
         fetched: the packages in link order.
-        context: where and for which Python they are laid out.
-        options: the recipe's.
-        budget: how many layers there may be.
+        context: where and for which Python they are installed.
+        options: the recipe's ``layers:``.
+        settings: temporary folder, number of threads, time of all files.
+        store: receives the layers, and holds the cache.
+        budget: the largest number of layers.
         post_link: ``{name: "skip"}`` for packages whose post-link script may be left out.
+        reporter: receives the progress.
 
     Raises:
-        LayerError: an unsafe or damaged package, or one with a post-link script that nobody allowed to leave out.
+        LayerError: a package is unsafe or damaged, or has a post-link script that ``post_link`` does not
+            list.
         SpaceError: the disk is full.
     """
-    codec = codec_name(options.compression)
     allowed = dict(post_link or {})
-    described = {
+    inputs = {
         "packages": [(f.package.manager, f.package.name, f.package.key, f.package.url) for f in fetched],
-        "context": _context_key(context, [f.package for f in fetched]),
+        "context": context_key(context, [f.package for f in fetched]),
         "options": options.model_dump(),
         "budget": budget,
         "post_link": allowed,
-        "codec": codec,
+        "codec": codec_name(options.compression),
         "epoch": settings.epoch,
         "format": FORMAT,
     }
-    whole = store.folders.layers / f"set-{_digest(described)}.json"
-    if (known := _load_set(whole, store)) is not None:
-        return known
-    job = _Job(fetched, context, options.compression, codec, settings, store, allowed, reporter)
-    result = job.run(options, budget)
-    write_record(
-        whole,
-        {
-            "layers": [layer_record(x) for x in result.layers],
-            "conflicts": [asdict(c) for c in result.conflicts],
-            "notes": result.notes,
-            "activation": [dict(result.activation.env), result.activation.scripts],
-        },
-    )
+    record = store.folders.layers / f"set-{cache_key(inputs)}.json"
+    cached = _read_result(record, store)
+    if cached is not None:
+        return cached
+
+    packages = Packages(fetched, context, store, settings.tmpdir)
+    result = _Build(packages, options, budget, settings, store, reporter).run(allowed)
+    _write_result(record, result)
     return result
 
 
@@ -108,320 +114,269 @@ def make_layer(
     *,
     compression: Compression = "gzip",
 ) -> Layer:
-    """Makes a layer of builder's own files."""
+    """Writes a layer of builder's own files.
+
+    Args:
+        entries: the members of the layer.
+        title: the layer's name in the image's history.
+        settings: time of all files.
+        store: receives the layer.
+        compression: ``gzip`` or ``zstd``.
+    """
     return write_layer(store, entries, compression=compression, mtime=settings.epoch, title=title)
 
 
-class _Job:
-    """One run of :func:`build_layers` that the cache could not answer as a whole."""
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """A layer that is not in the cache."""
+
+    number: int
+    """Its place in the image, from the bottom."""
+    plan: LayerPlan
+    record: Path
+    """Where the layer is recorded once it is written."""
+    unpacked: int
+    """About how many bytes its tar has."""
+
+
+@dataclass(slots=True)
+class _LayerContent:
+    """The entries of one layer: its packages' entries, without losing paths and with moved paths replaced."""
+
+    packages: Packages
+    plan: LayerPlan
+    resolution: Resolution
+    other_parts: frozenset[str]
+    """Paths that belong to other parts of the same package."""
+    stop: threading.Event
+    """Set if another layer has failed."""
+    current: LockedPackage | None = field(default=None, init=False)
+    """The package whose entries are being written, for error messages."""
+
+    def entries(self) -> Iterator[Entry]:
+        for package in self.plan.packages:
+            self.current = package
+            yield from self._of_package(package)
+
+    def _of_package(self, package: LockedPackage) -> Iterator[Entry]:
+        moved = self.resolution.moved.get(package.key, {})
+        # A reader turns a hard link into a file if its first name is left out, for example into another part.
+        leave_out = self.resolution.leave_out.get(package.key, frozenset()) | self.other_parts
+        for entry in self.packages.entries(package, leave_out):
+            if self.stop.is_set():
+                raise Stopped
+            if "/.wh." in entry.path:
+                raise LayerError(
+                    f"{package.filename}: /{entry.path} would delete a file of the image",
+                    "do not use this package",
+                )
+            yield _moved(entry, moved) if moved else entry
+
+
+def _moved(entry: Entry, moved: Mapping[str, str]) -> Entry:
+    target = moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
+    return replace(entry, path=moved.get(entry.path, entry.path), target=target)
+
+
+class _Build:
+    """One run of :func:`build_layers`.
+
+    The steps: read the index of every package; decide who wins each path; plan the layers; look each one up
+    in the cache; write the missing ones, the largest first.
+    """
 
     def __init__(
         self,
-        fetched: Sequence[Fetched],
-        context: LinkContext,
-        compression: Compression,
-        codec: str,
+        packages: Packages,
+        options: Layers,
+        budget: int,
         settings: Settings,
         store: Store,
-        post_link: Mapping[str, str],
         reporter: Reporter,
     ) -> None:
-        self._fetched = {f.package.key: f for f in fetched}
-        self._packages = [f.package for f in fetched]
-        self._context = context
-        self._compression = compression
-        self._codec = codec
+        self._packages = packages
+        self._options = options
+        self._budget = budget
         self._settings = settings
         self._store = store
-        self._post_link = post_link
         self._reporter = reporter
         self._stop = threading.Event()
-        self._wheels = WheelReader()
-        self._conda = CondaReader(settings.tmpdir)
-        if len(self._fetched) != len(self._packages):
-            raise LayerError("a package stands twice in the lock", "lock again")
 
-    def _reader(self, package: LockedPackage) -> PackageReader:
-        return self._conda if package.manager == "conda" else self._wheels
-
-    def run(self, options: Layers, budget: int) -> LayersResult:
+    def run(self, post_link: Mapping[str, str]) -> LayersResult:
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(self._settings.jobs, thread_name_prefix="layer") as pool:
-            indexes = dict(
-                zip(
-                    (p.key for p in self._packages),
-                    self._parallel(pool, self._index, self._packages),
-                    strict=True,
-                )
-            )
-            notes = self._check_scripts(indexes)
-            resolution = resolve_conflicts(self._packages, indexes, self._link_target)
-            splits = {k: s for k, i in indexes.items() if len(s := split_index(i)) > 1}
-            sizes: dict[str, int | None] = {k: f.size for k, f in self._fetched.items()}
-            plans = plan_lock(
-                self._packages,
-                sizes,
-                options,
-                budget=budget,
-                parts={k: len(s) for k, s in splits.items()},
-                unpacked={k: i.unpacked for k, i in indexes.items()},
-            )
-            keys = [self._key(plan, resolution) for plan in plans]
-            layers = [_load_layer(self._record_path(k), self._store) for k in keys]
-            todo = [i for i, layer in enumerate(layers) if layer is None]
-            weight = {
-                i: sum(indexes[p.key].unpacked for p in plans[i].packages) // plans[i].parts for i in todo
-            }
-            total = sum(weight.values())
-            if total:
-                require_space(self._store.root, total // 2, "the layers")
-                self._require_temporary_space([plans[i] for i in todo], indexes)
-                self._reporter.start(_TASK, total)
-            todo.sort(key=lambda i: (-weight[i], i))
-            make = partial(self._make, plans=plans, keys=keys, resolution=resolution, splits=splits)
-            for i, layer in zip(todo, self._parallel(pool, make, todo), strict=True):
-                layers[i] = layer
-            if total:
-                self._reporter.finish(_TASK)
-            activation = activation_environment(self._activating(indexes), self._context)
-        made = tuple(x for x in layers if x)
-        return LayersResult(made, resolution.conflicts, (*notes, *resolution.notes), activation, len(todo))
+        packages = self._packages
+        read = in_parallel(packages.index, packages.locked, self._settings.jobs, self._stop)
+        indexes = {package.key: index for package, index in read}
+        notes = _check_scripts(packages.locked, indexes, post_link)
+        resolution = resolve_conflicts(packages.locked, indexes, packages.link_target)
 
-    def _require_temporary_space(
-        self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]
-    ) -> None:
-        """Room for as many unpacked conda packages as there are threads, see :class:`builder.layers.conda.CondaReader`."""
-        largest = [
-            max((indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"), default=0)
-            for plan in plans
-        ]
-        needed = sum(sorted(largest)[-self._settings.jobs :])
-        if needed:
-            require_space(self._settings.tmpdir, needed, "unpacking conda packages")
+        splits = {key: split_index(index) for key, index in indexes.items()}
+        splits = {key: parts for key, parts in splits.items() if len(parts) > 1}
+        plans = plan_lock(
+            packages.locked,
+            packages.sizes(),
+            self._options,
+            budget=self._budget,
+            parts={key: len(parts) for key, parts in splits.items()},
+            unpacked={key: index.unpacked for key, index in indexes.items()},
+        )
+        layers, made = self._layers(plans, resolution, splits, indexes)
+        activation = activation_environment(packages.with_activation(indexes), packages.context)
+        return LayersResult(layers, resolution.conflicts, (*notes, *resolution.notes), activation, made)
 
-    def _activating(self, indexes: Mapping[str, PackageIndex]) -> list[Fetched]:
-        """The conda packages that bring activation scripts."""
-        root = self._context.prefix.strip("/") + "/"
-        return [
-            self._fetched[p.key]
-            for p in self._packages
-            if p.manager == "conda"
-            and any(is_activation(e.path.removeprefix(root)) for e in indexes[p.key].entries)
-        ]
+    def _layers(
+        self,
+        plans: Sequence[LayerPlan],
+        resolution: Resolution,
+        splits: Mapping[str, Sequence[frozenset[str]]],
+        indexes: Mapping[str, PackageIndex],
+    ) -> tuple[tuple[Layer, ...], int]:
+        """Returns the planned layers, and how many of them were not in the cache."""
+        layers: dict[int, Layer] = {}
+        missing = []
+        for number, plan in enumerate(plans):
+            record = self._store.folders.layers / f"{self._key(plan, resolution)}.json"
+            layer = read_layer(record, self._store)
+            if layer is not None:
+                layers[number] = layer
+            else:
+                unpacked = sum(indexes[p.key].unpacked for p in plan.packages) // plan.parts
+                missing.append(_Missing(number, plan, record, unpacked))
 
-    def _parallel(
-        self, pool: ThreadPoolExecutor, function: Callable[[Any], Any], items: Sequence[Any]
-    ) -> list[Any]:
-        futures = [pool.submit(function, item) for item in items]
-        try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in done:
-                if (error := future.exception()) and not isinstance(error, _Stopped):
-                    raise error
-            return [f.result() for f in futures]
-        except BaseException:
-            self._stop.set()
-            for future in futures:
-                future.cancel()
-            raise
+        def write(item: _Missing) -> Layer:
+            return self._write(item, resolution, splits)
 
-    def _index(self, package: LockedPackage) -> PackageIndex:
-        name = _digest([FORMAT, package.key, package.url, _context_key(self._context, [package])])
-        path = self._store.folders.index / f"{name}.json"
-        if (data := read_record(path)) is not None:
-            return PackageIndex(
-                tuple(IndexEntry(*e) for e in data["entries"]), tuple(data["post_link"]), tuple(data["notes"])
-            )
-        index = self._reader(package).index(self._fetched[package.key], self._context)
-        entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
-        write_record(path, {"entries": entries, "post_link": index.post_link, "notes": index.notes})
-        return index
-
-    def _check_scripts(self, indexes: Mapping[str, PackageIndex]) -> list[str]:
-        notes = []
-        for p in self._packages:
-            notes += [f"{p.name}: {n}" for n in indexes[p.key].notes]
-            scripts = indexes[p.key].post_link
-            if not scripts:
-                continue
-            if self._post_link.get(p.name) != "skip":
-                raise LayerError(
-                    f"{p.filename} has a link script ({', '.join('/' + s for s in scripts)}), and a layered build runs nothing",
-                    "see what it does; if the image works without it, say so in the recipe: "
-                    f"conda: {{post_link: {{{p.name}: skip}}}}",
-                )
-            notes.append(f"{p.name}: its link script was left out, as the recipe says")
-        return notes
-
-    def _link_target(self, package: LockedPackage, path: str) -> str:
-        for entry in self._reader(package).entries(self._fetched[package.key], self._context):
-            if entry.path == path:
-                return entry.target
-        raise LayerError(f"{package.filename}: no link at {path}", "the package is damaged: fetch it again")
+        total = sum(item.unpacked for item in missing)
+        if total:
+            require_space(self._store.root, total // 2, "the layers")
+            self._require_temporary_space([item.plan for item in missing], indexes)
+            self._reporter.start(_TASK, total)
+        missing.sort(key=lambda item: (-item.unpacked, item.number))
+        for item, layer in in_parallel(write, missing, self._settings.jobs, self._stop):
+            layers[item.number] = layer
+        if total:
+            self._reporter.finish(_TASK)
+        return tuple(layers[number] for number in range(len(plans))), len(missing)
 
     def _key(self, plan: LayerPlan, resolution: Resolution) -> str:
-        return _digest(
+        return cache_key(
             {
                 "packages": [(p.manager, p.key, p.url) for p in plan.packages],
                 "part": [plan.part, plan.parts],
                 "leave_out": [sorted(resolution.leave_out.get(p.key, ())) for p in plan.packages],
                 "moved": [resolution.moved.get(p.key, {}) for p in plan.packages],
-                "context": _context_key(self._context, plan.packages),
-                "codec": self._codec,
+                "context": context_key(self._packages.context, plan.packages),
+                "codec": codec_name(self._options.compression),
                 "epoch": self._settings.epoch,
                 "format": FORMAT,
             }
         )
 
-    def _record_path(self, key: str) -> Path:
-        return self._store.folders.layers / f"{key}.json"
+    def _require_temporary_space(
+        self, plans: Sequence[LayerPlan], indexes: Mapping[str, PackageIndex]
+    ) -> None:
+        """Checks that the temporary folder can hold the largest conda packages, one for each thread.
 
-    def _make(
-        self,
-        i: int,
-        plans: Sequence[LayerPlan],
-        keys: Sequence[str],
-        resolution: Resolution,
-        splits: Mapping[str, list[frozenset[str]]],
+        :class:`builder.layers.conda.CondaReader` unpacks a package while its layer is written.
+        """
+        largest = []
+        for plan in plans:
+            sizes = [indexes[p.key].unpacked for p in plan.packages if p.manager == "conda"]
+            largest.append(max(sizes, default=0))
+        needed = sum(sorted(largest)[-self._settings.jobs :])
+        if needed:
+            require_space(self._settings.tmpdir, needed, "unpacking conda packages")
+
+    def _write(
+        self, item: _Missing, resolution: Resolution, splits: Mapping[str, Sequence[frozenset[str]]]
     ) -> Layer:
-        plan, record = plans[i], self._record_path(keys[i])
-        with self._store.lock(f"layer {keys[i]}"):
-            if (layer := _load_layer(record, self._store)) is not None:  # another build made it meanwhile
-                return layer
-            now: list[LockedPackage] = []
+        """Writes a layer and records it, unless another build has done so in the meantime."""
+        plan = item.plan
+        content = _LayerContent(self._packages, plan, resolution, _other_parts(plan, splits), self._stop)
+        with self._store.lock(f"layer {item.record.stem}"):
+            cached = read_layer(item.record, self._store)
+            if cached is not None:
+                return cached
             try:
                 layer = write_layer(
                     self._store,
-                    self._entries(plan, resolution, splits, now),
-                    compression=self._compression,
+                    content.entries(),
+                    compression=self._options.compression,
                     mtime=self._settings.epoch,
                     title=plan.title,
                     packages=tuple(p.name for p in plan.packages),
-                    annotations={PACKAGES: _contents(plan.packages)},
+                    annotations={PACKAGES: _packages_annotation(plan.packages)},
                     advance=self._advance,
                 )
             except LayerError as e:
-                name = now[-1].filename if now else ""
-                raise e if name in e.message else LayerError(f"{name}: {e.message}", e.hint) from e
-            write_record(record, layer_record(layer))
+                name = content.current.filename if content.current else ""
+                if name in e.message:
+                    raise
+                raise LayerError(f"{name}: {e.message}", e.hint) from e
+            write_record(item.record, layer_record(layer))
             return layer
 
     def _advance(self, n: int) -> None:
         if self._stop.is_set():
-            raise _Stopped
+            raise Stopped
         self._reporter.advance(_TASK, n)
 
-    def _entries(
-        self,
-        plan: LayerPlan,
-        resolution: Resolution,
-        splits: Mapping[str, list[frozenset[str]]],
-        now: list[LockedPackage],
-    ) -> Iterator[Entry]:
-        """A layer's entries; ``now`` is told the package that they come from."""
-        for p in plan.packages:
-            now.append(p)
-            moved = resolution.moved.get(p.key, {})
-            leave_out = resolution.leave_out.get(p.key, frozenset())
-            if (
-                plan.parts > 1
-            ):  # what is in the other parts; the reader makes a file of a hard link to one of those
-                leave_out = leave_out.union(
-                    *(paths for i, paths in enumerate(splits[p.key]) if i != plan.part)
-                )
-            for entry in self._reader(p).entries(self._fetched[p.key], self._context, leave_out):
-                if self._stop.is_set():
-                    raise _Stopped
-                if entry.path in leave_out:
-                    continue  # a directory, or a record that readers give whatever they are asked to leave out
-                if "/.wh." in entry.path:
-                    raise LayerError(
-                        f"{p.filename}: /{entry.path} would delete a file of the image",
-                        "do not use this package",
-                    )
-                if moved:
-                    target = (
-                        moved.get(entry.target, entry.target) if entry.kind == "hardlink" else entry.target
-                    )
-                    entry = replace(entry, path=moved.get(entry.path, entry.path), target=target)
-                yield entry
+
+def _check_scripts(
+    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], post_link: Mapping[str, str]
+) -> list[str]:
+    """Returns the packages' notes. Raises LayerError for a link script that the recipe does not skip."""
+    notes = []
+    for p in packages:
+        index = indexes[p.key]
+        notes += [f"{p.name}: {note}" for note in index.notes]
+        if not index.post_link:
+            continue
+        if post_link.get(p.name) != "skip":
+            scripts = ", ".join("/" + path for path in index.post_link)
+            raise LayerError(
+                f"{p.filename} has a link script ({scripts}), and the layered engine does not run scripts",
+                "read the script; if the image works without it, add to the recipe: "
+                f"conda: {{post_link: {{{p.name}: skip}}}}",
+            )
+        notes.append(f"{p.name}: its link script was left out, as the recipe says")
+    return notes
 
 
-def _contents(packages: Sequence[LockedPackage]) -> str:
-    """``name=version`` of a layer's packages, for its descriptor; the first 20 of a large group."""
+def _other_parts(plan: LayerPlan, splits: Mapping[str, Sequence[frozenset[str]]]) -> frozenset[str]:
+    """Returns the paths of the plan's package that belong to its other parts."""
+    if plan.parts == 1:
+        return frozenset()
+    others: set[str] = set()
+    for number, paths in enumerate(splits[plan.packages[0].key]):
+        if number != plan.part:
+            others |= paths
+    return frozenset(others)
+
+
+def _packages_annotation(packages: Sequence[LockedPackage]) -> str:
+    """Returns ``name=version`` of a layer's packages, of the first 20 in a large group."""
     names = sorted(f"{p.name}={p.version}" for p in packages)
-    return " ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+    more = len(names) - _ANNOTATION_NAMES
+    return " ".join(names[:_ANNOTATION_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(canonical_json(value)).hexdigest()
-
-
-def _context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict[str, Any]:
-    """The context as far as these packages depend on it: a name newly asked for changes its own layer only."""
-    names = {p.name for p in packages}
-    return {
-        "prefix": context.prefix,
-        "python": context.python,
-        "site_packages": context.site_packages,
-        "platform": context.platform,
-        "requested": sorted(context.requested & names),
+def _write_result(path: Path, result: LayersResult) -> None:
+    data: dict[str, Any] = {
+        "layers": [layer_record(x) for x in result.layers],
+        "conflicts": [asdict(c) for c in result.conflicts],
+        "notes": result.notes,
+        "activation": [dict(result.activation.env), result.activation.scripts],
     }
+    write_record(path, data)
 
 
-def layer_record(layer: Layer) -> dict[str, Any]:
-    """A layer of the store as JSON."""
-    return {
-        "media_type": layer.descriptor.media_type,
-        "digest": layer.descriptor.digest,
-        "size": layer.descriptor.size,
-        "annotations": dict(layer.descriptor.annotations),
-        "diff_id": layer.diff_id,
-        "title": layer.title,
-        "packages": layer.packages,
-        "unpacked": layer.unpacked,
-    }
-
-
-def _recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
-    """The layer that :func:`layer_record` described, or None when its blob is not in the store any more."""
-    path = store.get(data["digest"], data["size"])
-    if path is None:
-        return None
-    return Layer(
-        Descriptor(data["media_type"], data["digest"], data["size"], data["annotations"]),
-        data["diff_id"],
-        path,
-        title=data["title"],
-        packages=tuple(data["packages"]),
-        unpacked=data["unpacked"],
-    )
-
-
-def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:
-    """All these layers, or None when one of them is not in the store any more."""
-    layers = tuple(layer for x in data if (layer := _recorded_layer(x, store)) is not None)
-    return layers if len(layers) == len(data) else None
-
-
-def _load_layer(path: Path, store: Store) -> Layer | None:
-    """A layer on record whose blob is there and whole, else None."""
+def _read_result(path: Path, store: Store) -> LayersResult | None:
+    """Returns the result of an earlier build, or None if there is none, or a layer's blob is missing."""
     data = read_record(path)
-    return None if data is None else _recorded_layer(data, store)
-
-
-def _load_set(path: Path, store: Store) -> LayersResult | None:
-    data = read_record(path)
-    if data is None:
-        return None
-    layers = recorded_layers(data["layers"], store)
+    layers = None if data is None else recorded_layers(data["layers"], store)
     if layers is None:
         return None
     conflicts = tuple(Conflict(c["path"], c["winner"], tuple(c["losers"])) for c in data["conflicts"])
-    return LayersResult(
-        layers,
-        conflicts,
-        tuple(data["notes"]),
-        Activation(data["activation"][0], tuple(data["activation"][1])),
-        0,
-    )
+    env, scripts = data["activation"]
+    return LayersResult(layers, conflicts, tuple(data["notes"]), Activation(env, tuple(scripts)), made=0)

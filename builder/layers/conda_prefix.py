@@ -1,43 +1,61 @@
-"""Putting the environment's prefix where a conda package has a placeholder, as rattler and conda do it, in constant memory."""
+"""Replaces the placeholder in conda packages by the prefix, like rattler and conda, in constant memory."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
-#: Linux reads no more of a ``#!`` line (conda and rattler keep to it on all Linux versions).
+#: Linux reads no more bytes of a ``#!`` line. Newer kernels do, but conda and rattler apply this limit to
+#: all.
 MAX_SHEBANG = 127
 _SHEBANG = re.compile(rb"#! *(/(?:\\ |[^ \n\r\t])*)([^\n]*)")
 _PYTHON = re.compile(rb"python(\d+(\.\d+)?)?")
 
 
 def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: bool) -> Iterator[bytes]:
-    """A file's content with the placeholder replaced.
+    """Returns a file's content with the placeholder replaced.
 
-    Text: every occurrence; a first line ``#!`` that the kernel would cut or split is turned into one that works. Binary: every
-    occurrence in each C string, NUL-padded to the length that the string had.
+    In a text file every occurrence is replaced. If the kernel would cut or split the first line (``#!``), it
+    becomes one that works. In a binary file the occurrences in C strings are replaced, and each string is
+    padded with NUL, so that it keeps its length:
+
+        before   /placeholder/lib\\0next
+        after    /opt/conda/lib\\0\\0\\0next
+
+    Args:
+        chunks: the content.
+        placeholder: the build-time prefix.
+        prefix: the environment's prefix.
+        binary: how to replace it.
 
     Raises:
-        ValueError: a binary file, and the prefix is longer than the placeholder.
+        ValueError: the file is binary, and the prefix is longer than the placeholder.
     """
     old, new = placeholder.encode(), prefix.encode()
     if not binary:
         return _text(chunks, old, new)
     if len(new) > len(old):
         raise ValueError(
-            f"the prefix {prefix} is longer than the {len(old)} bytes that the package leaves for it"
+            f"the prefix {prefix} is longer than the {len(old)} bytes that the package reserves for it"
         )
     return _binary(chunks, old, new)
 
 
 def entry_point_shebang(interpreter: str) -> str:
-    """The first line (or two) of a generated Python script, as rattler writes it: valid for any length and for blanks."""
+    """Returns the first line (or two) of a generated Python script, as rattler writes it.
+
+    It works for paths of any length and for paths with spaces.
+    """
     if len(interpreter.encode()) + 2 > MAX_SHEBANG or " " in interpreter:
         return f"#!/bin/sh\n'''exec' \"{interpreter}\" \"$0\" \"$@\" #'''"
     return f"#!{interpreter}"
 
 
 def _text(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
+    """Replaces every occurrence.
+
+    An occurrence may be split over two chunks, so a chunk's end is held back.
+    """
     pending = b""
     first = True
     for chunk in chunks:
@@ -48,9 +66,9 @@ def _text(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
                 line, newline, pending = pending.partition(b"\n")
                 yield _shebang(line, old, new) + newline
         *whole, last = pending.split(old)
-        keep = min(len(old) - 1, len(last))  # an occurrence may go on in the next chunk
-        yield new.join([*whole, last[: len(last) - keep]])
-        pending = last[len(last) - keep :]
+        held = min(len(old) - 1, len(last))
+        yield new.join([*whole, last[: len(last) - held]])
+        pending = last[len(last) - held :]
     yield pending
 
 
@@ -62,7 +80,7 @@ def _shebang(line: bytes, old: bytes, new: bytes) -> bytes:
 
 
 def _indirect(line: bytes) -> bytes:
-    """A ``#!`` line that finds its program by way of sh (Python) or env (anything else)."""
+    """Returns a ``#!`` line that starts its program by way of sh (Python) or env (any other program)."""
     match = _SHEBANG.fullmatch(line)
     if match is None:
         return line
@@ -74,18 +92,21 @@ def _indirect(line: bytes) -> bytes:
 
 
 def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
+    """Replaces the occurrences in complete C strings; the last, incomplete string of a chunk is held back."""
     pending = b""
     for chunk in chunks:
         pending += chunk
-        whole = pending.rfind(b"\0") + 1  # so far all strings are complete
-        if whole:
-            yield _strings(pending[:whole], old, new)
-            pending = pending[whole:]
+        complete = pending.rfind(b"\0") + 1
+        if complete:
+            yield _strings(pending[:complete], old, new)
+            pending = pending[complete:]
     yield _strings(pending, old, new)
 
 
 def _strings(data: bytes, old: bytes, new: bytes) -> bytes:
-    out, at = [], 0
+    """Replaces the occurrences in C strings, and pads each string to the length that it had."""
+    out = []
+    at = 0
     while (start := data.find(old, at)) >= 0:
         end = data.find(b"\0", start)
         end = len(data) if end < 0 else end

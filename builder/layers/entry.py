@@ -1,8 +1,14 @@
-"""What a package puts into the image, described before any byte is written.
+"""What a package puts into the image: the types that readers, the planner and the tar writer share.
 
-Readers (``wheel.py``, ``conda.py``) give an index first (paths only, cheap, cached) so that the planner can see which
-packages bring the same file, and then the entries with their content, in an order that depends on the archive alone.
-Paths are relative to the image's root, POSIX, without a leading slash or ``..``: ``opt/conda/lib/libz.so.1``.
+A reader (``wheel.py``, ``conda.py``) describes a package in two steps:
+
+1. ``index`` lists the paths only. It is cheap and cached. The planner uses it to find files that several
+   packages bring.
+2. ``entries`` returns the members of the layer's tar with their content. Their order depends on the archive
+   alone.
+
+Paths are relative to the image's root, with forward slashes, without a leading slash or ``..``:
+``opt/conda/lib/libz.so.1``.
 """
 
 from __future__ import annotations
@@ -19,31 +25,37 @@ Kind = Literal["file", "dir", "symlink", "hardlink"]
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """Content that is held in memory."""
+    """Content in memory."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Deflated:
-    """Content that lies as a raw deflate stream (RFC 1951) in another file: a zip member.
+    """Content that is a raw deflate stream (RFC 1951) inside another file: a member of a zip archive.
 
-    It can be put into a gzip layer as a member of its own, without compressing again. ``offset`` and ``compressed`` (bytes) say
-    where the stream lies in ``source``; ``crc32`` is that of the content.
+    The stream can become a member of a gzip layer without being compressed again, see
+    :mod:`builder.layers.compress`.
     """
 
     source: Path
+    """The file that holds the stream."""
     offset: int
+    """Where the stream begins in ``source``, in bytes."""
     compressed: int
+    """Bytes of the stream."""
     crc32: int
+    """CRC-32 of the inflated content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Content that lies as it is in another file, ``offset`` bytes in."""
+    """Content that is an uncompressed range of another file. Its length is the entry's ``size``."""
 
     source: Path
+    """The file that holds the content."""
     offset: int = 0
+    """Where the content begins in ``source``, in bytes."""
 
 
 Content = Inline | Deflated | Range
@@ -51,37 +63,40 @@ Content = Inline | Deflated | Range
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One member of a layer's tar. Owner is always 0:0 and the time that of the build."""
+    """A member of a layer's tar. Its owner is always 0:0, its time that of the build."""
 
     path: str
     kind: Kind
     mode: int = 0o644
     size: int = 0
-    """Bytes of a regular file; 0 for anything else."""
+    """Bytes of a regular file; 0 for every other kind."""
     target: str = ""
-    """A symlink's text, or the image path (same layer) that a hard link repeats."""
+    """The text of a symlink, or the image path (in the same layer) that a hard link repeats."""
     content: Content | None = None
+    """None for everything but a regular file, and for an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A path that a package brings; parent directories are not listed unless the package lists them itself."""
+    """A path that a package brings. Parent directories appear only if the package lists them."""
 
     path: str
     kind: Kind
     size: int = 0
+    """Bytes of a regular file; 0 for every other kind."""
     target: str = ""
+    """What a hard link repeats; empty if only the content can tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackageIndex:
-    """All that a package brings, in the order of its archive, and what the planner must know about it."""
+    """All paths that a package brings, in the order of its archive, and notes about them."""
 
     entries: tuple[IndexEntry, ...]
     post_link: tuple[str, ...] = ()
-    """Image paths of post-link / pre-link scripts in the package."""
+    """Image paths of the package's post-link and pre-link scripts."""
     notes: tuple[str, ...] = ()
-    """What a person should know (a menu that is not installed, ...)."""
+    """Messages for the user, for example about a menu entry that is not installed."""
 
     @property
     def unpacked(self) -> int:
@@ -91,35 +106,45 @@ class PackageIndex:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What the layout of a package depends on besides its archive. Part of a layer's cache key."""
+    """What the files of a package depend on besides its archive. It is part of a layer's cache key."""
 
     prefix: str
-    """Where the environment lies in the image: ``/opt/conda``."""
+    """Folder of the environment in the image: ``/opt/conda``."""
     python: str
-    """The image's Python, ``3.11``; empty when the environment has none."""
+    """Version of the image's Python, ``3.11``; empty if the environment has none."""
     site_packages: str
     """Relative to the prefix: ``lib/python3.11/site-packages``."""
     platform: str = "linux-64"
     requested: frozenset[str] = field(default_factory=frozenset)
-    """Names that the environment file asks for (conda-meta's requested_spec, pip's REQUESTED)."""
+    """Names in the environment file (for conda-meta's ``requested_spec`` and pip's ``REQUESTED``)."""
 
     @property
     def interpreter(self) -> str:
-        """The image's Python as a shebang line names it."""
+        """Path of the image's Python for a shebang line; empty if the environment has none."""
         return f"{self.prefix}/bin/python{self.python}" if self.python else ""
 
 
 class PackageReader(Protocol):
-    """How one kind of archive becomes entries. ``wheel.WheelReader`` and ``conda.CondaReader`` are the two there are."""
+    """Turns one kind of archive into entries: ``wheel.WheelReader`` or ``conda.CondaReader``.
+
+    Safe in any thread.
+    """
 
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-        """What the package brings. Raises LayerError for an unsafe or damaged archive."""
+        """Returns the paths that the package brings.
+
+        Raises:
+            LayerError: the archive is unsafe or damaged.
+        """
 
     def entries(
         self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
     ) -> Iterator[Entry]:
-        """The package's members, in the same order, without the paths of ``leave_out``.
+        """Returns the package's members in the order of the index, without the paths in ``leave_out``.
 
-        A hard link whose first name is left out becomes a file of its own. Large content is given by reference or written
-        to a temporary file, never held in memory beyond 64 MiB at a time.
+        A hard link becomes a regular file if the path that it repeats is left out. Large content is a
+        reference into the archive or into a temporary file; at most 64 MiB are in memory at a time.
+
+        Raises:
+            LayerError: the archive is unsafe or damaged.
         """

@@ -1,8 +1,11 @@
-"""A deterministic tar writer: POSIX ustar, with pax records only where ustar cannot say it (long names, not ASCII, 8 GiB).
+"""A deterministic tar writer: POSIX ustar, with pax records only for what ustar cannot express.
 
-Owner is 0:0 without names, the time is given, and entries come in the order given. A parent directory that nobody listed is
-written once, mode 0755, before its first child. Headers are made by hand because ``tarfile`` takes four times as long, which
-counts at 30,000 files; the tests read every form back with ``tarfile``.
+pax records are needed for long names, names that are not ASCII, and files of 8 GiB or more. The owner is 0:0
+without names, all members have the same time, and members keep the order of the entries. A parent directory
+that no entry lists is written once, with mode 0755, before its first child.
+
+Headers are packed here, not with ``tarfile``, which takes four times as long. That matters for environments
+of 30,000 files. The tests read every kind of header back with ``tarfile``.
 """
 
 from __future__ import annotations
@@ -16,44 +19,57 @@ from builder.layers.entry import Entry
 BLOCK = 512
 END = bytes(2 * BLOCK)
 _TYPES = {"file": b"0", "hardlink": b"1", "symlink": b"2", "dir": b"5"}
+#: Sizes from here on do not fit ustar's field of 11 octal digits.
 _MAX_OCTAL = 8**11
-#: NUL, and what is not UTF-8 (Python holds such bytes as lone surrogates): neither can stand in a pax record.
+#: Characters that no pax record can hold: NUL, and bytes that are not UTF-8 (lone surrogates in a Python
+#: string).
 _TEXT = re.compile("[\0\ud800-\udfff]")
-#: An empty part (so a leading or trailing slash too), ``.`` or ``..``.
+#: An empty part (so also a leading or trailing slash), ``.`` or ``..``.
 _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|" + _TEXT.pattern)
 _HOSTILE = "the package is damaged or hostile; do not use it"
-_REPORT = "this is a fault of builder: report it"
+_BUG = "this is a bug in builder; please report it"
 
 
 def padding(size: int) -> int:
-    """How many zero bytes follow ``size`` bytes of content."""
+    """Returns how many zero bytes follow ``size`` bytes of content."""
     return -size % BLOCK
 
 
 def header(entry: Entry, mtime: int) -> bytes:
-    """The header block or blocks of an entry (ustar; preceded by a pax header where needed)."""
-    name = entry.path + ("/" if entry.kind == "dir" else "")
-    size = entry.size if entry.kind == "file" else 0
+    """Returns the header of an entry: one ustar block, after a pax header where ustar is not enough.
+
+    Args:
+        entry: the member.
+        mtime: its time, seconds since 1970.
+    """
     pax: dict[str, str] = {}
-    prefix, short = b"", _ascii(name)
-    if short is None or len(short) > 100:
-        split = _split(short) if short is not None else None
-        if split is None:
-            pax["path"] = name
-            short = name.encode("ascii", "replace")[:100]
-        else:
-            prefix, short = split
+    path = entry.path + ("/" if entry.kind == "dir" else "")
+    prefix, name = _name_fields(path, pax)
+
     target = _ascii(entry.target)
     if target is None or len(target) > 100:
         pax["linkpath"] = entry.target
         target = entry.target.encode("ascii", "replace")[:100]
+
+    size = entry.size if entry.kind == "file" else 0
     if size >= _MAX_OCTAL:
         pax["size"] = str(size)
-        size_field = 0
-    else:
-        size_field = size
-    block = _block(short, entry.mode, size_field, mtime, _TYPES[entry.kind], target, prefix)
+        size = 0
+
+    block = _block(name, entry.mode, size, mtime, _TYPES[entry.kind], target, prefix)
     return _pax(pax, mtime) + block if pax else block
+
+
+def _name_fields(path: str, pax: dict[str, str]) -> tuple[bytes, bytes]:
+    """Returns ustar's prefix and name fields; adds the path to the pax records if they cannot hold it."""
+    short = _ascii(path)
+    if short is not None and len(short) <= 100:
+        return b"", short
+    split = _split(short) if short is not None else None
+    if split is not None:
+        return split
+    pax["path"] = path
+    return b"", path.encode("ascii", "replace")[:100]
 
 
 def _ascii(text: str) -> bytes | None:
@@ -61,7 +77,7 @@ def _ascii(text: str) -> bytes | None:
 
 
 def _split(name: bytes) -> tuple[bytes, bytes] | None:
-    """ustar's prefix and name, split at a slash, or None when it cannot be."""
+    """Returns ustar's prefix and name, split at a slash, or None if the name does not fit them."""
     if len(name) > 256:
         return None
     at = name.rfind(b"/", 0, 156)
@@ -73,30 +89,31 @@ def _split(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _block(name: bytes, mode: int, size: int, mtime: int, kind: bytes, target: bytes, prefix: bytes) -> bytes:
-    block = (
+    """Packs one header block. The checksum is that of the block with spaces in place of the checksum."""
+    template = (
         b"%b%07o\x000000000\x000000000\x00%011o\x00%011o\x00        %b%bustar\x0000%b0000000\x000000000\x00%b"
-        % (
-            name.ljust(100, b"\0"),
-            mode,
-            size,
-            mtime,
-            kind,
-            target.ljust(100, b"\0"),
-            bytes(64),
-            prefix.ljust(167, b"\0"),
-        )
+    )
+    block = template % (
+        name.ljust(100, b"\0"),
+        mode,
+        size,
+        mtime,
+        kind,
+        target.ljust(100, b"\0"),
+        bytes(64),
+        prefix.ljust(167, b"\0"),
     )
     return b"%b%06o\x00 %b" % (block[:148], sum(block), block[156:])
 
 
 def _pax(records: dict[str, str], mtime: int) -> bytes:
     data = b"".join(_record(k, v) for k, v in sorted(records.items()))
-    return (
-        _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"") + data + bytes(padding(len(data)))
-    )
+    block = _block(b"././@PaxHeader", 0o644, len(data), mtime, b"x", b"", b"")
+    return block + data + bytes(padding(len(data)))
 
 
 def _record(key: str, value: str) -> bytes:
+    """Returns a pax record, ``LENGTH key=value\\n``, where LENGTH counts its own digits too."""
     body = f" {key}={value}\n".encode()
     length = len(body) + 1
     while len(str(length)) + len(body) != length:
@@ -105,52 +122,65 @@ def _record(key: str, value: str) -> bytes:
 
 
 def with_parents(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """The entries, each parent directory put before its first child once; a directory listed twice is written once.
+    """Returns the entries with missing parent directories inserted before their first child.
+
+    A directory that is listed twice is written once.
 
     Raises:
-        LayerError: an unsafe path, a path that stands twice, a file where a folder is needed, or a hard link to something that
-            is not before it in this layer.
+        LayerError: a path is unsafe or appears twice, a file is where a directory is needed, or a hard link
+            repeats something that does not precede it in this layer.
     """
     folders: set[str] = set()
     others: set[str] = set()
     for entry in entries:
         path = entry.path
         check_path(path)
+
         parent = path.rpartition("/")[0]
         if parent and parent not in folders:
-            parts = parent.split("/")
-            for i in range(1, len(parts) + 1):
-                folder = "/".join(parts[:i])
+            for folder in _missing(parent, folders):
                 if folder in others:
-                    raise _clash(folder)
-                if folder not in folders:
-                    folders.add(folder)
-                    yield Entry(folder, "dir", 0o755)
+                    raise _duplicate(folder)
+                folders.add(folder)
+                yield Entry(folder, "dir", 0o755)
+
         if path in others or (path in folders and entry.kind != "dir"):
-            raise _clash(path)
-        if entry.kind == "dir":
-            if path in folders:
-                continue
-            folders.add(path)
-        else:
-            if entry.kind == "hardlink" and entry.target not in others:
-                raise LayerError(
-                    f"the hard link /{path} repeats /{entry.target}, which is not before it in the layer",
-                    _REPORT,
-                )
-            if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
-                raise LayerError(f"the symlink /{path} has an impossible target {entry.target!r}", _HOSTILE)
+            raise _duplicate(path)
+        if entry.kind != "dir":
+            _check_target(entry, others)
             others.add(path)
+        elif path in folders:
+            continue
+        else:
+            folders.add(path)
         yield entry
 
 
-def _clash(path: str) -> LayerError:
+def _missing(folder: str, known: set[str]) -> list[str]:
+    """Returns the folder and its ancestors that are not known, from the top down."""
+    parts = folder.split("/")
+    paths = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    return [path for path in paths if path not in known]
+
+
+def _check_target(entry: Entry, others: set[str]) -> None:
+    """Raises LayerError if a link cannot be written; ``others`` are the files and links before it."""
+    if entry.kind == "hardlink" and entry.target not in others:
+        raise LayerError(
+            f"the hard link /{entry.path} repeats /{entry.target}, which does not precede it in the layer",
+            _BUG,
+        )
+    if entry.kind == "symlink" and (not entry.target or _TEXT.search(entry.target)):
+        raise LayerError(f"the symlink /{entry.path} has an impossible target {entry.target!r}", _HOSTILE)
+
+
+def _duplicate(path: str) -> LayerError:
     return LayerError(
-        f"/{path} stands twice in one layer", "see which packages, or files of the recipe, bring it"
+        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, bring it"
     )
 
 
 def check_path(path: str) -> None:
-    """Raises LayerError unless ``path`` is relative, normal, UTF-8 and stays inside."""
+    """Raises LayerError unless ``path`` is relative, normalized, valid UTF-8 and without ``..``."""
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)

@@ -1,10 +1,12 @@
-"""Wheels as layer entries, laid out as PyPA ``installer`` lays them out (PEP 427, PEP 376), with nothing unpacked.
+"""Wheels as layer entries, with the same files as PyPA ``installer`` writes (PEP 427, PEP 376).
 
-Scripts get the image's interpreter, RECORD lists what is installed where, INSTALLER says builder, REQUESTED marks what the
-environment file asked for. No bytecode, no time stamps, no paths of this machine.
+Nothing is unpacked.
 
-The archive's sha256 is locked and was checked when it was fetched, and every member's CRC is checked when its layer is written:
-the wheel's own RECORD hashes are passed on, not computed again.
+Scripts get the shebang of the image's interpreter, RECORD lists the installed files, INSTALLER is
+``builder``, REQUESTED marks packages that the environment file lists. There is no bytecode, no time stamp and
+no path of the build host.
+
+The hashes in RECORD are copied from the wheel, not computed again, see :mod:`builder.layers.wheel_archive`.
 """
 
 from __future__ import annotations
@@ -14,56 +16,48 @@ import configparser
 import csv
 import hashlib
 import io
-import os
 import re
 import stat
-import struct
 import zipfile
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.parser import BytesHeaderParser
 
 from installer.scripts import Script
-from installer.utils import SCHEME_NAMES, parse_entrypoints, parse_wheel_filename
-from packaging.utils import canonicalize_name
+from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
-from builder.layers.entry import (
-    Content,
-    Deflated,
-    Entry,
-    IndexEntry,
-    Inline,
-    LinkContext,
-    PackageIndex,
-    Range,
-)
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex
 from builder.layers.tar import check_path
+from builder.layers.wheel_archive import WheelArchive, duplicate
 from builder.model import Fetched
 
-_LOCAL_HEADER = 30
-#: What an installer writes anew (PEP 376, PEP 610), or what signs the RECORD that it replaces.
-_INSTALLERS = frozenset({"INSTALLER", "REQUESTED", "RECORD", "RECORD.jws", "RECORD.p7s", "direct_url.json"})
+#: Metadata that the installer writes (PEP 376, PEP 610), or that signs the RECORD that it replaces.
+_INSTALLER_FILES = frozenset(
+    {"INSTALLER", "REQUESTED", "RECORD", "RECORD.jws", "RECORD.p7s", "direct_url.json"}
+)
 _ANY_SHEBANG = b"#!python"
+#: Larger scripts are not rewritten, because their content is held in memory.
 _MAX_SCRIPT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Member:
-    """A zip member and where it goes, relative to the environment's prefix. ``script`` is its text where that is rewritten."""
+class _Copied:
+    """A member of the wheel that is installed."""
 
-    info: zipfile.ZipInfo
+    member: zipfile.ZipInfo
     path: str
+    """Relative to the environment's prefix."""
     executable: bool
     script: bytes | None = None
+    """The new content if it is a script whose shebang is rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A file that an installer makes, relative to the environment's prefix."""
+class _Generated:
+    """A file that the installer generates."""
 
     path: str
+    """Relative to the environment's prefix."""
     data: bytes
     executable: bool = False
 
@@ -72,285 +66,201 @@ class WheelReader:
     """Reads wheels. Stateless; safe in any thread."""
 
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-        """See :class:`builder.layers.entry.PackageReader`. RECORD's size is that in the wheel, about what it will be."""
-        with _Wheel(fetched, context) as wheel:
-            root = wheel.root
-            entries = [IndexEntry(root + m.path, "file", m.info.file_size) for m in wheel.members]
-            entries += [IndexEntry(root + m.path, "file", len(m.data)) for m in wheel.made]
-            entries.append(IndexEntry(root + wheel.record_path, "file", wheel.record_size))
+        """See :class:`builder.layers.entry.PackageReader`.
+
+        The size of RECORD is that in the wheel, which is close.
+        """
+        with _open(fetched, context) as wheel:
+            layout = _Layout(wheel, fetched, context)
+            root = layout.root
+            entries = [IndexEntry(root + c.path, "file", c.member.file_size) for c in layout.copied]
+            entries += [IndexEntry(root + g.path, "file", len(g.data)) for g in layout.generated]
+            entries.append(IndexEntry(root + layout.record_path, "file", wheel.metadata("RECORD").file_size))
             return PackageIndex(tuple(entries), notes=tuple(_case_notes(entries)))
 
     def entries(
         self, fetched: Fetched, context: LinkContext, leave_out: frozenset[str] = frozenset()
     ) -> Iterator[Entry]:
         """See :class:`builder.layers.entry.PackageReader`."""
-        with _Wheel(fetched, context) as wheel:
-            root = wheel.root
-            for m in wheel.members:
-                if root + m.path not in leave_out:
-                    content, size = wheel.content(m)
-                    yield Entry(
-                        root + m.path, "file", 0o755 if m.executable else 0o644, size, content=content
-                    )
-            for made in (*wheel.made, _Made(wheel.record_path, wheel.record())):
-                if root + made.path not in leave_out:
-                    mode = 0o755 if made.executable else 0o644
-                    yield Entry(root + made.path, "file", mode, len(made.data), content=Inline(made.data))
+        with _open(fetched, context) as wheel:
+            layout = _Layout(wheel, fetched, context)
+            for copied in layout.copied:
+                path = layout.root + copied.path
+                if path in leave_out:
+                    continue
+                if copied.script is not None:
+                    yield _inline(path, copied.script, executable=True)
+                else:
+                    content, size = wheel.content(copied.member)
+                    yield Entry(path, "file", _mode(copied.executable), size, content=content)
+            record = _Generated(layout.record_path, layout.record())
+            for generated in (*layout.generated, record):
+                path = layout.root + generated.path
+                if path not in leave_out:
+                    yield _inline(path, generated.data, generated.executable)
+
+
+def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:
+    if not context.python:
+        raise LayerError(
+            f"{fetched.package.filename}: the environment has pip packages but no python",
+            "add python to the environment's conda dependencies",
+        )
+    return WheelArchive(fetched)
+
+
+def _mode(executable: bool) -> int:
+    return 0o755 if executable else 0o644
+
+
+def _inline(path: str, data: bytes, executable: bool) -> Entry:
+    return Entry(path, "file", _mode(executable), len(data), content=Inline(data))
 
 
 def _case_notes(entries: list[IndexEntry]) -> Iterator[str]:
-    lower: dict[str, str] = {}
+    """Returns a note for each two paths that differ in case only."""
+    folded: dict[str, str] = {}
     for e in entries:
-        if (other := lower.setdefault(e.path.lower(), e.path)) != e.path:
+        other = folded.setdefault(e.path.lower(), e.path)
+        if other != e.path:
             yield f"/{other} and /{e.path} differ in case only"
 
 
-class _Wheel:
-    """One open wheel."""
+class _Layout:
+    """Where the files of a wheel are installed, and which files are generated.
 
-    def __init__(self, fetched: Fetched, context: LinkContext) -> None:
-        self._fetched = fetched
+    Raises:
+        LayerError: two files have the same path, or a member has no place in an environment.
+    """
+
+    def __init__(self, wheel: WheelArchive, fetched: Fetched, context: LinkContext) -> None:
+        self._wheel = wheel
         self._context = context
-        self._path = fetched.path
+        self._data = wheel.dist_info.removesuffix(".dist-info") + ".data/"
         self.root = context.prefix.strip("/") + "/"
-        if not context.python:
-            raise LayerError(
-                f"{fetched.package.filename}: the environment has pip packages but no python",
-                "add python to the environment's conda dependencies",
-            )
-        try:
-            self._distribution = parse_wheel_filename(fetched.package.filename).distribution
-            self._zip = zipfile.ZipFile(self._path)
-        except (ValueError, zipfile.BadZipFile, OSError, NotImplementedError, struct.error) as e:
-            raise self._fault(f"not a wheel: {e}") from None
-        try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except BaseException:
-            self._zip.close()
-            raise
-        try:
-            self._read()
-        except BaseException:
-            self.__exit__()
-            raise
+        """Image path of the prefix, with a slash at the end."""
+        metadata = f"{context.site_packages}/{wheel.dist_info}"
+        self.record_path = f"{metadata}/RECORD"
 
-    def _read(self) -> None:
-        infos = [i for i in self._zip.infolist() if not i.is_dir()]
-        self._infos = {i.filename: i for i in infos}
-        if len(self._infos) != len(infos):
-            raise self._fault(f"{_twice([i.filename for i in infos])!r} stands twice")
-        self._size = os.fstat(self._fd).st_size
-        self._dist_info = self._find_dist_info()
-        self._data = self._dist_info.removesuffix(".dist-info") + ".data/"
-        self._check_version()
-        self.record_path = f"{self._context.site_packages}/{self._dist_info}/RECORD"
-        entry_points = self._entry_points()
-        self.members = self._members({m.path for m in entry_points})
-        self.made = [*entry_points, *self._metadata()]
-        places = [m.path for m in self.members] + [m.path for m in self.made] + [self.record_path]
-        if len(set(places)) != len(places):
-            raise self._fault(f"two members go to {_twice(places)!r}")
+        scripts = self._entry_points()
+        self.copied = self._copied({script.path for script in scripts})
+        self.generated = [*scripts, _Generated(f"{metadata}/INSTALLER", b"builder\n")]
+        if fetched.package.name in context.requested:
+            self.generated.append(_Generated(f"{metadata}/REQUESTED", b""))
 
-    def __enter__(self) -> _Wheel:
-        return self
+        paths = [c.path for c in self.copied] + [g.path for g in self.generated] + [self.record_path]
+        repeated = duplicate(paths)
+        if repeated is not None:
+            raise wheel.fault(f"two members are installed to {repeated!r}")
 
-    def __exit__(self, *_: object) -> None:
-        self._zip.close()
-        os.close(self._fd)
-
-    def _fault(self, what: str) -> LayerError:
-        return LayerError(
-            f"{self._fetched.package.filename}: {what}",
-            "the wheel is damaged or hostile: fetch it again, lock another version, or ask its makers",
-        )
-
-    def _find_dist_info(self) -> str:
-        tops = {n.partition("/")[0] for n in self._infos if ".dist-info/" in n}
-        tops = {t for t in tops if t.endswith(".dist-info")}
-        if len(tops) != 1:
-            raise self._fault(f"{len(tops)} .dist-info folders, not 1")
-        top = tops.pop()
-        name = top.removesuffix(".dist-info").partition("-")[0]
-        if canonicalize_name(name) != canonicalize_name(self._distribution):
-            raise self._fault(f"its metadata is that of {name!r}")
-        return top
-
-    def _check_version(self) -> None:
-        version = BytesHeaderParser().parsebytes(self._dist_info_file("WHEEL")).get("Wheel-Version", "")
-        if version.strip().partition(".")[0] != "1":
-            raise self._fault(f"Wheel-Version {version!r}; 1.x is known")
-
-    def _dist_info_file(self, name: str) -> bytes:
-        member = f"{self._dist_info}/{name}"
-        if member not in self._infos:
-            raise self._fault(f"no {member}")
-        return self._load(self._infos[member])
-
-    def _load(self, info: zipfile.ZipInfo, most: int = -1) -> bytes:
-        """A member's content, or its first ``most`` bytes."""
-        try:
-            with self._zip.open(info) as f:
-                return f.read(most)
-        except Exception as e:  # zipfile raises zlib.error, lzma's, NotImplementedError, RuntimeError (encrypted) and its own
-            raise self._fault(f"{info.filename!r} cannot be read: {e}") from None
-
-    def _members(self, entry_points: set[str]) -> list[_Member]:
-        members = []
-        own = self._dist_info + "/"
-        for name, info in self._infos.items():
-            mode = info.external_attr >> 16
-            if mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode):
-                kind = "symlink" if stat.S_ISLNK(mode) else "special file"
-                raise self._fault(f"{name!r} is a {kind}, which wheels cannot hold")
-            if info.flag_bits & 1:
-                raise self._fault(f"{name!r} is encrypted")
-            try:
-                check_path(name)
-            except LayerError:
-                raise self._fault(f"unsafe member {name!r}") from None
-            if "\\" in name:
-                raise self._fault(f"{name!r} has a backslash")
-            if name.startswith(own) and name[len(own) :] in _INSTALLERS:
+    def _copied(self, entry_points: set[str]) -> list[_Copied]:
+        """Returns the members to install; ``entry_points`` are the paths of generated scripts."""
+        copied = []
+        metadata = self._wheel.dist_info + "/"
+        for name, member in self._wheel.members.items():
+            if name.startswith(metadata) and name[len(metadata) :] in _INSTALLER_FILES:
                 continue
-            if "__pycache__/" in name and "__pycache__" in name.split("/"):
-                continue  # as installer does: bytecode that nobody can read is not installed
-            executable = stat.S_ISREG(mode) and bool(mode & 0o111)
-            path, script = self._place(name)
-            if not script:
-                members.append(_Member(info, path, executable))
-            elif (
-                path not in entry_points
-            ):  # an entry point's wrapper that an old build tool wrote: pip leaves it out too
-                members.append(_Member(info, path, True, self._rewritten(info)))
-        return members
+            if "__pycache__" in name.split("/")[:-1]:
+                continue  # like installer: bytecode of another interpreter is not installed
+            path, is_script = self._place(name)
+            mode = member.external_attr >> 16
+            if not is_script:
+                executable = stat.S_ISREG(mode) and bool(mode & 0o111)
+                copied.append(_Copied(member, path, executable))
+            elif path not in entry_points:
+                # Like pip: a wrapper that an old build tool wrote for an entry point is left out.
+                copied.append(_Copied(member, path, True, self._rewritten(member)))
+        return copied
 
     def _place(self, name: str) -> tuple[str, bool]:
-        """Where a member goes below the prefix, and whether it is a script. purelib and platlib are one folder."""
+        """Returns a member's path below the prefix, and whether it is a script."""
         site = self._context.site_packages
         if not name.startswith(self._data):
             return f"{site}/{name}", False
         scheme, _, rest = name[len(self._data) :].partition("/")
         if not rest or scheme not in SCHEME_NAMES:
-            raise self._fault(f"{name!r} is in no known scheme ({', '.join(SCHEME_NAMES)})")
+            raise self._wheel.fault(f"{name!r} is in no known scheme ({', '.join(SCHEME_NAMES)})")
         if scheme == "scripts":
             return f"bin/{rest}", True
         if scheme == "data":
             return rest, False
         if scheme == "headers":
-            return f"include/python{self._context.python}/{self._distribution}/{rest}", False
+            return f"include/python{self._context.python}/{self._wheel.distribution}/{rest}", False
         return f"{site}/{rest}", False
 
-    def _rewritten(self, info: zipfile.ZipInfo) -> bytes | None:
-        """A .data/scripts file that begins with ``#!python``, with the image's interpreter (PEP 427); None for any other."""
-        if self._load(info, len(_ANY_SHEBANG)) != _ANY_SHEBANG or info.file_size > _MAX_SCRIPT:
+    def _rewritten(self, member: zipfile.ZipInfo) -> bytes | None:
+        """Returns a script with the shebang of the image's interpreter (PEP 427).
+
+        Returns None for a file that does not begin with ``#!python``.
+        """
+        start = self._wheel.read(member, len(_ANY_SHEBANG))
+        if start != _ANY_SHEBANG or member.file_size > _MAX_SCRIPT:
             return None
-        rest = self._load(info).partition(b"\n")[2]
-        return self._shebang() + rest
+        rest = self._wheel.read(member).partition(b"\n")[2]
+        return _shebang(self._context.interpreter) + rest
 
-    def _shebang(self) -> bytes:
-        """The first line (or lines, for a long path) as installer writes it for an entry point."""
-        _, wrapper = Script("x", "x", "x", "console").generate(self._context.interpreter, "posix")
-        return wrapper[: wrapper.index(b"# -*- coding")]
-
-    def content(self, member: _Member) -> tuple[Content, int]:
-        """A member's content and its size as installed."""
-        info = member.info
-        if member.script is not None:
-            return Inline(member.script), len(member.script)
-        if info.compress_type == zipfile.ZIP_DEFLATED:
-            return Deflated(self._path, self._offset(info), info.compress_size, info.CRC), info.file_size
-        if info.compress_type == zipfile.ZIP_STORED:
-            if info.compress_size != info.file_size:
-                raise self._fault(f"{info.filename!r} has two sizes")
-            return Range(self._path, self._offset(info)), info.file_size
-        data = self._load(info)
-        return Inline(data), len(data)
-
-    def _offset(self, info: zipfile.ZipInfo) -> int:
-        """Where a member's bytes begin, by its local header, which must be that of the same member."""
-        name = info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
-        block = os.pread(self._fd, _LOCAL_HEADER + len(name), info.header_offset)
-        if block[:4] != b"PK\x03\x04" or block[_LOCAL_HEADER:] != name:
-            raise self._fault(f"{info.filename!r} has no local header of its own")
-        length, extra = struct.unpack("<HH", block[26:30])
-        offset = info.header_offset + _LOCAL_HEADER + int(length) + int(extra)
-        if length != len(name) or offset + info.compress_size > self._size:
-            raise self._fault(f"{info.filename!r} reaches beyond the archive")
-        return offset
-
-    def _entry_points(self) -> list[_Made]:
-        """The scripts of entry points."""
-        if f"{self._dist_info}/entry_points.txt" not in self._infos:
+    def _entry_points(self) -> list[_Generated]:
+        """Returns the scripts that ``entry_points.txt`` declares."""
+        if f"{self._wheel.dist_info}/entry_points.txt" not in self._wheel.members:
             return []
-        made = {}
+        scripts = {}
         try:
-            for name, module, attribute, section in parse_entrypoints(
-                self._dist_info_file("entry_points.txt").decode()
-            ):
-                filename, data = Script(name, module, attribute, section).generate(
-                    self._context.interpreter, "posix"
-                )
+            text = self._wheel.read(self._wheel.metadata("entry_points.txt")).decode()
+            for name, module, attribute, section in parse_entrypoints(text):
+                script = Script(name, module, attribute, section)
+                filename, data = script.generate(self._context.interpreter, "posix")
                 if "/" in filename:
-                    raise self._fault(f"the entry point {name!r} has a slash")
+                    raise self._wheel.fault(f"the entry point {name!r} has a slash")
                 check_path(filename)
-                made[filename] = _Made(f"bin/{filename}", data, executable=True)
+                scripts[filename] = _Generated(f"bin/{filename}", data, executable=True)
         except (configparser.Error, UnicodeDecodeError, AssertionError) as e:
-            raise self._fault(
-                f"entry_points.txt cannot be read: {str(e) or 'an entry point is not MODULE:FUNCTION'}"
-            ) from None
-        return list(made.values())
-
-    def _metadata(self) -> list[_Made]:
-        folder = f"{self._context.site_packages}/{self._dist_info}"
-        made = [_Made(f"{folder}/INSTALLER", b"builder\n")]
-        if self._fetched.package.name in self._context.requested:
-            made.append(_Made(f"{folder}/REQUESTED", b""))
-        return made
-
-    @property
-    def record_size(self) -> int:
-        """Bytes of the wheel's own RECORD."""
-        info = self._infos.get(f"{self._dist_info}/RECORD")
-        if info is None:
-            raise self._fault(f"no {self._dist_info}/RECORD")
-        return info.file_size
+            why = str(e) or "an entry point is not MODULE:FUNCTION"
+            raise self._wheel.fault(f"entry_points.txt cannot be read: {why}") from None
+        return list(scripts.values())
 
     def record(self) -> bytes:
-        """RECORD for what is installed: the wheel's own hashes under their installed paths, in the archive's order."""
-        known = self._hashes()
-        lines: list[tuple[str, str, int | str]] = []
-        for m in self.members:
-            if m.script is not None:
-                lines.append((self._recorded(m.path), _hash(m.script), len(m.script)))
+        """Returns RECORD for the installed files, in the archive's order.
+
+        Unchanged files keep the wheel's hashes.
+        """
+        hashes = self._hashes()
+        rows: list[tuple[str, str, int | str]] = []
+        for c in self.copied:
+            path = self._record_path(c.path)
+            if c.script is not None:
+                rows.append((path, _hash(c.script), len(c.script)))
             else:
-                digest = known.get(m.info.filename) or _hash(self._load(m.info))
-                lines.append((self._recorded(m.path), digest, m.info.file_size))
-        lines += [(self._recorded(m.path), _hash(m.data), len(m.data)) for m in self.made]
-        lines.append((f"{self._dist_info}/RECORD", "", ""))
+                digest = hashes.get(c.member.filename) or _hash(self._wheel.read(c.member))
+                rows.append((path, digest, c.member.file_size))
+        rows += [(self._record_path(g.path), _hash(g.data), len(g.data)) for g in self.generated]
+        rows.append((f"{self._wheel.dist_info}/RECORD", "", ""))
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(lines)
+        csv.writer(out, lineterminator="\n").writerows(rows)
         return out.getvalue().encode()
 
     def _hashes(self) -> dict[str, str]:
+        """Returns the hashes in the wheel's own RECORD, by member."""
         try:
-            text = self._dist_info_file("RECORD").decode()
-            if re.search('["\r]', text) is None:  # the common case, five times as fast
+            text = self._wheel.read(self._wheel.metadata("RECORD")).decode()
+            if re.search('["\r]', text) is None:  # the common case, five times as fast as csv
                 rows = [line.rsplit(",", 2) for line in text.split("\n") if line]
             else:
                 rows = list(csv.reader(io.StringIO(text)))
         except (UnicodeDecodeError, csv.Error) as e:
-            raise self._fault(f"{self._dist_info}/RECORD cannot be read: {e}") from None
+            raise self._wheel.fault(f"{self._wheel.dist_info}/RECORD cannot be read: {e}") from None
         return {row[0]: row[1] for row in rows if len(row) == 3}
 
-    def _recorded(self, path: str) -> str:
-        """A path below the prefix as RECORD writes it: relative to site-packages."""
+    def _record_path(self, path: str) -> str:
+        """Returns a path below the prefix as RECORD has it: relative to site-packages."""
         site = self._context.site_packages + "/"
         return path[len(site) :] if path.startswith(site) else "../" * site.count("/") + path
 
 
+def _shebang(interpreter: str) -> bytes:
+    """Returns the first line (or lines) of a script, as installer writes it for entry points."""
+    _, wrapper = Script("x", "x", "x", "console").generate(interpreter, "posix")
+    return wrapper[: wrapper.index(b"# -*- coding")]
+
+
 def _hash(data: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
-
-
-def _twice(names: list[str]) -> str:
-    return next(n for n, count in Counter(names).items() if count > 1)

@@ -1,4 +1,24 @@
-"""Environment files to lock files of conda-lock's format, and back. Nothing here imports a solver before one is needed."""
+"""Environment files to lock files in conda-lock's format, and back.
+
+No solver is imported before one is needed: reading and checking a lock is fast.
+
+================  =======================================================================
+module            what it does
+================  =======================================================================
+``environment``   reads environment files
+``inputs``        records in the lock what it was made from; says why a lock is stale
+``file``          reads and writes lock files
+``solve``         :func:`lock_target`: from a recipe to a lock
+``channels``      finds the conda channels of an environment
+``conda``         solves conda packages with rattler
+``indexes``       finds the package indexes and find-links of an environment
+``pip``           solves pip packages on top of the conda packages
+``uv``            runs uv for that
+``wheels``        chooses the wheel of each pip package
+``names``         maps names of conda packages to names of PyPI projects
+``urls``          environment variables in URLs
+================  =======================================================================
+"""
 
 from __future__ import annotations
 
@@ -6,11 +26,8 @@ from builder.lock.environment import Environment, Spec, find_links, read_environ
 from builder.lock.file import parse_lock, read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import lock_target
-from builder.model import DEBIAN_CHANNEL, FIND_LINKS
 
 __all__ = [
-    "DEBIAN_CHANNEL",
-    "FIND_LINKS",
     "Environment",
     "Spec",
     "find_links",

@@ -1,7 +1,8 @@
-"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, the pip section.
+"""Reads conda environment files: channels, conda specs with ``# [linux]`` selectors, and the pip section.
 
-The selectors are those of conda-lock, and so is the ``pip`` that a pip section brings along. conda-lock's own parser takes half a
-second to import and knows no lines, so it serves as the oracle in the tests instead.
+The selectors are those of conda-lock, and as in conda-lock a pip section implies the conda package ``pip``.
+conda-lock's own parser takes half a second to import and reports no line numbers, so builder has its own; the
+tests compare the two.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,40 +43,45 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One requirement: its text as written, the package's name (normalised), and ``file:line``."""
+    """One requirement of an environment file."""
 
     text: str
+    """As written, with single spaces and without comment."""
     name: str
+    """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
     where: str
+    """``FILE:LINE``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """An environment file for one platform.
-
-    ``find_links`` are URLs, or folders as written, relative to the environment file's folder.
-    """
+    """An environment file for one platform."""
 
     path: Path
     name: str
+    """``name:`` of the file; may be empty."""
     channels: tuple[str, ...]
+    """Highest priority first, without ``nodefaults``."""
     conda: tuple[Spec, ...]
     pip: tuple[Spec, ...]
     index_url: str | None = None
+    """``--index-url`` of the pip section; None means pip's own."""
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    """URLs, or folders as written, relative to the folder of the environment file."""
 
     @property
     def requested(self) -> frozenset[str]:
-        """The names that the file asks for: conda's in lower case, pip's normalised as PEP 503 says."""
-        return frozenset(s.name for s in (*self.conda, *self.pip))
+        """The names of all packages that the file lists."""
+        return frozenset(spec.name for spec in (*self.conda, *self.pip))
 
 
 def read_environment(path: Path, platform: str) -> Environment:
     """Reads an environment file for one platform (``linux-64``).
 
     Raises:
-        ConfigError: the file is missing, no YAML, or holds what cannot be locked; file and line are named.
+        ConfigError: the file is missing, is not YAML, or contains something that cannot be locked. The
+            message names file and line.
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
     try:
@@ -83,172 +89,211 @@ def read_environment(path: Path, platform: str) -> Environment:
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(f"{path}: not a conda environment file", "it needs 'channels:' and 'dependencies:'")
+        raise ConfigError(
+            f"{path}: not a conda environment file",
+            "write 'channels:' and 'dependencies:' with lists below them",
+        )
     return _Reader(path).read(root, platform)
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """Where a build looks for wheels by name: the folders and pages of environment file and recipe, none of them relative."""
-    places = [(link, recipe.root) for link in recipe.pip.find_links]
-    if recipe.environment_path.exists():  # a lock made elsewhere needs no environment file
+    """The folders (absolute) and URLs with wheels that the environment file and the recipe name."""
+    places: list[tuple[str, Path]] = []
+    if recipe.environment_path.exists():  # a target whose lock was made elsewhere needs no environment file
         environment = read_environment(recipe.environment_path, recipe.platform)
-        places = [*((link, environment.path.parent) for link in environment.find_links), *places]
-    known = ((os.path.expandvars(link), folder) for link, folder in places)
-    return tuple(
-        link if "://" in link else str((folder / Path(link).expanduser()).absolute())
-        for link, folder in known
-    )
+        places += [(link, environment.path.parent) for link in environment.find_links]
+    places += [(link, recipe.root) for link in recipe.pip.find_links]
+    return tuple(_absolute(os.path.expandvars(link), folder) for link, folder in places)
+
+
+def _absolute(link: str, folder: Path) -> str:
+    if "://" in link:
+        return link
+    return str((folder / Path(link).expanduser()).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
-    """The lines for the platform; others are left blank so that line numbers stay."""
+    """The lines for a platform. The others become empty lines, so that line numbers stay the same."""
     for number, line in enumerate(text.splitlines(), 1):
         match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
         if match is None:
             yield line
-        elif (selector := match[3].strip()) not in _KNOWN_SELECTORS:
+            continue
+        selector = match[3].strip()
+        if selector not in _KNOWN_SELECTORS:
             raise ConfigError(
                 f"{path}:{number}: unknown selector [{selector}]",
-                f"known are {', '.join(sorted(_KNOWN_SELECTORS))}; write other remarks without brackets",
+                f"known selectors: {', '.join(sorted(_KNOWN_SELECTORS))}; "
+                "write other comments without brackets",
             )
-        else:
-            yield line if selector in _SELECTORS[platform] else ""
+        yield line if selector in _SELECTORS[platform] else ""
 
 
 class _Reader:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.index: str | None = None
-        self.extra: list[str] = []
-        self.links: list[str] = []
+    """Reads the YAML nodes of one file, which know their lines."""
 
-    def where(self, node: yaml.Node) -> str:
-        return f"{self.path}:{node.start_mark.line + 1}"
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._conda: list[Spec] = []
+        self._pip: list[Spec] = []
+        self._index: str | None = None
+        self._extra_indexes: list[str] = []
+        self._links: list[str] = []
 
     def read(self, root: yaml.MappingNode, platform: str) -> Environment:
+        keys = self._keys(root)
+        self._check_platforms(keys.get("platforms"), platform)
+        if "dependencies" not in keys:
+            raise ConfigError(f"{self._path}: no dependencies:", "list the packages below 'dependencies:'")
+        channels = self._strings(keys.get("channels"), "channels")
+        self._read_dependencies(keys["dependencies"])
+        self._extra_indexes += self._strings(keys.get("pip-repositories"), "pip-repositories")
+        name = keys.get("name")
+        return Environment(
+            self._path,
+            str(name.value) if name else "",
+            tuple(channel for channel in channels if channel != "nodefaults"),
+            tuple(_unique(self._conda)),
+            tuple(self._pip),
+            self._index,
+            tuple(dict.fromkeys(self._extra_indexes)),
+            tuple(dict.fromkeys(self._links)),
+        )
+
+    # parts of the file
+
+    def _keys(self, root: yaml.MappingNode) -> dict[str, yaml.Node]:
         keys: dict[str, yaml.Node] = {}
         for key, value in root.value:
             if key.value in keys:
-                raise ConfigError(f"{self.where(key)}: key {key.value!r} stands twice", "keep one of them")
+                raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
             keys[key.value] = value
-        if (variables := keys.get("variables")) is not None and variables.value:
-            raise ConfigError(
-                f"{self.where(variables)}: variables: are not taken from here",
-                "put them into the recipe's 'env:'",
+        variables = keys.get("variables")
+        if variables is not None and variables.value:
+            raise self._error(
+                variables, "variables: is not supported", "set them in the recipe: env: {NAME: VALUE}"
             )
-        platforms = [text for text, _ in self.strings(keys.get("platforms"), "platforms")]
-        if platforms and platform not in platforms:
-            raise ConfigError(
-                f"{self.where(keys['platforms'])}: platforms: does not list {platform}", "add it there"
-            )
-        channels = tuple(
-            text for text, _ in self.strings(keys.get("channels"), "channels") if text != "nodefaults"
-        )
-        if "dependencies" not in keys:
-            raise ConfigError(f"{self.path}: no dependencies:", "list the packages there")
-        conda, pip = self.dependencies(keys["dependencies"])
-        self.extra += [text for text, _ in self.strings(keys.get("pip-repositories"), "pip-repositories")]
-        name = keys.get("name")
-        return Environment(
-            self.path,
-            str(name.value) if name else "",
-            channels,
-            tuple(conda),
-            tuple(pip),
-            self.index,
-            tuple(dict.fromkeys(self.extra)),
-            tuple(dict.fromkeys(self.links)),
-        )
+        return keys
 
-    def strings(self, node: yaml.Node | None, key: str) -> Iterator[tuple[str, yaml.Node]]:
-        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
+    def _check_platforms(self, node: yaml.Node | None, platform: str) -> None:
+        platforms = self._strings(node, "platforms")
+        if node is not None and platforms and platform not in platforms:
+            raise self._error(
+                node, f"platforms: does not list {platform}", f"add '- {platform}', or remove platforms:"
+            )
+
+    def _read_dependencies(self, node: yaml.Node) -> None:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self._error(node, "dependencies: must be a list", "write '- PACKAGE' lines below it")
+        for item in node.value:
+            if isinstance(item, yaml.MappingNode):
+                for key, value in item.value:
+                    self._read_section(key, value)
+            else:
+                self._conda.append(self._conda_spec(self._string(item, "dependencies"), item))
+
+    def _read_section(self, key: yaml.Node, value: yaml.Node) -> None:
+        if key.value != "pip":
+            raise self._error(
+                key, f"unknown section {key.value!r}", "dependencies: may contain the section 'pip:' only"
+            )
+        if not value.value:
             return
-        if not isinstance(node, yaml.SequenceNode):
-            raise ConfigError(
-                f"{self.where(node)}: {key}: must be a list", f"write {key}: and '- ITEM' lines below it"
-            )
-        for item in node.value:
-            if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
-                raise ConfigError(
-                    f"{self.where(item)}: {key}: an item that is no text",
-                    "write '- ITEM', in quotes where needed",
-                )
-            yield item.value.strip(), item
+        self._conda.append(Spec("pip", "pip", self._where(key)))
+        for text, item in self._items(value, "pip"):
+            if text.startswith("-"):
+                self._read_option(text, item)
+            else:
+                self._pip.append(self._pip_spec(text, item))
 
-    def dependencies(self, node: yaml.Node) -> tuple[list[Spec], list[Spec]]:
-        conda: list[Spec] = []
-        pip: list[Spec] = []
-        if not isinstance(node, yaml.SequenceNode):
-            raise ConfigError(
-                f"{self.where(node)}: dependencies: must be a list", "write '- PACKAGE' lines below it"
-            )
-        for item in node.value:
-            if not isinstance(item, yaml.MappingNode):
-                conda += [
-                    self.conda(text, at)
-                    for text, at in self.strings(yaml.SequenceNode("", [item]), "dependencies")
-                ]
-                continue
-            for key, value in item.value:
-                if key.value != "pip":
-                    raise ConfigError(
-                        f"{self.where(key)}: unknown section {key.value!r}",
-                        "dependencies: may hold 'pip:' and nothing else",
-                    )
-                if not value.value:
-                    continue
-                conda.append(Spec("pip", "pip", self.where(key)))
-                for text, at in self.strings(value, "pip"):
-                    if text.startswith("-"):
-                        self.option(text, at)
-                    else:
-                        pip.append(self.pip(text, at))
-        own_pip = any(s.name == "pip" and s.text != "pip" for s in conda)
-        seen = dict.fromkeys(s for s in conda if not (own_pip and s.text == "pip"))
-        return list({s.text: s for s in reversed(seen)}.values())[::-1], pip
-
-    def conda(self, text: str, node: yaml.Node) -> Spec:
+    def _conda_spec(self, text: str, node: yaml.Node) -> Spec:
         match = _CONDA_NAME.match(text)
         if match is None:
-            raise ConfigError(
-                f"{self.where(node)}: {redact(text)!r} is not a conda spec",
+            raise self._error(
+                node,
+                f"{redact(text)!r} is not a conda spec",
                 "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
             )
-        return Spec(" ".join(text.split()), match[1].lower(), self.where(node))
+        return Spec(" ".join(text.split()), match[1].lower(), self._where(node))
 
-    def pip(self, text: str, node: yaml.Node) -> Spec:
+    def _pip_spec(self, text: str, node: yaml.Node) -> Spec:
         text = re.split(r"\s#", text)[0].strip()
         try:
             requirement = Requirement(text)
         except InvalidRequirement as e:
-            raise ConfigError(
-                f"{self.where(node)}: {redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}",
-                "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; local folders have no place in a lock",
+            raise self._error(
+                node,
+                f"{redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}",
+                "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; a local folder cannot be locked",
             ) from None
-        url = requirement.url
-        if url and not (url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")):
-            raise ConfigError(
-                f"{self.where(node)}: {redact(text)!r} is no wheel on the web, and nothing else can be locked by its hash",
-                "build the wheel, put it into a folder, and name that by --find-links",
+        if requirement.url and not _is_wheel_on_web(requirement.url):
+            raise self._error(
+                node,
+                f"{redact(text)!r} is not the http or https URL of a wheel, and only those can be locked",
+                "build the wheel, put it into a folder, and name the folder: - --find-links FOLDER",
             )
-        return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self.where(node))
+        return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self._where(node))
 
-    def option(self, text: str, node: yaml.Node) -> None:
+    def _read_option(self, text: str, node: yaml.Node) -> None:
         try:
             words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
         except ValueError as e:
-            raise ConfigError(f"{self.where(node)}: {redact(text)!r}: {e}", "check the quotes") from None
+            raise self._error(node, f"{redact(text)!r}: {e}", "check the quotation marks") from None
         kind = _OPTIONS.get(words[0])
         if kind is None or len(words) != 2:
-            what = (
-                "an editable package cannot be locked"
-                if words[0] in ("-e", "--editable")
-                else f"{words[0]}: not understood here"
-            )
-            raise ConfigError(
-                f"{self.where(node)}: {what}", f"known, with one value each: {', '.join(_OPTIONS)}"
+            is_editable = words[0] in ("-e", "--editable")
+            raise self._error(
+                node,
+                "an editable package cannot be locked" if is_editable else f"{words[0]}: not supported here",
+                f"supported options, each with one value: {', '.join(_OPTIONS)}",
             )
         if kind == "index":
-            self.index = words[1]
+            self._index = words[1]
+        elif kind == "extra":
+            self._extra_indexes.append(words[1])
         else:
-            (self.extra if kind == "extra" else self.links).append(words[1])
+            self._links.append(words[1])
+
+    # nodes
+
+    def _strings(self, node: yaml.Node | None, key: str) -> list[str]:
+        return [text for text, _ in self._items(node, key)]
+
+    def _items(self, node: yaml.Node | None, key: str) -> list[tuple[str, yaml.Node]]:
+        """The texts of a list with their nodes; nothing for a missing or empty key."""
+        if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            raise self._error(node, f"{key}: must be a list", f"write {key}: and '- ITEM' lines below it")
+        return [(self._string(item, key), item) for item in node.value]
+
+    def _string(self, item: yaml.Node, key: str) -> str:
+        if not isinstance(item, yaml.ScalarNode) or not item.value.strip():
+            raise self._error(
+                item, f"{key}: an item is not text", "write '- ITEM', with quotation marks where needed"
+            )
+        return str(item.value).strip()
+
+    def _where(self, node: yaml.Node) -> str:
+        return f"{self._path}:{node.start_mark.line + 1}"
+
+    def _error(self, node: yaml.Node, message: str, hint: str) -> ConfigError:
+        return ConfigError(f"{self._where(node)}: {message}", hint)
+
+
+def _unique(specs: Sequence[Spec]) -> list[Spec]:
+    """The specs without repetitions, each at the position of its last occurrence.
+
+    A ``pip`` with a version replaces the plain ``pip`` that a pip section implies.
+    """
+    if any(spec.name == "pip" and spec.text != "pip" for spec in specs):
+        specs = [spec for spec in specs if spec.text != "pip"]
+    first: dict[str, Spec] = {}
+    for spec in specs:
+        first.setdefault(spec.text, spec)
+    texts = list(dict.fromkeys(spec.text for spec in reversed(specs)))
+    return [first[text] for text in reversed(texts)]
+
+
+def _is_wheel_on_web(url: str) -> bool:
+    return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -1,4 +1,4 @@
-"""Lock files of conda-lock's format, version 1: read fast, written with the same bytes for the same lock."""
+"""Lock files in conda-lock's format, version 1. The same lock is always written as the same bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -17,10 +17,16 @@ from builder.store.files import write_atomic
 
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
+#: The parser in C, where PyYAML has it: a lock of 1,000 packages in under a second.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
 _TEXT_KEYS = ("name", "version", "platform", "url")
+_RESTORE = "restore the file from version control, or lock again: builder lock"
+_NO_HASH = "lock again: without a hash a download cannot be verified"
+#: The path of a key in the file: names of keys, and positions in lists.
+_Keys = tuple[str | int, ...]
 
+# Part of the lock's digest: every change changes the digests of all new locks and images.
 _HEADER = """\
 # Lock file in conda-lock's format (version 1), made by builder. Do not edit: change the sources and run
 #     builder lock {target}
@@ -32,12 +38,13 @@ def read_lock(path: Path) -> Lock:
     """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1).
 
     Raises:
-        LockError: missing, damaged, of another format, or a package without a hash; file, line and key are named.
+        LockError: the file is missing or damaged, has another format, or a package without a hash. The
+            message names file, line and key.
     """
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
-        raise LockError(f"{path}: no such lock file", "make it: builder lock") from None
+        raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
     except OSError as e:
         raise LockError(
             f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
@@ -46,20 +53,20 @@ def read_lock(path: Path) -> Lock:
 
 
 def parse_lock(raw: bytes, path: Path) -> Lock:
-    """The lock that these bytes hold; ``path`` is for messages. Raises LockError as :func:`read_lock`."""
+    """The lock in the bytes of a lock file; ``path`` is for messages only. Raises as :func:`read_lock`."""
     try:
-        data = yaml.load(raw, Loader=_LOADER)  # noqa: S506 (a safe loader, in C)
+        data = yaml.load(raw, Loader=_LOADER)  # noqa: S506  a safe loader, in C
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as e:
         mark = getattr(e, "problem_mark", None)
-        at = f"{path}:{mark.line + 1}" if mark else str(path)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(e, "problem", None) or "not UTF-8 text"
-        raise LockError(
-            f"{at}: not a lock file: {problem}", "take the file from version control again, or lock again"
-        ) from None
+        raise LockError(f"{where}: not a lock file: {problem}", _RESTORE) from None
     return _Reader(raw, path).read(data)
 
 
 class _Reader:
+    """Checks the data of a lock file and names what is wrong with it."""
+
     def __init__(self, raw: bytes, path: Path) -> None:
         self._raw = raw
         self._path = path
@@ -68,106 +75,106 @@ class _Reader:
         if not isinstance(data, dict) or "package" not in data:
             raise LockError(
                 f"{self._path}: not a lock file of conda-lock",
-                "a lock holds version:, metadata: and package:; make one: builder lock",
+                "a lock file has the keys version:, metadata: and package:; create one: builder lock",
             )
         version = data.get("version")
         if version != 1:
-            raise self._bad(
+            raise self._error(
                 f"lock format version {version!r}; builder reads version 1",
                 ("version",),
-                "lock again with conda-lock 1 to 4, or with builder lock",
+                "lock again with builder lock, or with conda-lock 1 to 4",
             )
         meta = data.get("metadata")
         if not isinstance(meta, dict):
-            raise self._bad("metadata: is missing or no mapping", ("metadata",))
-        items = data["package"]
-        if not isinstance(items, list):
-            raise self._bad("package: must be a list", ("package",))
-        custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
-        reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
+            raise self._error("metadata: is missing or not a mapping", ("metadata",))
         platforms = meta.get("platforms")
         if not isinstance(platforms, list):
-            raise self._bad("metadata.platforms: must be a list", ("metadata", "platforms"))
+            raise self._error("metadata.platforms: must be a list", ("metadata", "platforms"))
+        items = data["package"]
+        if not isinstance(items, list):
+            raise self._error("package: must be a list", ("package",))
+        custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
+        reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
         return Lock(
             packages=tuple(self._package(item, i) for i, item in enumerate(items)),
-            platforms=tuple(str(p) for p in platforms),
-            channels=tuple(
-                str(c.get("url", "")) if isinstance(c, dict) else str(c) for c in meta.get("channels") or ()
-            ),
-            sources=tuple(str(s) for s in meta.get("sources") or ()),
+            platforms=tuple(str(platform) for platform in platforms),
+            channels=tuple(_channel(channel) for channel in meta.get("channels") or ()),
+            sources=tuple(str(source) for source in meta.get("sources") or ()),
             content_hash=self._texts(meta.get("content_hash"), ("metadata", "content_hash")),
             custom=custom,
             base=LockedBase(reference, digest) if reference and digest else None,
             digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
         )
 
-    def _texts(self, value: Any, keys: tuple[str | int, ...]) -> dict[str, str]:
+    def _texts(self, value: Any, keys: _Keys) -> dict[str, str]:
         if value is None:
             return {}
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise self._bad(f"{'.'.join(map(str, keys))}: must map names to texts", keys)
-        return {str(k): v for k, v in value.items()}
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            raise self._error(f"{'.'.join(map(str, keys))}: must map names to text", keys)
+        return {str(name): text for name, text in value.items()}
 
-    def _package(self, item: Any, i: int) -> LockedPackage:
-        at = ("package", i)
+    def _package(self, item: Any, position: int) -> LockedPackage:
+        keys: _Keys = ("package", position)
         if not isinstance(item, dict):
-            raise self._bad(f"package {i + 1}: not a mapping", at)
+            raise self._error(f"package {position + 1}: is not a mapping", keys)
         for key in _TEXT_KEYS:
             if not isinstance(item.get(key), str) or not item[key]:
-                raise self._bad(
-                    f"package {item.get('name') or i + 1}: {key} is missing or no text", (*at, key)
-                )
-        name, manager, hashes, depends = (
-            item["name"],
-            item.get("manager"),
-            item.get("hash"),
-            item.get("dependencies") or {},
-        )
+                name = item.get("name") or position + 1
+                raise self._error(f"package {name}: {key} is missing or not text", (*keys, key))
+        name = item["name"]
+        manager = item.get("manager")
         if manager not in ("conda", "pip"):
-            raise self._bad(f"package {name}: manager is {manager!r}, not conda or pip", (*at, "manager"))
-        if not isinstance(hashes, dict):
-            raise self._bad(
-                f"package {name}: no hash",
-                (*at, "hash"),
-                "lock again: without a hash nobody knows what is fetched",
-            )
-        for kind, matches in _HEX.items():
-            if (value := hashes.get(kind)) is not None and not (
-                isinstance(value, str) and matches(value.lower())
-            ):
-                raise self._bad(f"package {name}: hash.{kind} is not one", (*at, "hash", kind))
-        sha256, md5 = hashes.get("sha256"), hashes.get("md5")
-        if not sha256 and not md5:
-            raise self._bad(
-                f"package {name}: no hash",
-                (*at, "hash"),
-                "lock again: without a hash nobody knows what is fetched",
-            )
-        if not isinstance(depends, dict):
-            raise self._bad(f"package {name}: dependencies: no mapping", (*at, "dependencies"))
+            raise self._error(f"package {name}: manager is {manager!r}, not conda or pip", (*keys, "manager"))
+        sha256, md5 = self._hashes(name, item.get("hash"), keys)
+        dependencies = item.get("dependencies") or {}
+        if not isinstance(dependencies, dict):
+            raise self._error(f"package {name}: dependencies is not a mapping", (*keys, "dependencies"))
         return LockedPackage(
             name=name,
             version=item["version"],
             manager=manager,
             platform=item["platform"],
             url=item["url"],
-            sha256=sha256.lower() if sha256 else None,
-            md5=md5.lower() if md5 else None,
-            dependencies={str(k): str(v) if v is not None else "" for k, v in depends.items()},
+            sha256=sha256,
+            md5=md5,
+            dependencies={str(n): "" if spec is None else str(spec) for n, spec in dependencies.items()},
             category=str(item.get("category", "main")),
             optional=bool(item.get("optional", False)),
         )
 
-    def _bad(self, message: str, keys: tuple[str | int, ...], hint: str = "") -> LockError:
-        at = _line(self._raw, keys)
-        return LockError(
-            f"{self._path}{f':{at}' if at else ''}: {message}",
-            hint or "take the file from version control again, or lock again",
-        )
+    def _hashes(self, name: str, hashes: Any, keys: _Keys) -> tuple[str | None, str | None]:
+        """SHA-256 and MD5 of a package; at least one is set."""
+        if not isinstance(hashes, dict):
+            raise self._error(f"package {name}: no hash", (*keys, "hash"), _NO_HASH)
+        sha256 = self._hash(name, "sha256", hashes, keys)
+        md5 = self._hash(name, "md5", hashes, keys)
+        if not sha256 and not md5:
+            raise self._error(f"package {name}: no hash", (*keys, "hash"), _NO_HASH)
+        return sha256, md5
+
+    def _hash(
+        self, name: str, kind: Literal["sha256", "md5"], hashes: dict[str, Any], keys: _Keys
+    ) -> str | None:
+        value = hashes.get(kind)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not _HEX[kind](value.lower()):
+            raise self._error(f"package {name}: hash.{kind} is not a valid {kind}", (*keys, "hash", kind))
+        return value.lower()
+
+    def _error(self, message: str, keys: _Keys, hint: str = _RESTORE) -> LockError:
+        line = _line(self._raw, keys)
+        where = f"{self._path}:{line}" if line else str(self._path)
+        return LockError(f"{where}: {message}", hint)
 
 
-def _line(raw: bytes, keys: tuple[str | int, ...]) -> int | None:
-    """The line of a key, or of its nearest parent; looked up only when something is wrong."""
+def _channel(channel: Any) -> str:
+    """A channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL alone."""
+    return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
+
+
+def _line(raw: bytes, keys: _Keys) -> int | None:
+    """The line of a key, or of its nearest parent in the file. Slow, and used only for errors."""
     node: yaml.Node | None = yaml.compose(raw, Loader=_LOADER)
     line = None
     for key in keys:
@@ -185,33 +192,44 @@ def _line(raw: bytes, keys: tuple[str | int, ...]) -> int | None:
 
 
 def write_lock(lock: Lock, path: Path) -> Lock:
-    """Writes a lock file that builder and conda-lock read; gives it as read back, with its digest.
+    """Writes a lock file that builder and conda-lock read. Returns the lock as read back, with its digest.
 
-    The same lock gives the same bytes: nothing of time, machine or user goes in.
+    The same lock has the same bytes: they depend neither on time nor on machine or user.
 
     Raises:
-        SpaceError: the folder cannot be written, or is full.
+        SpaceError: the disk is full, or the folder cannot be written to.
     """
     custom = dict(lock.custom)
     if lock.base:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
-    metadata = {
+    metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
-        "channels": [
-            {"url": c, "used_env_vars": sorted(set(re.findall(r"\$\{?(\w+)", c)))} for c in lock.channels
-        ],
+        "channels": [{"url": c, "used_env_vars": _variables(c)} for c in lock.channels],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
-        **({"custom_metadata": dict(sorted(custom.items()))} if custom else {}),
     }
-    order = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
-    data = {"version": 1, "metadata": metadata, "package": [_item(p) for p in order]}
-    # The writer in Python, not libyaml's: the lock's digest goes into the image, so no library of the host may change a byte.
+    if custom:
+        metadata["custom_metadata"] = dict(sorted(custom.items()))
+    packages = sorted(lock.packages, key=lambda p: (p.manager, p.name, p.platform, p.category))
+    data = {"version": 1, "metadata": metadata, "package": [_item(package) for package in packages]}
+    # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of
+    # libyaml on this machine may change a byte.
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
-    target = path.name.removesuffix(".lock.yml").rpartition(".")[2] if path.name.endswith(".lock.yml") else ""
-    raw = (_HEADER.format(target=target).replace(" \n", "\n") + text).encode()
+    raw = (_header(path) + text).encode()
     write_atomic(path, raw)
     return parse_lock(raw, path)
+
+
+def _header(path: Path) -> str:
+    """The comment at the top, with the target's name from ``ENVIRONMENT.TARGET.lock.yml``."""
+    target = ""
+    if path.name.endswith(".lock.yml"):
+        target = path.name.removesuffix(".lock.yml").rpartition(".")[2]
+    return _HEADER.format(target=target).replace(" \n", "\n")
+
+
+def _variables(url: str) -> list[str]:
+    return sorted(set(re.findall(r"\$\{?(\w+)", url)))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -228,7 +246,7 @@ def _item(package: LockedPackage) -> Mapping[str, Any]:
         "platform": package.platform,
         "dependencies": dict(sorted(package.dependencies.items())),
         "url": redact(package.url),
-        "hash": {k: v for k, v in hashes.items() if v},
+        "hash": {kind: value for kind, value in hashes.items() if value},
         "category": package.category,
         "optional": package.optional,
     }

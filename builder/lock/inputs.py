@@ -1,4 +1,4 @@
-"""What a lock was made from, kept in its metadata as readable texts: so a stale lock can say what changed."""
+"""What a lock is made from, as text in the lock's metadata, so that builder can say why a lock is stale."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from builder.redact import redact
 from builder.settings import Settings
 
 _PREFIX = "builder."
-#: metadata key -> what a person calls it
+#: Key of the metadata -> name in messages.
 _TITLES = {
     "conda": "conda specs",
     "pip": "pip requirements",
@@ -30,30 +30,35 @@ _TITLES = {
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
 }
-#: The inputs that the conda part depends on.
+#: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
-#: What is declared to the solver when the recipe says nothing: a machine of RHEL 8's age, never the one that builds.
+#: The target's virtual packages where the recipe says nothing: a machine like RHEL 8, never the one that
+#: builds.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
 _ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
-    """The virtual packages of the target: the recipe's, and defaults where it is silent, as ``VERSION`` or ``VERSION=BUILD``."""
+    """The target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's, else defaults."""
     return {**_DEFAULTS, "__archspec": f"1={_ARCHSPEC[recipe.platform]}", **recipe.virtual_packages}
 
 
 def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
-    """The channels to solve with, highest priority first: the recipe's when it names any, else the environment's."""
+    """The channels, highest priority first: the recipe's if it names any, else the environment's."""
     named = (c for c in recipe.conda.channels if c != "nodefaults")
     return tuple(dict.fromkeys(named)) or environment.channels
 
 
 def cutoff(text: str | None, where: str) -> datetime | None:
-    """The moment (UTC) of an exclude-newer text: a date means its end, a time without zone is UTC.
+    """The time (UTC) of an exclude-newer text; None for an empty one.
+
+    Args:
+        text: a date (which includes that whole day), or a time, in ISO 8601; UTC unless it has a time zone.
+        where: the option or file that contains it, for the message.
 
     Raises:
-        ConfigError: neither a date nor a time of ISO 8601.
+        ConfigError: the text is neither a date nor a time.
     """
     if not text:
         return None
@@ -70,7 +75,10 @@ def cutoff(text: str | None, where: str) -> datetime | None:
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
-    """All that decides what is locked, as custom metadata (the base image's reference has its own key)."""
+    """Everything that decides what is locked, as text, by keys of the lock's metadata.
+
+    The base image is not in it: the lock has keys of its own for that.
+    """
     pip = {
         "index_url": recipe.pip.index_url or environment.index_url,
         "extra_index_urls": [*environment.extra_index_urls, *recipe.pip.extra_index_urls],
@@ -93,22 +101,22 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
 
 
 def content_hash(custom: Mapping[str, str]) -> str:
-    """One hash (hex) over :func:`inputs`."""
+    """One SHA-256 (hex) over :func:`inputs`."""
     return hashlib.sha256(canonical_json(dict(custom))).hexdigest()
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
-    """Why a lock is not that of its sources any more; empty when it is.
+    """Why a lock does not match its recipe and environment file any more; empty if it matches.
 
-    A lock that builder did not make is checked for what it can be: the platform, and that every package asked for is in it.
+    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, and that
+    it contains every package of the environment file.
 
     Raises:
         ConfigError: the environment file is wrong.
     """
     if recipe.platform not in lock.platforms:
-        return [
-            f"the lock is for {', '.join(lock.platforms) or 'no platform'}, the recipe for {recipe.platform}"
-        ]
+        platforms = ", ".join(lock.platforms) or "no platform"
+        return [f"the lock is for {platforms}, the recipe for {recipe.platform}"]
     if _PREFIX + "conda" not in lock.custom:
         return _missing(recipe, lock)
     reasons = []
@@ -123,36 +131,38 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
 
 
 def _difference(old: str, new: str) -> str:
+    """What differs between two texts of :func:`inputs`: added and removed items, or another order."""
     try:
-        before, after = json.loads(old), json.loads(new)
+        before, after = _items(json.loads(old)), _items(json.loads(new))
     except ValueError:
         return f" from {old or 'none'} to {new or 'none'}"
-    if isinstance(before, dict) and isinstance(after, dict):
-        before, after = (
-            [f"{k} {' '.join(v) if isinstance(v, list) else v}" for k, v in x.items()]
-            for x in (before, after)
-        )
-    if not isinstance(before, list) or not isinstance(after, list):
+    if before is None or after is None:
         return ""
-    gone, come = [str(x) for x in before if x not in after], [str(x) for x in after if x not in before]
-    if not gone and not come:
-        return f": now in the order {', '.join(map(str, after))}"
-    return (
-        ":"
-        + (f" now with {', '.join(come)}" if come else "")
-        + ("," if come and gone else "")
-        + (f" without {', '.join(gone)}" if gone else "")
-    )
+    added = [item for item in after if item not in before]
+    removed = [item for item in before if item not in after]
+    if not added and not removed:
+        return f": now in the order {', '.join(after)}"
+    parts = []
+    if added:
+        parts.append(f"now with {', '.join(added)}")
+    if removed:
+        parts.append(f"without {', '.join(removed)}")
+    return ": " + ", ".join(parts)
+
+
+def _items(value: Any) -> list[str] | None:
+    """A list, or a mapping as ``KEY VALUE`` texts; None for anything else."""
+    if isinstance(value, dict):
+        return [f"{key} {' '.join(v) if isinstance(v, list) else v}" for key, v in value.items()]
+    return [str(item) for item in value] if isinstance(value, list) else None
 
 
 def _missing(recipe: Recipe, lock: Lock) -> list[str]:
+    """The packages of the environment file that are not in a lock of another tool, with file and line."""
     if not recipe.environment_path.exists():
-        return []  # a lock made elsewhere needs no environment file
+        return []  # a target whose lock was made elsewhere needs no environment file
     environment = read_environment(recipe.environment_path, recipe.platform)
-    have = {p.name.lower() for p in lock.packages if p.platform == recipe.platform}
-    have |= {canonicalize_name(n) for n in have} | {pypi_name(n) for n in have}
-    return [
-        f"{s.where}: {s.name} is not in the lock"
-        for s in (*environment.conda, *environment.pip)
-        if s.name not in have
-    ]
+    names = {package.name.lower() for package in lock.packages if package.platform == recipe.platform}
+    names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
+    specs = (*environment.conda, *environment.pip)
+    return [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]

@@ -1,18 +1,24 @@
-"""Which PyPI distribution a conda package is: by conda-lock's mapping where it can be had, else by a table of the common ones."""
+"""Which PyPI project a conda package is.
+
+The answer comes from the mapping that conda-lock uses too. Where it is not available, a built-in table of
+common packages serves instead.
+"""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from builder.settings import Settings
-from builder.store.files import write_atomic
+from builder.store.folders import CacheFolders
+from builder.store.records import read_record, write_record
 
-#: conda name -> PyPI name, where they differ beyond spelling.
+#: Where the mapping is downloaded: the default of conda-lock (``conda_lock.lookup.DEFAULT_MAPPING_URL``).
+MAPPING_URL = "https://raw.githubusercontent.com/regro/cf-graph-countyfair/master/mappings/pypi/grayskull_pypi_mapping.json"
+#: conda name -> PyPI name, where the two are different names and not only spelled differently.
 BUILTIN: Mapping[str, str] = {
     "antlr-python-runtime": "antlr4-python3-runtime",
     "brotli-python": "brotli",
@@ -50,38 +56,46 @@ _MAX_AGE_S = 2 * 24 * 3600
 
 
 def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
-    """The PyPI name (normalised) of a conda package."""
+    """The PyPI name of a conda package, normalised as PEP 503 says."""
     return canonicalize_name(mapping.get(conda_name) or BUILTIN.get(conda_name) or conda_name)
 
 
 def conda_mapping(settings: Settings) -> Mapping[str, str]:
-    """conda-lock's mapping of conda names to PyPI's; from the cache for two days; the built-in one where it cannot be had."""
-    path = settings.cache / "conda-pypi-mapping.json"
-    fresh = path.exists() and time.time() - path.stat().st_mtime < _MAX_AGE_S
-    if not fresh and not settings.offline:
-        _download(path)
-    try:
-        records = json.loads(path.read_bytes())
-        return {r["conda_name"]: r["pypi_name"] for r in records.values()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    """Names of conda packages with their PyPI names.
+
+    Returns:
+        The downloaded mapping (the cache keeps it for two days), an older one if it cannot be downloaded now,
+        or :data:`BUILTIN` if it never was.
+    """
+    path = CacheFolders(settings.cache).names / "conda-to-pypi.json"
+    stored = read_record(path)
+    is_fresh = stored is not None and time.time() - stored["downloaded"] < _MAX_AGE_S
+    if not is_fresh and not settings.offline:
+        mapping = _download()
+        if mapping is not None:
+            stored = {"downloaded": time.time(), "mapping": mapping}
+            write_record(path, stored)
+    if stored is None:
         return BUILTIN
+    names: Mapping[str, str] = stored["mapping"]
+    return names
 
 
-def _download(path: Path) -> None:
+def _download() -> Mapping[str, str] | None:
+    """The mapping, or None if it is not available or not as expected: it only improves the result."""
     import httpx
-    from conda_lock.lookup import DEFAULT_MAPPING_URL
 
     from builder.net.http import tls_context
 
     try:
         answer = httpx.get(
-            DEFAULT_MAPPING_URL,
+            MAPPING_URL,
             timeout=httpx.Timeout(15, connect=3),
             verify=tls_context(),
             follow_redirects=True,
         )
         answer.raise_for_status()
-        json.loads(answer.content)
-    except (httpx.HTTPError, ValueError):
-        return
-    write_atomic(path, answer.content)
+        records = json.loads(answer.content)
+        return {str(record["conda_name"]): str(record["pypi_name"]) for record in records.values()}
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,11 +1,14 @@
-"""From a recipe and its environment file to a lock: conda first, then pip on top of it."""
+"""From a recipe and its environment file to a lock: the conda packages first, the pip packages on top."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TypeVar
 
 from packaging.utils import canonicalize_name
 
@@ -13,12 +16,28 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.lock.inputs import CONDA_INPUTS, content_hash, cutoff, inputs
-from builder.model import Lock, LockedBase
+from builder.lock.request import SolveRequest
+from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
 
-_NEWEST = "builder.solved-before"
+#: Key of the lock's metadata: the exclude-newer date of the conda packages, also one of the command line.
+_SOLVED_BEFORE = "builder.solved-before"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutoffs:
+    """Packages published later are ignored; None takes all."""
+
+    conda: datetime | None
+    pip: datetime | None
+
+    @property
+    def text(self) -> str:
+        """The date of the conda packages as the lock's metadata has it."""
+        return self.conda.strftime("%Y-%m-%dT%H:%M:%SZ") if self.conda else ""
 
 
 def lock_target(
@@ -31,103 +50,114 @@ def lock_target(
     exclude_newer: str | None = None,
     reporter: Reporter = QUIET,
 ) -> Lock:
-    """Solves a target's environment; nothing is written.
+    """Solves the environment of a target. Writes nothing.
 
     Args:
-        base: the base image to pin.
-        previous: a lock whose packages are kept where the sources allow.
-        update: packages (conda or pip names) of ``previous`` that move to the newest version; others move only where they must.
-        exclude_newer: a date or time (ISO 8601), instead of the recipe's (``conda`` and ``pip`` have each their own): what came
-            later is not seen.
+        recipe: the target's recipe.
+        settings: cache, mirrors, and whether to work offline.
+        base: the base image that the lock pins.
+        previous: an earlier lock; its packages stay where the sources allow.
+        update: names of conda or pip packages in ``previous`` that move to the newest version; others move
+            only where they have to.
+        exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for conda and pip packages;
+            packages published later are ignored.
+        reporter: receives progress and warnings.
 
     Raises:
-        ConfigError: a wrong environment file, spec or date.
-        UsageError: a name in ``update`` that the lock does not have.
-        SolveError: nothing satisfies the environment; the solver's reason is in the message.
+        ConfigError: the environment file, a spec or a date is wrong.
+        UsageError: ``update`` contains a name that the previous lock does not have.
+        SolveError: no set of packages satisfies the environment; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
     """
-    from builder.lock.conda import solve_conda
-    from builder.lock.pip import solve_pip
-
     environment = read_environment(recipe.environment_path, recipe.platform)
-    asked = cutoff(exclude_newer, "--exclude-newer")
-    newest = asked or cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda")
-    newest_pip = asked or cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip")
-    before = previous.for_platform(recipe.platform) if previous else ()
-    old_conda = [p for p in before if p.manager == "conda"]
-    old_pip = [p for p in before if p.manager == "pip"]
-    move_conda, move_pip = _moving(update, [p.name for p in old_conda], [p.name for p in old_pip])
+    cutoffs = _cutoffs(recipe, exclude_newer)
+    old = previous.for_platform(recipe.platform) if previous else ()
+    old_conda = [package for package in old if package.manager == "conda"]
+    old_pip = [package for package in old if package.manager == "pip"]
+    update_conda, update_pip = _split_update(update, old_conda, old_pip)
+    request = SolveRequest(recipe, environment, settings, reporter=reporter)
     custom = inputs(recipe, environment)
-    date = newest.strftime("%Y-%m-%dT%H:%M:%SZ") if newest else ""
 
-    started = time.monotonic()
-    reporter.start("conda packages", None, "")
-    try:
-        same = (
-            previous is not None
-            and date == previous.custom.get(_NEWEST, "")
-            and all(custom[k] == previous.custom.get(k) for k in CONDA_INPUTS)
-        )
-        if previous is not None and same and not move_conda:
-            conda, channels = old_conda, previous.channels
-        else:
-            conda, channels = solve_conda(
-                recipe,
-                environment,
-                settings,
-                newest=newest,
-                keep=old_conda,
-                update=move_conda,
-                reporter=reporter,
-            )
-    finally:
-        reporter.finish("conda packages")
-    reporter.note(f"{len(conda)} conda packages solved in {time.monotonic() - started:.1f} s")
-    pip = []
-    if environment.pip:
-        started = time.monotonic()
-        reporter.start("pip packages", None, "")
-        try:
-            pip = solve_pip(
-                recipe,
-                environment,
-                conda,
-                settings,
-                newest=newest_pip,
-                keep=old_pip,
-                update=move_pip,
-                reporter=reporter,
-            )
-        finally:
-            reporter.finish("pip packages")
-        reporter.note(f"{len(pip)} pip packages resolved in {time.monotonic() - started:.1f} s")
+    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text):
+        conda, channels = old_conda, previous.channels
+        reporter.note(f"{len(conda)} conda packages: unchanged")
+    else:
+        conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
+        conda, channels = _solve_conda(conda_request)
+    pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
+    pip = _solve_pip(pip_request, conda) if environment.pip else []
+
+    date = {_SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
-        channels=tuple(redact(c) for c in channels),
+        channels=tuple(redact(channel) for channel in channels),
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **({_NEWEST: date} if date else {})},
+        custom={**custom, **date},
         base=base,
     )
 
 
-def _moving(
-    names: Sequence[str], conda: Sequence[str], pip: Sequence[str]
+def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:
+    asked = cutoff(exclude_newer, "--exclude-newer")
+    if asked:
+        return _Cutoffs(asked, asked)
+    return _Cutoffs(
+        cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
+        cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),
+    )
+
+
+def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
+    """Whether an earlier lock has the conda packages for the same sources and the same date."""
+    if previous.custom.get(_SOLVED_BEFORE, "") != date:
+        return False
+    return all(custom[key] == previous.custom.get(key) for key in CONDA_INPUTS)
+
+
+def _solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
+    from builder.lock.conda import solve_conda
+
+    solved, seconds = _timed("conda packages", request.reporter, lambda: solve_conda(request))
+    request.reporter.note(f"{len(solved[0])} conda packages solved in {seconds:.1f} s")
+    return solved
+
+
+def _solve_pip(request: SolveRequest, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+    from builder.lock.pip import solve_pip
+
+    packages, seconds = _timed("pip packages", request.reporter, lambda: solve_pip(request, conda))
+    request.reporter.note(f"{len(packages)} pip packages solved in {seconds:.1f} s")
+    return packages
+
+
+def _timed(task: str, reporter: Reporter, work: Callable[[], T]) -> tuple[T, float]:
+    """The result of some work, reported as a task, and how many seconds it took."""
+    started = time.monotonic()
+    reporter.start(task, None, "")
+    try:
+        result = work()
+    finally:
+        reporter.finish(task)
+    return result, time.monotonic() - started
+
+
+def _split_update(
+    names: Sequence[str], conda: Sequence[LockedPackage], pip: Sequence[LockedPackage]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """The names to update as the lock writes them, by manager."""
-    by_conda, by_pip = {canonicalize_name(n): n for n in conda}, {canonicalize_name(n): n for n in pip}
-    move_conda, move_pip = set(), set()
+    """The names to update in the lock's own spelling: those of conda packages, and those of pip packages."""
+    conda_names = {canonicalize_name(package.name): package.name for package in conda}
+    pip_names = {canonicalize_name(package.name): package.name for package in pip}
+    update_conda, update_pip = set(), set()
     for name in names:
         key = canonicalize_name(name)
-        if key not in by_conda and key not in by_pip:
-            near = difflib.get_close_matches(key, [*by_conda, *by_pip], n=3)
-            raise UsageError(
-                f"--update {name}: the lock has no such package",
-                f"did you mean {' or '.join(near)}?" if near else "see the lock file for names",
-            )
-        if key in by_conda:
-            move_conda.add(by_conda[key])
-        if key in by_pip:
-            move_pip.add(by_pip[key])
-    return frozenset(move_conda), frozenset(move_pip)
+        if key not in conda_names and key not in pip_names:
+            near = difflib.get_close_matches(key, [*conda_names, *pip_names], n=3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "the lock file lists the names"
+            raise UsageError(f"--update {name}: the lock has no such package", hint)
+        if key in conda_names:
+            update_conda.add(conda_names[key])
+        if key in pip_names:
+            update_pip.add(pip_names[key])
+    return frozenset(update_conda), frozenset(update_pip)

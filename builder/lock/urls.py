@@ -1,4 +1,4 @@
-"""Addresses as they may stand in a lock file or a message: without credentials."""
+"""Environment variables in URLs (``$TOKEN``): requests use their values, locks contain their names."""
 
 from __future__ import annotations
 
@@ -13,10 +13,14 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 def expanded(url: str, where: str) -> str:
-    """A URL with its environment variables (``$NAME``, ``${NAME}``) put in, as conda-lock does when it is used.
+    """A URL with the values of its environment variables (``$NAME``, ``${NAME}``), as conda-lock does.
+
+    Args:
+        url: the URL.
+        where: the file or key that contains the URL, for the message.
 
     Raises:
-        ConfigError: one of them is not set; ``where`` says who names the URL.
+        ConfigError: a variable is not set.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -31,12 +35,15 @@ def expanded(url: str, where: str) -> str:
 
 
 def unexpanded(text: str, urls: Iterable[str]) -> str:
-    """A text with ``${NAME}`` wherever the value of a variable of ``urls`` stands as a user, a password or a part of a path.
+    """The reverse of :func:`expanded` for a text that a solver returned or printed.
 
-    What solvers give and say holds the values, and no lock file or message may.
+    Replaces the values of the variables in ``urls`` with ``${NAME}``, where a value is a user name, a
+    password or a part of a path: values may be secret, and must not be in a lock or a message.
     """
-    for name in sorted({m[1] or m[2] for url in urls for m in _VARIABLE.finditer(url)}):
-        if value := os.environ.get(name):
+    names = {match[1] or match[2] for url in urls for match in _VARIABLE.finditer(url)}
+    for name in sorted(names):
+        value = os.environ.get(name)
+        if value:
             secret = rf"(?<=[/:@]){re.escape(value)}(?![\w.~%-])"
             text = re.sub(secret, f"${{{name}}}".replace("\\", r"\\"), text)
     return text

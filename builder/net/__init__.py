@@ -1,1 +1,1 @@
-"""HTTP clients, mirrors, and the settings of pip and apt on this machine."""
+"""How this machine reaches other machines: HTTP, mirrors, and the settings of pip and apt."""

@@ -1,25 +1,31 @@
-"""The Debian package sources of this machine, as its apt settings name them."""
+"""The Debian package sources of this machine, read from apt's settings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from builder.errors import ImageError
 
+#: Options of one-line sources (sources.list(5)) whose names differ from those of the deb822 form.
 _OPTION_NAMES = {"arch": "Architectures", "lang": "Languages", "target": "Targets"}
 
 
 def apt_sources(
     suite: str, folder: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")
 ) -> str:
-    """This machine's apt sources for a Debian suite, its updates and security fixes, in deb822 form (sources.list(5)).
+    """This machine's apt sources for a Debian suite with its updates and security fixes, in deb822 form.
 
-    On a Debian machine of another suite, its own suite's sources with the name replaced.
+    On a Debian machine of another suite: the sources of that suite, with the suite's name replaced.
+
+    Args:
+        suite: the code name, such as ``bookworm``.
+        folder: apt's configuration folder.
+        os_release: the file that names this machine's distribution.
 
     Raises:
-        ImageError: it has none.
+        ImageError: the sources name no mirror for the suite.
     """
     stanzas = list(_stanzas(folder))
     found = _for_suite(stanzas, suite, suite)
@@ -29,35 +35,36 @@ def apt_sources(
     if not found:
         raise ImageError(
             f"this machine's apt sources ({folder}) name no mirror for Debian {suite}",
-            f"add one to {folder / 'sources.list.d'}, or take a base from docker:// or oci:",
+            f"add one to {folder / 'sources.list.d'}, or use a base image from docker:// or oci:",
         )
-    return "\n".join("".join(f"{k}: {v}\n" for k, v in stanza.items()) for stanza in found)
+    return "\n".join(_written(stanza) for stanza in found)
+
+
+def _written(stanza: Mapping[str, str]) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in stanza.items())
 
 
 def _for_suite(stanzas: list[dict[str, str]], own: str, wanted: str) -> list[dict[str, str]]:
+    """The sources of the suite ``own`` with component ``main``, rewritten for the suite ``wanted``."""
+    if not own:
+        return []
+    own_suites = (own, f"{own}-updates", f"{own}-security", f"{own}/updates")
     found = []
     for stanza in stanzas:
-        suites = [
-            s
-            for s in stanza.get("Suites", "").split()
-            if s in (own, f"{own}-updates", f"{own}-security", f"{own}/updates")
-        ]
-        if own and suites and "main" in stanza.get("Components", "").split():
-            kept = {k: v for k, v in stanza.items() if k != "Architectures"}
-            found.append(
-                {
-                    **kept,
-                    "Types": "deb",
-                    "Suites": " ".join(wanted + s.removeprefix(own) for s in suites),
-                    "Components": "main",
-                }
-            )
+        suites = [suite for suite in stanza.get("Suites", "").split() if suite in own_suites]
+        if not suites or "main" not in stanza.get("Components", "").split():
+            continue
+        rewritten = {key: value for key, value in stanza.items() if key != "Architectures"}
+        rewritten["Types"] = "deb"
+        rewritten["Suites"] = " ".join(wanted + suite.removeprefix(own) for suite in suites)
+        rewritten["Components"] = "main"
+        found.append(rewritten)
     return found
 
 
 def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
-    files = [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]
-    for file in files:
+    """All enabled sources of binary packages, in both forms of sources.list(5)."""
+    for file in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
         try:
             text = file.read_text()
         except OSError:
@@ -65,18 +72,19 @@ def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
         if file.suffix == ".list":
             yield from filter(None, map(_one_line, text.splitlines()))
         elif file.suffix == ".sources":
-            for block in re.split(r"\n\s*\n", text):
-                stanza = parse_stanza(block)
-                if "deb" in stanza.get("Types", "").split() and stanza.get(
-                    "Enabled", "yes"
-                ).strip().lower() not in (
-                    "no",
-                    "false",
-                ):
-                    yield stanza
+            stanzas = [parse_stanza(block) for block in re.split(r"\n\s*\n", text)]
+            yield from (stanza for stanza in stanzas if _is_enabled(stanza))
+
+
+def _is_enabled(stanza: Mapping[str, str]) -> bool:
+    enabled = stanza.get("Enabled", "yes").strip().lower()
+    return "deb" in stanza.get("Types", "").split() and enabled not in ("no", "false")
 
 
 def parse_stanza(block: str) -> dict[str, str]:
+    """One paragraph of deb822 text: field names in their usual spelling, values with their continuation
+    lines.
+    """
     stanza: dict[str, str] = {}
     key = ""
     for line in block.splitlines():
@@ -86,23 +94,25 @@ def parse_stanza(block: str) -> dict[str, str]:
             stanza[key] += f"\n{line}"
         elif ":" in line:
             name, _, value = line.partition(":")
-            key = "-".join(
-                "URIs" if part.lower() == "uris" else part.capitalize() for part in name.strip().split("-")
-            )
+            key = "URIs" if name.strip().lower() == "uris" else _capitalized(name.strip())
             stanza[key] = value.strip()
     return stanza
 
 
 def _one_line(line: str) -> dict[str, str] | None:
+    """A line such as ``deb [arch=amd64] http://host/debian bookworm main`` as a stanza; None for others."""
     match = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)", line.partition("#")[0].strip())
     if not match:
         return None
-    options = dict(word.partition("=")[::2] for word in (match[1] or "").split())
-    fields = {
-        _OPTION_NAMES.get(k, "-".join(p.capitalize() for p in k.split("-"))): v.replace(",", " ")
-        for k, v in options.items()
-    }
-    return {"Types": "deb", "URIs": match[2], "Suites": match[3], "Components": match[4], **fields}
+    stanza = {"Types": "deb", "URIs": match[2], "Suites": match[3], "Components": match[4]}
+    for option in (match[1] or "").split():
+        name, _, value = option.partition("=")
+        stanza[_OPTION_NAMES.get(name) or _capitalized(name)] = value.replace(",", " ")
+    return stanza
+
+
+def _capitalized(name: str) -> str:
+    return "-".join(part.capitalize() for part in name.split("-"))
 
 
 def _os_release(path: Path) -> dict[str, str]:
@@ -110,4 +120,5 @@ def _os_release(path: Path) -> dict[str, str]:
         lines = path.read_text().splitlines()
     except OSError:
         return {}
-    return {k: v.strip("\"'") for k, sep, v in (line.partition("=") for line in lines) if sep}
+    pairs = [line.partition("=") for line in lines]
+    return {key: value.strip("\"'") for key, separator, value in pairs if separator}

@@ -1,4 +1,4 @@
-"""Wheels found by their file name where pip's find-links and indexes point."""
+"""Finds wheels by file name, where pip's find-links and indexes point."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from urllib.parse import unquote, urljoin, urlsplit
 import httpx
 from packaging.utils import canonicalize_name
 
-from builder.net.pipconfig import PipConfiguration, pip_configuration
+from builder.net.pipconfig import pip_configuration
 
-__all__ = ["FindLinks", "PipConfiguration", "as_path", "pip_configuration"]
+_LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 
 
 class FindLinks:
-    """Places of files, by file name: folders, files and HTML pages on this disk and on the web, and simple indexes (PEP 503).
+    """Folders, files, HTML pages and simple indexes (PEP 503), on this disk and on the web.
 
-    ``places`` come first, then what pip's configuration names. Each web page is asked for once.
+    ``places`` come first, then those of pip's configuration. Each web page is requested once.
     """
 
     def __init__(self, places: Sequence[str] = ()) -> None:
@@ -30,27 +30,24 @@ class FindLinks:
         self._pages: dict[str, list[str]] = {}
 
     def local(self, filename: str) -> Iterator[Path]:
-        """Files of this name on this disk; not verified."""
+        """Files with this name on this disk. Their content is not checked."""
         for place in (*self._places, *self._project_pages(filename)):
             path = as_path(place)
             if path is None:
                 continue
-            if path.suffix in (".html", ".htm") or (path / "index.html").is_file():
-                page = path / "index.html" if path.is_dir() else path
-                for url in self._links(page.as_uri(), None) if page.is_file() else ():
-                    target = as_path(url)
-                    if target is not None and target.name == filename and target.is_file():
-                        yield target
+            for target in self._targets_on_disk(path):
+                if target.name == filename and target.is_file():
+                    yield target
             candidate = path if path.name == filename else path / filename
             if candidate.is_file():
                 yield candidate
 
     def remote(self, filename: str, client: httpx.Client) -> Iterator[str]:
-        """URLs of files of this name that the web pages link to; a page that does not answer has none."""
+        """URLs of files with this name that web pages link to. A page that fails counts as empty."""
         for place in (*self._places, *self._project_pages(filename)):
             if not place.startswith(("http://", "https://")):
                 continue
-            for url in (place, *self._links(place, client)):
+            for url in (place, *self._links_on_web(place, client)):
                 if unquote(urlsplit(url).path).rsplit("/", 1)[-1] == filename:
                     yield url
 
@@ -58,26 +55,37 @@ class FindLinks:
         name = canonicalize_name(filename.split("-", 1)[0])
         return [f"{index.rstrip('/')}/{name}/" for index in self._indexes]
 
-    def _links(self, page: str, client: httpx.Client | None) -> list[str]:
+    def _targets_on_disk(self, path: Path) -> list[Path]:
+        """The files on this disk that an HTML page on this disk (or ``index.html`` of a folder) links to."""
+        page = path / "index.html" if path.is_dir() else path
+        if page.suffix not in (".html", ".htm") or not page.is_file():
+            return []
+        url = page.as_uri()
+        if url not in self._pages:
+            try:
+                self._pages[url] = _links(url, page.read_text(errors="replace"))
+            except (OSError, ValueError):
+                self._pages[url] = []
+        targets = [as_path(link) for link in self._pages[url]]
+        return [target for target in targets if target is not None]
+
+    def _links_on_web(self, page: str, client: httpx.Client) -> list[str]:
         if page not in self._pages:
             try:
-                if client is None:
-                    path = as_path(page)
-                    assert path is not None
-                    base, text = page, path.read_text(errors="replace")
-                else:
-                    answer = client.get(page)
-                    answer.raise_for_status()
-                    base, text = str(answer.url), answer.text
-                hrefs = re.findall(r"""<a\s[^>]*?href\s*=\s*["']([^"'#]+)""", text, re.I)
-                self._pages[page] = [urljoin(base, html.unescape(href)) for href in hrefs]
-            except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError):
+                answer = client.get(page)
+                answer.raise_for_status()
+                self._pages[page] = _links(str(answer.url), answer.text)
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError):
                 self._pages[page] = []
         return self._pages[page]
 
 
+def _links(base: str, text: str) -> list[str]:
+    return [urljoin(base, html.unescape(href)) for href in _LINK.findall(text)]
+
+
 def as_path(place: str) -> Path | None:
-    """The local path of a ``file:`` URL or of a plain path, absolute, else None."""
+    """The absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
     if place.startswith("file:"):
         return Path(unquote(urlsplit(place).path))
     return None if "://" in place else Path(place).expanduser().absolute()

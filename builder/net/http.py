@@ -1,7 +1,8 @@
-"""One way of making HTTP clients: certificates, time limits, no secrets in messages."""
+"""HTTP clients that follow this machine's settings: certificates, proxies, netrc, time limits."""
 
 from __future__ import annotations
 
+import contextlib
 import netrc
 import os
 import ssl
@@ -14,47 +15,53 @@ from builder.errors import FetchError
 from builder.net.pipconfig import pip_configuration
 from builder.version import __version__
 
-#: Seconds: to connect, and between two pieces of an answer.
+#: Seconds to connect (10), and between two parts of an answer (30).
 TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 
 
 def tls_context() -> ssl.SSLContext:
-    """Certificates as this machine is set up: SSL_CERT_FILE, PIP_CERT, REQUESTS_CA_BUNDLE, pip's ``cert``, else the system's.
+    """The certificates that this machine trusts.
+
+    The first of these that is set: SSL_CERT_FILE, PIP_CERT, REQUESTS_CA_BUNDLE, ``cert`` in pip's
+    configuration, the certificates of the system.
 
     Raises:
-        FetchError: one of these names what is no file of certificates.
+        FetchError: one of them names a file without certificates.
     """
     named = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")]
     for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
-        if not value:
-            continue
-        path = Path(value).expanduser()
-        try:
-            folder = path.is_dir()  # REQUESTS_CA_BUNDLE may be one
-            return ssl.create_default_context(
-                cafile=None if folder else str(path), capath=str(path) if folder else None
-            )
-        except OSError as e:  # ssl.SSLError is one too
-            raise FetchError(
-                f"{name} names {path}, which holds no certificates: {e}", "correct or unset it"
-            ) from None
+        if value:
+            return _context_from(name, Path(value).expanduser())
     return ssl.create_default_context()
 
 
+def _context_from(name: str, path: Path) -> ssl.SSLContext:
+    try:
+        if path.is_dir():  # REQUESTS_CA_BUNDLE may name a folder
+            return ssl.create_default_context(capath=str(path))
+        return ssl.create_default_context(cafile=str(path))
+    except OSError as e:  # includes ssl.SSLError
+        raise FetchError(
+            f"{name} names {path}, which holds no certificates: {e}", "correct or unset it"
+        ) from None
+
+
 class _Credentials(httpx.Auth):
-    """User and password of the URL, else those that netrc has for its host (``NETRC``, else ``~/.netrc``)."""
+    """Basic authentication with the user name and password of the URL, else of netrc (``NETRC`` or
+    ``~/.netrc``).
+    """
 
     def __init__(self) -> None:
         self._netrc: netrc.netrc | None = None
-        try:
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
             self._netrc = netrc.netrc(os.environ.get("NETRC") or str(Path("~/.netrc").expanduser()))
-        except (OSError, netrc.NetrcParseError):
-            pass
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         user, password = request.url.username, request.url.password
-        if not user and self._netrc is not None and (known := self._netrc.authenticators(request.url.host)):
-            user, password = known[0], known[2] or ""
+        if not user and self._netrc is not None:
+            login = self._netrc.authenticators(request.url.host)
+            if login is not None:
+                user, password = login[0], login[2] or ""
         if user and "Authorization" not in request.headers:
             yield next(httpx.BasicAuth(user, password).auth_flow(request))
         else:
@@ -62,7 +69,16 @@ class _Credentials(httpx.Auth):
 
 
 def make_client(connections: int = 16) -> httpx.Client:
-    """A client with keep-alive, redirects, netrc and proxies from the environment; files come as they lie on the server."""
+    """A client with keep-alive, redirects, netrc, and proxies from the environment.
+
+    It asks for files without compression, so that their bytes are those on the server.
+
+    Args:
+        connections: the largest number of connections.
+
+    Raises:
+        FetchError: see :func:`tls_context`.
+    """
     return httpx.Client(
         timeout=TIMEOUT,
         follow_redirects=True,

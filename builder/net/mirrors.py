@@ -1,7 +1,9 @@
-"""Mirrors: other places for what recipes and locks name by public addresses (``BUILDER_MIRRORS``, ``FROM=TO`` pairs).
+"""Mirrors (``BUILDER_MIRRORS``, pairs ``FROM=TO``): other places for what recipes and locks name by public
+addresses.
 
-A prefix ends where a part of the name ends: ``https://host/a`` is a prefix of ``https://host/a/b``, never of ``https://host/ab``.
-Locks keep the public address, so they are the same with and without a mirror.
+FROM is a prefix that ends where a part of the address ends: ``https://host/a`` is a prefix of
+``https://host/a/b``, but not of ``https://host/ab``. A lock always contains the public address, so it is the
+same with and without mirrors.
 """
 
 from __future__ import annotations
@@ -18,57 +20,80 @@ _FOLDER = ("/", "./", "../", "~")
 
 
 def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
-    """Where else a URL is to be had, in the order of the setting; in a folder, by its path."""
+    """All mirrored addresses of a URL, in the order of the setting. In a folder: the path of the file."""
     for source, target in settings.mirrors:
-        if (rest := below(url, source)) is not None:
-            yield target.rstrip("/") + (rest if "://" in target else unquote(urlsplit(rest).path))
+        rest = below(url, source)
+        if rest is not None:
+            is_url = "://" in target
+            yield target.rstrip("/") + (rest if is_url else unquote(urlsplit(rest).path))
 
 
 def mirrored_url(settings: Settings, url: str) -> str:
-    """The first mirror of a URL, as a URL: ``file:`` for a folder."""
+    """The first mirrored address of a URL, as a URL (``file:`` for a folder); without a mirror the URL
+    itself.
+    """
     for source, target in settings.mirrors:
-        if (rest := below(url, source)) is not None:
+        rest = below(url, source)
+        if rest is not None:
             return _as_url(target) + rest
     return url
 
 
 def public_url(settings: Settings, url: str) -> str:
-    """The public address of something that lies in a mirror: :func:`mirrored_url` the other way round. Users and passwords in
-    URLs make no difference."""
+    """The public address of a URL in a mirror, the reverse of :func:`mirrored_url`.
+
+    User names and passwords in the URLs are ignored.
+    """
     for source, target in settings.mirrors:
-        if (rest := below(without_userinfo(url), without_userinfo(_as_url(target)))) is not None:
+        rest = below(without_userinfo(url), without_userinfo(_as_url(target)))
+        if rest is not None:
             return source.rstrip("/") + rest
     return url
 
 
 def _as_url(target: str) -> str:
-    return (target if "://" in target else Path(target).expanduser().absolute().as_uri()).rstrip("/")
+    if "://" in target:
+        return target.rstrip("/")
+    return Path(target).expanduser().absolute().as_uri().rstrip("/")
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:
-    """The base image reference to open instead of the one that a recipe or lock names; that one without a mirror.
+    """The base image reference to open instead of ``reference``; without a mirror the reference itself.
 
-    ``docker://HOST/REPOSITORY`` prefixes (Docker Hub's are ``docker://docker.io/library/...``) lead to another registry
-    (``docker://HOST[:PORT]/...``) or to OCI layouts: ``oci:DIR``, or a folder. The prefixes of the kinds that are files
-    (``sif:/appl/...``, ``oci:...``) are written with the kind or without.
+    The prefix ``docker://HOST/REPOSITORY`` (for Docker Hub ``docker://docker.io/library/...``) leads to
+    another registry (``docker://HOST[:PORT]/...``) or to OCI layouts (``oci:DIR``, or a folder). The prefix
+    of a file (``sif:/appl/...``, ``oci:...``) may be written with its kind or without.
     """
     kind, _, path = reference.partition(":")
     if path.startswith("//"):
-        canonical = f"{kind}://{Reference.parse(reference)}" if kind == "docker" else reference
-        for source, target in settings.mirrors:
-            if (rest := below(canonical, source, ends="/:@")) is not None:
-                if target.startswith(_FOLDER):
-                    target = f"oci:{target}"
-                return target.rstrip("/") + rest
-        return reference
+        return _mirrored_registry(settings, kind, reference)
     for source, target in settings.mirrors:
-        if (rest := below(path, source.removeprefix(f"{kind}:"), ends="/:@")) is not None:
+        rest = below(path, source.removeprefix(f"{kind}:"), ends="/:@")
+        if rest is not None:
             return f"{kind}:{target.removeprefix(f'{kind}:').rstrip('/')}{rest}"
     return reference
 
 
+def _mirrored_registry(settings: Settings, kind: str, reference: str) -> str:
+    canonical = f"{kind}://{Reference.parse(reference)}" if kind == "docker" else reference
+    for source, target in settings.mirrors:
+        rest = below(canonical, source, ends="/:@")
+        if rest is not None:
+            layout = "oci:" if target.startswith(_FOLDER) else ""
+            return layout + target.rstrip("/") + rest
+    return reference
+
+
 def below(place: str, prefix: str, ends: str = "/") -> str | None:
-    """What follows a prefix that ends where a part of the name ends; None when it is not one."""
+    """The rest of an address after a prefix; None if it does not begin with the prefix.
+
+    Args:
+        place: the address.
+        prefix: the prefix; a final slash makes no difference.
+        ends: the characters with which a non-empty rest has to begin.
+    """
     stem = prefix.rstrip("/")
+    if not stem or not place.startswith(stem):
+        return None
     rest = place[len(stem) :]
-    return rest if place.startswith(stem) and stem and (not rest or rest[0] in ends) else None
+    return rest if not rest or rest[0] in ends else None

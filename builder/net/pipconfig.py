@@ -1,4 +1,4 @@
-"""pip's own configuration, read as pip reads it, whether or not pip is installed beside builder."""
+"""pip's configuration, read as pip reads it. pip itself need not be installed."""
 
 from __future__ import annotations
 
@@ -14,23 +14,29 @@ from builder.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class PipConfiguration:
-    """What pip's configuration files and PIP_* variables say about where packages come from."""
+    """Where packages come from, by pip's configuration files and the ``PIP_*`` variables."""
 
     index_url: str | None = None
+    """The main index; None means pip's built-in one (PyPI)."""
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
+    """Folders and pages with wheels."""
     cert: str | None = None
+    """A file with trusted certificates; None means those of the system."""
     no_index: bool = False
+    """Whether indexes are ignored: only ``find_links`` are used."""
 
 
 def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfiguration:
-    """The configuration of ``pip install`` for this user and this Python (pip's documentation, "Configuration").
+    """The configuration of ``pip install`` for this user and this Python (pip's documentation,
+    "Configuration").
 
-    Files in rising order: the system's, the user's, the virtual environment's, ``PIP_CONFIG_FILE``; in each, ``[install]`` over
-    ``[global]``; then the variables ``PIP_*``.
+    From the weakest to the strongest: the files of the system, of the user, of the virtual environment, and
+    ``PIP_CONFIG_FILE``; then the variables ``PIP_*``. Section ``[install]`` is stronger than ``[global]``,
+    also across files.
 
     Raises:
-        ConfigError: a file is not what pip could read.
+        ConfigError: a file is not a valid configuration file.
     """
     env = os.environ if environ is None else environ
     sections: dict[str, dict[str, str]] = {"global": {}, "install": {}}
@@ -40,7 +46,8 @@ def pip_configuration(environ: Mapping[str, str] | None = None) -> PipConfigurat
             parser.read(path, encoding="utf-8")
         except (configparser.Error, UnicodeDecodeError) as e:
             raise ConfigError(
-                f"{path}: not a pip configuration file: {str(e).splitlines()[0]}", "correct or remove it"
+                f"{path}: not a pip configuration file: {str(e).splitlines()[0]}",
+                "correct the file, or remove it",
             ) from None
         for name, values in sections.items():
             if parser.has_section(name):
@@ -60,14 +67,15 @@ _SYSTEM = Path("/etc/pip.conf")
 
 
 def _files(env: Mapping[str, str]) -> Iterator[Path]:
+    """The configuration files that pip reads, the weakest first; missing files are allowed."""
     own = env.get("PIP_CONFIG_FILE", "")
-    if own == os.devnull:
+    if own == os.devnull:  # pip's way to ignore all configuration files
         return
     home = Path(env.get("HOME") or Path.home())
     for folder in (env.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"):
         yield Path(folder) / "pip" / "pip.conf"
     yield _SYSTEM
-    if not (own and Path(own).exists()):
+    if not (own and Path(own).exists()):  # pip replaces the user's files by PIP_CONFIG_FILE
         yield home / ".pip" / "pip.conf"
         yield Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
     yield Path(sys.prefix) / "pip.conf"

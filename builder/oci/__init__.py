@@ -1,1 +1,1 @@
-"""Formats of the Open Container Initiative: image references, manifests, configs and layouts on disk."""
+"""Formats of the Open Container Initiative: references, digests, manifests, configs, layouts on disk."""

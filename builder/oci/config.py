@@ -10,6 +10,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def config_environment(config: Mapping[str, Any]) -> dict[str, str]:
-    """The variables of an image config."""
-    pairs = (text.partition("=") for text in (config.get("config") or {}).get("Env") or ())
+    """The environment variables that an image config sets."""
+    entries = (config.get("config") or {}).get("Env") or ()
+    pairs = (text.partition("=") for text in entries)
     return {name: value for name, _, value in pairs if name}

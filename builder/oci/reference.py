@@ -9,15 +9,19 @@ from builder.errors import RegistryError
 from builder.redact import redact
 
 DOCKER_IO = "docker.io"
-#: Other names under which Docker Hub is known, all of them one registry.
+#: Names of Docker Hub, all of them one registry.
 DOCKER_ALIASES = frozenset({DOCKER_IO, "index.docker.io", "registry-1.docker.io"})
+MAX_REPOSITORY = 255
 
-_DOMAIN = re.compile(
-    r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
-)
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_IPV6 = r"\[[0-9a-fA-F:]+\]"
+_DOMAIN = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|{_IPV6})(?::[0-9]+)?")
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_FORM = "write HOST[:PORT]/REPOSITORY[:TAG]"
+#: The rule for tags, for hints.
+TAG_RULE = "a tag has up to 128 letters, digits, '_', '.' and '-', and does not start with '.' or '-'"
 
 
 def is_tag(text: str) -> bool:
@@ -32,7 +36,7 @@ def is_digest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where an image lies: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""
+    """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""
 
     host: str
     repository: str
@@ -50,13 +54,15 @@ class Reference:
         return self.digest or self.tag or "latest"
 
     def __str__(self) -> str:
-        return self.name + (f":{self.tag}" if self.tag else "") + (f"@{self.digest}" if self.digest else "")
+        tag = f":{self.tag}" if self.tag else ""
+        digest = f"@{self.digest}" if self.digest else ""
+        return self.name + tag + digest
 
     @classmethod
     def parse(cls, text: str) -> Reference:
         """Reads a reference as ``docker pull`` does; ``docker://`` or ``oras://`` before it is allowed.
 
-        Without a host it is Docker Hub's, and a repository of one word there lies in ``library/``.
+        Without a host it is Docker Hub's; a repository of one word there is in ``library/``.
 
         Raises:
             RegistryError: it breaks a rule, which the message names.
@@ -71,25 +77,12 @@ class Reference:
         if at and not is_digest(digest):
             raise RegistryError(
                 f"{_shown(text)!r}: after @ must come sha256: and 64 hex digits",
-                "write HOST/REPOSITORY@sha256:...; credentials never belong in a reference (see docs/registries.md)",
+                "write HOST/REPOSITORY@sha256:...; credentials are never part of it (docs/registries.md)",
             )
-        tag = None
-        if (colon := rest.rfind(":")) > rest.rfind("/"):
-            rest, tag = rest[:colon], rest[colon + 1 :]
-            if not is_tag(tag):
-                raise RegistryError(
-                    f"{text!r}: {tag!r} is not a tag",
-                    "a tag has up to 128 letters, digits, '_', '.', '-', and starts with none of '.' and '-'",
-                )
-        first, slash, path = rest.partition("/")
-        if slash and (any(c in first for c in ".:[") or first == "localhost" or first != first.lower()):
-            host = first
-        else:
-            host, path = DOCKER_IO, rest
+        rest, tag = _split_tag(rest, text)
+        host, path = _split_host(rest)
         if not _DOMAIN.fullmatch(host):
-            raise RegistryError(
-                f"{text!r}: {host!r} is not a host name", "write HOST[:PORT]/REPOSITORY[:TAG]"
-            )
+            raise RegistryError(f"{text!r}: {host!r} is not a host name", _FORM)
         host = host.lower()
         if host in DOCKER_ALIASES:
             host = DOCKER_IO
@@ -99,23 +92,46 @@ class Reference:
         return cls(host, path, tag, digest or None)
 
 
+def _split_tag(rest: str, text: str) -> tuple[str, str | None]:
+    """The name and the tag. A colon before the last slash belongs to the port."""
+    colon = rest.rfind(":")
+    if colon <= rest.rfind("/"):
+        return rest, None
+    tag = rest[colon + 1 :]
+    if not is_tag(tag):
+        raise RegistryError(f"{text!r}: {tag!r} is not a tag", TAG_RULE)
+    return rest[:colon], tag
+
+
+def _split_host(rest: str) -> tuple[str, str]:
+    """Host and path. By Docker's rule the first part is a host when no repository can have that name."""
+    first, slash, path = rest.partition("/")
+    is_host = any(c in first for c in ".:[") or first == "localhost" or first != first.lower()
+    return (first, path) if slash and is_host else (DOCKER_IO, rest)
+
+
 def check_repository(path: str, text: str | None = None) -> None:
-    """Raises RegistryError unless ``path`` is a repository name that the distribution-spec allows."""
+    """Raises RegistryError unless the distribution-spec allows this repository name.
+
+    Args:
+        path: the repository's name.
+        text: what the user wrote, for the message.
+    """
     shown = text or path
     if not path:
-        raise RegistryError(f"{shown!r} names no repository", "write HOST[:PORT]/REPOSITORY[:TAG]")
-    if len(path) > 255:
+        raise RegistryError(f"{shown!r} names no repository", _FORM)
+    if len(path) > MAX_REPOSITORY:
         raise RegistryError(
-            f"{shown!r}: the repository's name is longer than 255 characters", "choose a shorter one"
+            f"{shown!r}: the repository name is longer than {MAX_REPOSITORY} characters",
+            "choose a shorter one",
         )
     for component in path.split("/"):
-        if not _COMPONENT.fullmatch(component):
-            hint = (
-                "repository names are lower-case letters and digits, with '.', '_', '__' or '-' between them"
-            )
-            if _COMPONENT.fullmatch(component.lower()):
-                hint = f"write it in lower case: {path.lower()}"
-            raise RegistryError(f"{shown!r}: {component!r} cannot be part of a repository's name", hint)
+        if _COMPONENT.fullmatch(component):
+            continue
+        hint = "repository names are lower-case letters and digits, with '.', '_', '__' or '-' between them"
+        if _COMPONENT.fullmatch(component.lower()):
+            hint = f"write it in lower case: {path.lower()}"
+        raise RegistryError(f"{shown!r}: {component!r} cannot be part of a repository name", hint)
 
 
 def _shown(text: str) -> str:

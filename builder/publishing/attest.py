@@ -1,4 +1,4 @@
-"""What is said about an image beside it: its bill of material and how it was made. The same lock gives the same bytes."""
+"""The SBOM and the provenance of an image. The same lock has the same SBOM and provenance, byte for byte."""
 
 from __future__ import annotations
 
@@ -25,17 +25,26 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
-    """A CycloneDX 1.6 bill of material in JSON: each locked package with version, purl and hashes; what needs what; the base."""
+    """An SBOM in CycloneDX 1.6 (JSON): the locked packages and the base.
+
+    Packages have their version, purl, hashes and dependencies.
+
+    Args:
+        recipe: the target.
+        lock: its lock; the packages of the recipe's platform are listed.
+        base: the base image; None: it is not listed.
+    """
     packages = sorted(lock.for_platform(recipe.platform), key=lambda p: (p.manager, p.name, p.version))
     references: dict[tuple[str, str], str] = {(p.manager, p.name): package_url(p) for p in packages}
     root = f"builder:{recipe.name}"
+    serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
     components = [_component(p) for p in packages]
     if base is not None:
         components.append(_base(base))
     value = {
         "bomFormat": "CycloneDX",
         "specVersion": _CYCLONEDX,
-        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, f'{root} {lock.digest} {recipe.platform}')}",
+        "serialNumber": f"urn:uuid:{serial}",
         "version": 1,
         "metadata": {
             "component": {"type": "container", "bom-ref": root, "name": recipe.name},
@@ -48,21 +57,25 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
         "components": components,
         "dependencies": [
             {"ref": root, "dependsOn": sorted(c["bom-ref"] for c in components)},
-            *({"ref": references[p.manager, p.name], "dependsOn": _needs(p, references)} for p in packages),
+            *(
+                {"ref": references[p.manager, p.name], "dependsOn": _dependencies(p, references)}
+                for p in packages
+            ),
         ],
     }
     return canonical_json(value) + b"\n"
 
 
 def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
-    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base and version of builder that gave the image.
+    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base and version of builder.
+
+    It is not signed, and contains no time and no machine: it names the inputs that produce the same bytes
+    again.
 
     Args:
         result: the build.
-        digest: the published image's.
-        epoch: SOURCE_DATE_EPOCH.
-
-    It is not signed and names no time and no machine: it says what has to be put in to get these bytes again.
+        digest: of the published image.
+        epoch: SOURCE_DATE_EPOCH, in seconds.
     """
     recipe, lock, base = result.recipe, result.lock, result.base
     dependencies = [
@@ -108,7 +121,7 @@ def package_url(package: LockedPackage) -> str:
 
 
 def _channel(package: LockedPackage) -> str:
-    """The channel's name as conda writes it: the URL's path for anaconda.org, the last part of others."""
+    """The channel's name: the path of the URL without subdir and file, else the host."""
     parts = urlsplit(redact(package.url))
     path = parts.path.strip("/").split("/")[:-2]
     return "/".join(path) or parts.netloc
@@ -141,12 +154,13 @@ def _base(base: LockedBase) -> dict[str, Any]:
     }
 
 
-def _needs(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
+def _dependencies(package: LockedPackage, references: Mapping[tuple[str, str], str]) -> list[str]:
+    """The purls of a package's dependencies; a wheel may depend on a conda package."""
     found = set()
     for name in package.dependencies:
-        ours = references.get((package.manager, name)) or references.get(("conda", name))
-        if ours is not None:
-            found.add(ours)
+        reference = references.get((package.manager, name)) or references.get(("conda", name))
+        if reference is not None:
+            found.add(reference)
     return sorted(found - {references[package.manager, package.name]})
 
 
@@ -156,14 +170,16 @@ def _digest_set(digest: str) -> dict[str, str]:
 
 
 def _recipe(recipe: Recipe) -> Any:
-    """The resolved recipe without this machine's paths and without credentials in URLs."""
+    """The resolved recipe, without paths of this machine and without credentials in URLs."""
     return _clean(recipe.model_dump(mode="json", exclude={"source", "root"}, exclude_defaults=True))
 
 
 def _clean(value: Any) -> Any:
+    """The value with the credentials of all its URLs removed."""
     if isinstance(value, dict):
         return {k: _clean(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_clean(v) for v in value]
-    # image references hold no credentials, and may have an @ of their own
-    return redact(value) if isinstance(value, str) and not value.startswith("docker://") else value
+    if not isinstance(value, str) or value.startswith("docker://"):
+        return value  # an image reference contains no credentials, but may contain an @
+    return redact(value)

@@ -1,85 +1,103 @@
-"""Publishing: blobs and manifest first, then what is said about them, the tags last, and only after the smoke test has passed.
+"""Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-An OCI image goes out as it is, a SIF as an ORAS artifact. Its bill of material, its provenance and the report of the smoke test
-are attached to it before a tag names it.
+No tag moves before the smoke test has passed. An OCI image is published as it is, a SIF as an ORAS artifact.
+The SBOM, the provenance and the report of the smoke test are attached before a tag names the image.
 
-Tags made from a pattern (``%y.%m``) are a month's record: they are not moved to another digest without ``force``.
+The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
+host, or a place that does not have them. An image has the same digest with and without them on this machine.
 """
 
 from __future__ import annotations
 
-import datetime
+import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, TagExistsError, UsageError
+from builder.errors import SmokeError, UsageError
 from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
-from builder.publishing.destination import Destination, open_destination
-from builder.registry.client import ArtifactRefused
+from builder.publishing.places import Place, open_place
+from builder.publishing.tags import TagPlan, check_tags
+from builder.registry.errors import ArtifactRefused
 from builder.registry.oras import sif_artifact
+from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
 from builder.smoke.options import SmokeOptions
 from builder.store.files import write_atomic
 
 SmokePolicy = Literal["auto", "always"]
+PASSED = ("pass", "warn")
+
+
+@dataclass(frozen=True)
+class PublishOptions:
+    """The options of publishing; the same for all targets of one command."""
+
+    to: str | None = None
+    """The whole place: ``HOST/REPOSITORY`` or ``oci:DIR``. None: ``registry``, or the recipe's."""
+    registry: str | None = None
+    """``HOST`` or ``HOST/PROJECT``, before the recipe's repository. None: the recipe's host."""
+    month: str | None = None
+    """A tag that replaces the recipe's dated ones. None: the current month's."""
+    move_tags: bool = True
+    """False: publish by digest only, which needs no smoke test."""
+    force: bool = False
+    """Dated tags may move to another digest."""
+    policy: SmokePolicy = "auto"
+    """``auto`` tests an image once per machine, ``always`` each time."""
+    runner: str | None = None
+    """What runs the smoke test. None: the first that works."""
+    mount_from: tuple[str, ...] = ()
+    """Repositories of the same registry that may have some of the blobs."""
+    dry_run: bool = False
+    """Build, and report what would be published."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the manifest."""
+
+    def place_of(self, recipe: Recipe) -> str:
+        """Where a target is published. Raises UsageError: see :func:`destination_text`."""
+        return destination_text(recipe, self.to, self.registry)
+
+    def tags_of(self, recipe: Recipe) -> TagPlan:
+        """The tags of a target."""
+        return TagPlan.of(recipe, self.month)
 
 
 @dataclass(frozen=True)
 class Published:
-    """What publishing a target did. ``tags`` are those that point at ``digest`` now, the manifest's.
-
-    ``attached`` maps the types of what was said about it to the digests of those artifacts.
-    """
+    """What publishing a target did."""
 
     target: str
     reference: str
+    """The place, without a tag."""
     digest: str
+    """Of the manifest."""
     tags: tuple[str, ...]
+    """Those that name ``digest`` now (with ``dry_run``: would name)."""
     push: PushReport | None
+    """None: nothing was sent (``dry_run``)."""
     smoke: str
+    """The verdict of the smoke test, or ``not run``."""
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TagPlan:
-    """The tags to move. ``fixed`` ones may not move once they are set."""
-
-    tags: tuple[str, ...]
-    fixed: frozenset[str]
-
-    @classmethod
-    def of(cls, recipe: Recipe, month: str | None = None, today: datetime.date | None = None) -> TagPlan:
-        """The recipe's tags for a day (UTC, today by default); ``month`` takes the place of every dated one."""
-        today = today or datetime.datetime.now(datetime.UTC).date()
-        tags, fixed = [], set()
-        for pattern in recipe.registry.tags:
-            tag = pattern
-            if "%" in pattern:
-                tag = month or today.strftime(pattern)
-                fixed.add(tag)
-            if tag not in tags:
-                tags.append(tag)
-        if month and month not in tags:
-            tags.append(month)
-            fixed.add(month)
-        # the fixed ones first: `latest` never points at what the month's tag could not be given
-        return cls(tuple(sorted(tags, key=lambda t: (t not in fixed, t))), frozenset(fixed))
+    """The digests of the attached artifacts, by their types."""
 
 
 def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
-    """Where a target goes: ``oci:DIR``, or ``host/repository``.
+    """The place of a target: ``oci:DIR`` or ``host/repository``.
 
-    ``to`` names the whole place; ``registry`` only the host, or host and project, before the recipe's repository. ``option`` is
-    the name of ``to`` on the command line.
+    Args:
+        recipe: its ``registry`` is the default.
+        to: the whole place.
+        registry: the host, or host and project, before the recipe's repository.
+        option: the name of ``to`` on the command line, for messages.
 
     Raises:
         UsageError: neither the recipe nor the command line names a registry.
@@ -95,42 +113,176 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
     return f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
 
 
-def refuse_shared_tags(
-    recipes: Sequence[Recipe], to: str | None, registry: str | None, month: str | None = None
-) -> None:
-    """Refuses targets that would be published as one and the same tag, before anything is built.
+def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
+    """Refuses targets that would be published under one and the same tag, before anything is built.
 
     Raises:
-        UsageError: two of them; both and the tag are in the message.
+        UsageError: there are two; both and the tag are in the message.
     """
     taken: dict[str, str] = {}
     for recipe in recipes:
         try:
-            where = destination_text(recipe, to, registry)
+            where = options.place_of(recipe)
         except UsageError:
-            continue  # said when its turn comes
-        for tag in TagPlan.of(recipe, month).tags:
-            if (other := taken.setdefault(f"{where}:{tag}", recipe.name)) != recipe.name:
+            continue  # reported when this target is published
+        for tag in options.tags_of(recipe).tags:
+            other = taken.setdefault(f"{where}:{tag}", recipe.name)
+            if other != recipe.name:
                 raise UsageError(
                     f"{other} and {recipe.name} would both be published as {where}:{tag}",
-                    "give each its own registry.repository or registry.tags, and only the host with --registry; "
-                    "or publish them one by one",
+                    "give each its own registry.repository or registry.tags, and name only the host with "
+                    "--registry; or publish them one by one",
                 )
 
 
+def can_build_without_base(recipe: Recipe) -> bool:
+    """Whether the target can be built before the layers of its base are downloaded.
+
+    The layered engine needs only their digests for an OCI image. A SIF contains their files, and the other
+    engines run the base.
+    """
+    return recipe.engine == "layered" and recipe.format == "oci"
+
+
+def with_base(project: Project, result: BuildResult) -> BuildResult:
+    """The same build with all layers on this machine; missing base layers are downloaded.
+
+    Raises:
+        RegistryError, HashMismatch, SpaceError: see :func:`builder.registry.pull.fetch_layers`.
+    """
+    if not isinstance(result.artifact, Image):
+        return result
+    image = fetch_layers(result.artifact, project.store, project.settings, project.reporter)
+    return replace(result, artifact=image)
+
+
+def publish(project: Project, result: BuildResult, options: PublishOptions) -> Published:
+    """Publishes a built image or SIF.
+
+    Args:
+        project: of the target.
+        result: the build; layers of its base need not be on this machine.
+        options: see there.
+
+    Raises:
+        SmokeError: the smoke test did not pass.
+        TagExistsError: a dated tag names another digest.
+        RegistryError: the registry refuses, or cannot be reached.
+        UsageError: no place is named.
+    """
+    place = open_place(
+        options.place_of(result.recipe),
+        project.settings,
+        project.store,
+        mount_from=options.mount_from,
+        reporter=project.reporter,
+    )
+    with contextlib.closing(place):
+        return _publish_to(place, project, result, options)
+
+
+def _publish_to(place: Place, project: Project, result: BuildResult, options: PublishOptions) -> Published:
+    recipe = result.recipe
+    image = artifact_image(result, options.annotations)
+    plan = options.tags_of(recipe)
+    tags = plan.tags if options.move_tags else ()
+    place.prepare_push()
+    if options.move_tags:
+        check_tags(place, plan, image.digest, force=options.force)
+    done = Published(recipe.name, place.name, image.digest, tags, None, "not run", options.dry_run)
+    if options.dry_run:
+        return done
+
+    passed = None
+    if options.move_tags and options.policy == "auto":
+        passed = recorded_pass(project, result)
+    must_test = options.move_tags and passed is None
+    if must_test or not place.has_base(image):
+        result = with_base(project, result)
+        image = artifact_image(result, options.annotations)
+    if must_test:
+        passed = run_smoke(project, result, options.runner)
+    verdict, report = passed or ("not run", None)
+
+    pushed = place.push(image)
+    attached = attach_all(place, result, image, report, project)
+    for tag in tags:
+        place.move_tag(tag, image)
+    return replace(done, push=pushed, smoke=verdict, attached=attached)
+
+
+def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:
+    """What is published of a build: its image, or the artifact that contains its SIF.
+
+    Args:
+        result: the build.
+        annotations: of a SIF's manifest, in addition to the recipe's; an OCI image has its own already.
+    """
+    if result.sif is not None:
+        merged = {**result.recipe.annotations, **(annotations or {})}
+        return sif_artifact(result.sif, f"{result.recipe.name}.sif", merged)
+    assert result.image is not None
+    return result.image
+
+
+def attach_all(
+    place: Place, result: BuildResult, image: Image, report: Mapping[str, Any] | None, project: Project
+) -> dict[str, str]:
+    """Attaches SBOM, provenance and report; returns their digests by type.
+
+    A registry that accepts container images only is no reason not to publish: there is a warning instead.
+
+    Args:
+        place: where the image is.
+        result: the build.
+        image: what was pushed.
+        report: of the smoke test; None: there is none.
+        project: of the target.
+    """
+    statement = provenance(result, image.digest, project.settings.epoch)
+    files = [
+        AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base)),
+        AttachedFile("provenance.json", PROVENANCE, statement),
+    ]
+    if report is not None:
+        files.append(AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(dict(report)) + b"\n"))
+    done: dict[str, str] = {}
+    for file in files:
+        annotations = {}
+        if report and file.media_type == SMOKE_REPORT and report.get("started"):
+            annotations = {CREATED: str(report["started"])}
+        try:
+            done[file.media_type] = place.attach(
+                image.manifest_descriptor, file.media_type, [file], annotations
+            )
+        except ArtifactRefused as e:
+            project.reporter.warn(
+                f"{e.message}: {file.name} is not attached to the image; this registry takes images only"
+            )
+            break
+    return done
+
+
+# the smoke test ---------------------------------------------------------------------------------------------
+
+
 class SmokeRecord:
-    """Remembers which images passed on this machine, so that an unchanged one is not tested again for every push."""
+    """Records which images passed on this machine, so that an unchanged one is not tested again.
+
+    Args:
+        folder: the cache.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "smoke"
 
     def passed(self, digest: str) -> str | None:
-        """The verdict on record when the image passed here, else None."""
-        record = self._read(digest)
-        return str(record["verdict"]) if record.get("verdict") in ("pass", "warn") else None
+        """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
+        verdict = self._read(digest).get("verdict")
+        return str(verdict) if verdict in PASSED else None
 
     def report(self, digest: str) -> dict[str, Any] | None:
-        """The report of that test, when it is still where it was kept."""
+        """The report of that test; None when the file is not there any more."""
         try:
             found = json.loads(Path(str(self._read(digest)["report"])).read_text())
         except (OSError, ValueError, KeyError):
@@ -138,7 +290,14 @@ class SmokeRecord:
         return found if _is_report(found, digest) else None
 
     def keep(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
-        """Records a passed test, and where its report lies."""
+        """Records a test that passed.
+
+        Args:
+            digest: of the image.
+            verdict: ``pass`` or ``warn``.
+            runner: what ran the test.
+            report: the file of its report.
+        """
         data = {"digest": digest, "verdict": verdict, "runner": runner}
         if report is not None:
             data["report"] = str(report.absolute())
@@ -157,20 +316,20 @@ class SmokeRecord:
 
 def _is_report(value: Any, digest: str) -> bool:
     """Whether this is the report of a passed test of an image."""
-    return (
-        isinstance(value, dict)
-        and value.get("verdict") in ("pass", "warn")
-        and isinstance(value.get("image"), dict)
-        and value["image"].get("digest") == digest
-    )
+    if not isinstance(value, dict) or value.get("verdict") not in PASSED:
+        return False
+    image = value.get("image")
+    return isinstance(image, dict) and image.get("digest") == digest
 
 
-def kept_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
-    """The report of the last passed test of an image on this machine, from the record or from ``reports/``."""
-    if (found := SmokeRecord(project.settings.cache).report(digest)) is not None:
-        return found
-    name = digest.partition(":")[2][:12]
-    for path in sorted((project.root / "reports" / recipe.name).glob(f"{name}-*.json"), reverse=True):
+def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
+    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
+    recorded = SmokeRecord(project.settings.cache).report(digest)
+    if recorded is not None:
+        return recorded
+    short = digest.partition(":")[2][:12]
+    folder = project.reports / recipe.name
+    for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
         try:
             value = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -180,137 +339,33 @@ def kept_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any]
     return None
 
 
-def require_smoke(
-    project: Project, result: BuildResult, *, policy: SmokePolicy = "auto", runner: str | None = None
-) -> tuple[str, dict[str, Any] | None]:
-    """Runs the smoke test unless it passed for this very image on this machine already; gives its verdict and its report.
+def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str, Any] | None] | None:
+    """The verdict and the report of a test that passed on this machine; None when the image must be tested.
 
-    Raises:
-        SmokeError: it did not pass; no tag may move.
+    A SIF and the image that it was made of contain the same files: a test of either counts.
     """
     record = SmokeRecord(project.settings.cache)
-    # a SIF and the image that it was made of hold the same files: either may have been tested
-    for digest in [a.digest for a in (result.sif, result.image) if a is not None and policy == "auto"]:
-        if verdict := record.passed(digest):
-            project.reporter.note(f"smoke test: {verdict} (on record for {digest[:19]})")
-            return verdict, kept_report(project, result.recipe, digest)
+    for artifact in (result.sif, result.image):
+        verdict = record.passed(artifact.digest) if artifact is not None else None
+        if artifact is not None and verdict:
+            project.reporter.note(f"smoke test: {verdict} (on record for {artifact.digest[:19]})")
+            return verdict, last_report(project, result.recipe, artifact.digest)
+    return None
+
+
+def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tuple[str, dict[str, Any] | None]:
+    """Runs the smoke test and records its pass; returns its verdict and its report.
+
+    Raises:
+        SmokeError: it did not pass.
+    """
     report = project.smoke(result, SmokeOptions(runner=runner))
-    if report.verdict not in ("pass", "warn"):
+    name = result.recipe.name
+    if report.verdict not in PASSED:
         raise SmokeError(
-            f"the smoke test of {result.recipe.name} says {report.verdict} (runner: {report.runner}); no tag was moved",
-            f"see the failed probes: builder smoke {result.recipe.name}; to test it on the target instead: --no-tags",
+            f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
+            "no tag was moved",
+            f"see the failed probes: builder smoke {name}; to test it on the target instead: --no-tags",
         )
-    record.keep(report.image_digest, report.verdict, report.runner, report.path)
+    SmokeRecord(project.settings.cache).keep(report.image_digest, report.verdict, report.runner, report.path)
     return report.verdict, report.report
-
-
-def check_tags(destination: Destination, plan: TagPlan, digest: str, *, force: bool) -> None:
-    """Refuses before anything is built or sent what could not be tagged in the end.
-
-    Raises:
-        TagExistsError: a fixed tag points at another digest.
-    """
-    for tag in plan.tags:
-        if tag in plan.fixed and not force:
-            there = destination.resolve(tag)
-            if there is not None and there != digest:
-                raise TagExistsError(
-                    f"{destination.name}:{tag} exists and is {there[:19]}, not {digest[:19]}",
-                    "a month's tag is a record: use another --tag, or --force to overwrite it",
-                )
-
-
-def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:
-    """What goes out for a build: its image, or the artifact that holds its SIF, with the recipe's annotations and these."""
-    if result.sif is not None:
-        return sif_artifact(
-            result.sif, f"{result.recipe.name}.sif", {**result.recipe.annotations, **(annotations or {})}
-        )
-    assert result.image is not None
-    return result.image
-
-
-def attach_all(
-    destination: Destination,
-    result: BuildResult,
-    image: Image,
-    report: Mapping[str, Any] | None,
-    project: Project,
-) -> dict[str, str]:
-    """Attaches bill of material, provenance and report; gives their types and digests.
-
-    A registry that takes images only is no reason not to publish: it is said, and what was made is returned as far as it went.
-    """
-    statement = provenance(result, image.digest, project.settings.epoch)
-    files = [
-        AttachedFile("sbom.cdx.json", SBOM, sbom(result.recipe, result.lock, result.base)),
-        AttachedFile("provenance.json", PROVENANCE, statement),
-    ]
-    if report is not None:
-        files.append(AttachedFile("smoke.json", SMOKE_REPORT, canonical_json(dict(report)) + b"\n"))
-    done: dict[str, str] = {}
-    for file in files:
-        when = (
-            {CREATED: str(report["started"])}
-            if report and file.media_type == SMOKE_REPORT and report.get("started")
-            else {}
-        )
-        try:
-            done[file.media_type] = destination.attach(
-                image.manifest_descriptor, file.media_type, [file], when
-            )
-        except ArtifactRefused as e:
-            project.reporter.warn(
-                f"{e.message}: {file.name} is not attached to the image; this registry takes images only"
-            )
-            break
-    return done
-
-
-def publish(
-    project: Project,
-    result: BuildResult,
-    *,
-    to: str,
-    tags: TagPlan,
-    policy: SmokePolicy = "auto",
-    runner: str | None = None,
-    force: bool = False,
-    dry_run: bool = False,
-    move_tags: bool = True,
-    mount_from: Sequence[str] = (),
-    annotations: Mapping[str, str] | None = None,
-    opener: Callable[..., Destination] = open_destination,
-) -> Published:
-    """Publishes a built image or SIF.
-
-    Args:
-        to: see :func:`destination_text`.
-        tags: which tags to move, see :class:`TagPlan`.
-        policy: ``auto`` tests an image once on a machine, ``always`` each time.
-        dry_run: says what would be done; nothing is sent and nothing is run.
-        move_tags: False sends everything but the tags, and needs no smoke test: the image is there by digest only.
-        mount_from: repositories of the same registry that may hold some of the blobs.
-        annotations: of a SIF's manifest; an OCI image was given its own when it was built.
-
-    Raises:
-        SmokeError, TagExistsError, RegistryError.
-    """
-    image = artifact_image(result, annotations)
-    destination = opener(
-        to, project.settings, project.store, mount_from=tuple(mount_from), reporter=project.reporter
-    )
-    if move_tags:
-        check_tags(destination, tags, image.digest, force=force)
-    done = Published(result.recipe.name, destination.name, image.digest, (), None, "not run", dry_run)
-    if dry_run:
-        return replace(done, tags=tags.tags if move_tags else ())
-    verdict, smoke_report = (
-        require_smoke(project, result, policy=policy, runner=runner) if move_tags else ("not run", None)
-    )
-    report = destination.push_blobs(image)
-    attached = attach_all(destination, result, image, smoke_report, project)
-    if move_tags:
-        for tag in tags.tags:
-            destination.move_tag(tag, image)
-    return replace(done, tags=tags.tags if move_tags else (), push=report, smoke=verdict, attached=attached)

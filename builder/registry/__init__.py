@@ -1,1 +1,19 @@
-"""Registries: an OCI distribution client, credentials, pushing and pulling images."""
+"""A client of OCI registries (distribution-spec 1.1).
+
+===============  ==================================================================================
+``credentials``  where user names and passwords come from
+``profile``      the ``registry.profile`` file of a site
+``auth``         Basic and Bearer authentication
+``tls``          certificates; which hosts may use plain http
+``transport``    requests: scheme, redirects, retries, limits
+``errors``       from a response to a :class:`~builder.errors.RegistryError`
+``manifests``    manifests and tags
+``blobs``        blobs: query, download, mount
+``upload``       blobs: upload, in one request or in chunks
+``referrers``    artifacts attached to an image
+``oras``         SIF files as artifacts
+``client``       the facade that the rest of builder uses: one registry
+``origins``      clients of the registries that layers come from
+``push, pull``   whole images
+===============  ==================================================================================
+"""

@@ -1,7 +1,8 @@
-"""SIFs in OCI registries, as Apptainer and SingularityCE push and pull them: ``oras://HOST/REPOSITORY:TAG``.
+"""SIF files in OCI registries, as Apptainer and SingularityCE push and pull them: ``oras://HOST/REPOSITORY:TAG``.
 
-Such an artifact is a manifest with one layer, which is the SIF's bytes, and the config ``{}``. It is an :class:`Image` here, so
-that it is pushed, tagged and put into OCI layouts as images are; an unchanged SIF has the same digest and is not sent again.
+Such an artifact is a manifest with the config ``{}`` and one layer, which is the SIF file. Here it is an
+:class:`Image`, so it is pushed, tagged and written to OCI layouts as images are. The same SIF has the same
+digest, and is not uploaded again.
 """
 
 from __future__ import annotations
@@ -9,37 +10,39 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
-import hashlib
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from builder.errors import HashMismatch, ImageError
 from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage, canonical_json
+from builder.net.download import PartialFile
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter
-from builder.registry.client import RegistryClient, file_source
+from builder.registry.client import RegistryClient
+from builder.registry.upload import file_source
 from builder.store.blobs import Store
 from builder.store.files import require_space, space_errors
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
-#: As Singularity before 3.7 wrote it, slip of the pen included; still read by all.
+#: Singularity before 3.7 wrote this media type, with the typing error; Apptainer still reads it.
 SIF_LAYER_PROTOTYPE = "appliciation/vnd.sylabs.sif.layer.tar"
-#: Apptainer refuses to pull a layer without it.
+#: The annotation for a layer's file name. Apptainer 1.x refuses to pull a layer without it.
 TITLE = "org.opencontainers.image.title"
 _EMPTY = b"{}"
-#: Half a file that nobody has added to for so long will not be gone on with.
+#: A partial download of another host that has not grown for so long is deleted, in seconds.
 _STALE_S = 24 * 3600
-#: A SIF begins with a line for the kernel, 32 bytes, and this (SIF, global header).
+#: A SIF begins with a line for the kernel of 32 bytes, and these bytes (SIF specification, global header).
 _MAGIC = b"SIF_MAGIC\0"
 _MAGIC_AT = 32
 
 
 def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None = None) -> Image:
-    """The artifact of a SIF: the same bytes and title give the same digest.
+    """The artifact of a SIF: the same bytes and the same title have the same digest.
 
     Args:
         sif: the file.
@@ -52,24 +55,32 @@ def sif_artifact(sif: SifImage, name: str, annotations: Mapping[str, str] | None
     check_sif(sif.path)
     layer = Descriptor(SIF_LAYER, sif.digest, sif.size, {TITLE: name})
     config = Descriptor.of(SIF_CONFIG, _EMPTY)
-    value = {
+    value: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": OCI_MANIFEST,
         "config": config.to_json(),
         "layers": [layer.to_json()],
     }
-    manifest = canonical_json({**value, **({"annotations": dict(annotations)} if annotations else {})})
-    described = Descriptor.of(OCI_MANIFEST, manifest)
-    return Image((Layer(layer, sif.digest, sif.path, title=name),), _EMPTY, config, manifest, described)
+    if annotations:
+        value["annotations"] = dict(annotations)
+    manifest = canonical_json(value)
+    layers = (Layer(layer, sif.digest, sif.path, title=name),)
+    return Image(layers, _EMPTY, config, manifest, Descriptor.of(OCI_MANIFEST, manifest))
 
 
 def sif_layer(manifest: bytes, descriptor: Descriptor, where: str) -> Descriptor | None:
-    """The SIF of an artifact's manifest; None when the manifest is that of something else.
+    """The SIF of an artifact's manifest; None when the manifest is of something else.
+
+    Args:
+        manifest: its bytes.
+        descriptor: its digest, for messages.
+        where: its name, for messages.
 
     Raises:
         ImageError: the manifest is damaged.
     """
-    layers = [Descriptor.from_json(d) for d in parse_manifest(manifest, descriptor, where)["layers"]]
+    data = parse_manifest(manifest, descriptor, where)
+    layers = [Descriptor.from_json(d) for d in data["layers"]]
     return layers[0] if len(layers) == 1 and is_sif(layers[0]) else None
 
 
@@ -99,21 +110,32 @@ def pull_sif(
     store: Store,
     reporter: Reporter = QUIET,
 ) -> bool:
-    """Brings the SIF that ``layer`` describes to ``output``; whether anything had to be transferred.
+    """Downloads a SIF to ``output`` unless that file is the SIF already.
 
-    It is written beside its place, checked and renamed: ``output`` is the old file or the new one, whole. What an interrupted
-    run left is gone on with.
+    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or the new one.
+    A download that was interrupted is resumed.
+
+    Args:
+        client: the registry.
+        repository: in that registry.
+        layer: the SIF, from :func:`sif_layer`.
+        output: the file.
+        store: records that the file was verified.
+        reporter: receives progress.
+
+    Returns:
+        Whether anything was transferred.
 
     Raises:
-        RegistryError: the registry does not give it.
-        HashMismatch: what came is something else, twice; it was deleted.
+        RegistryError: the registry refuses, or cannot be reached.
+        HashMismatch: the content does not match the digest, twice; it was deleted.
         ImageError: it is not a SIF.
         SpaceError: the disk is full.
     """
 
     def fetch(partial: Path) -> None:
-        have = partial.stat().st_size if partial.exists() else 0
-        require_space(output.parent, layer.size - have, f"{output.name}")
+        present = partial.stat().st_size if partial.exists() else 0
+        require_space(output.parent, layer.size - present, output.name)
         task = f"pull {output.name}"
         reporter.start(task, layer.size)
         try:
@@ -125,24 +147,38 @@ def pull_sif(
 
 
 def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
-    """Brings a SIF out of an OCI layout to ``output``, as :func:`pull_sif` does from a registry.
+    """Copies a SIF from an OCI layout to ``output``, as :func:`pull_sif` downloads one.
 
-    It is a copy, never a hard link: signing a SIF, or adding to it, changes the file in place.
+    It is never a hard link: signing a SIF, or adding to it, changes the file in place.
+
+    Args:
+        blob: the file in the layout.
+        layer: the SIF, from :func:`sif_layer`.
+        output: the file.
+        store: records that the file was verified.
+
+    Returns:
+        Whether anything was copied.
+
+    Raises:
+        ImageError: the blob is missing, or is not a SIF.
+        HashMismatch: the blob does not match its digest.
+        SpaceError: the disk is full.
     """
 
     def fetch(partial: Path) -> None:
-        hashed = hashlib.sha256()
-        try:
-            with partial.open("wb") as out:
+        with PartialFile(partial) as part:
+            part.restart()
+            try:
                 for data in file_source(blob)(0):
-                    out.write(data)
-                    hashed.update(data)
-        except FileNotFoundError:
-            raise ImageError(f"{blob} is missing", "build or publish it again") from None
-        if f"sha256:{hashed.hexdigest()}" != layer.digest:
+                    part.write(data)
+            except FileNotFoundError:
+                raise ImageError(f"{blob} is missing", "build or publish it again") from None
+            digest = part.digest()
+        if digest != layer.digest:
             partial.unlink()
             raise HashMismatch(
-                f"{blob} is not {layer.digest} any more",
+                f"digest mismatch: {blob} is not {layer.digest} any more",
                 "it was changed or damaged: build or publish it again",
             )
 
@@ -150,48 +186,67 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
 
 
 def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path], None]) -> bool:
+    """Makes ``output`` the SIF; ``fetch`` fills the partial file. Returns whether that was necessary.
+
+    The nodes of a job may pull into one shared folder at the same time, each with its own cache, and file
+    locks may not work across nodes. So every host has its own partial file, and a lock for the processes of
+    one host.
+    """
     if output.is_dir():
-        raise ImageError(f"{output} is a folder", "name the file that the SIF goes into")
+        raise ImageError(f"{output} is a folder", "name the file for the SIF")
     if store.verify(output, layer.digest):
         return False
-    # Nodes of a job may pull into one shared folder at once, each with a cache of its own, and locks may not reach so far.
-    mine = f".{socket.gethostname()}.part"
-    partial = output.with_name(f".{output.name}.{store.path(layer.digest).name[:16]}{mine}")
+    digits = store.path(layer.digest).name[:16]
+    partial = output.with_name(f".{output.name}.{digits}{_host_suffix()}")
     with space_errors(output.parent):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with _held(partial):
+        with _locked(partial):
             if store.verify(output, layer.digest):
                 partial.unlink()
                 return False
-            for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
-                with contextlib.suppress(OSError):
-                    if other != partial and (
-                        other.name.endswith(mine) or time.time() - other.stat().st_mtime > _STALE_S
-                    ):
-                        other.unlink()  # of another version, or forgotten
+            _remove_stale(output, partial)
             fetch(partial)
             try:
                 check_sif(partial)
             except ImageError:
                 partial.unlink()
                 raise
-            partial.chmod(0o755)  # as Apptainer leaves it: a SIF can be run by its name
+            partial.chmod(0o755)  # as Apptainer does: a SIF is executable
             partial.replace(output)
             store.mark_verified(output, layer.digest)
     return True
 
 
+def _host_suffix() -> str:
+    return f".{socket.gethostname()}.part"
+
+
+def _remove_stale(output: Path, partial: Path) -> None:
+    """Deletes partial files of other versions by this host, and forgotten ones by any host."""
+    for other in output.parent.glob(f".{glob.escape(output.name)}.{'[0-9a-f]' * 16}.*.part"):
+        if other == partial:
+            continue
+        with contextlib.suppress(OSError):
+            is_ours = other.name.endswith(_host_suffix())
+            if is_ours or time.time() - other.stat().st_mtime > _STALE_S:
+                other.unlink()
+
+
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Makes a file if it is not there, and holds its lock; another process of this host waits."""
+def _locked(path: Path) -> Iterator[None]:
+    """Creates a file when it does not exist, and holds its lock; other processes of this host wait.
+
+    The process that held the lock before may have renamed the file: then the lock is of a file that is gone
+    from ``path``, and the loop starts again with a new one.
+    """
     while True:
         with path.open("ab") as f:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(f, fcntl.LOCK_EX)
             try:
-                ours = os.path.samestat(os.fstat(f.fileno()), path.stat())
+                still_there = os.path.samestat(os.fstat(f.fileno()), path.stat())
             except FileNotFoundError:
-                ours = False  # whoever held it has put it into its place
-            if ours:
+                still_there = False
+            if still_there:
                 yield
                 return

@@ -1,8 +1,10 @@
-"""Pulling an image from a registry, layers and all, into the store."""
+"""Pulls an image from a registry, with all its layers, into the store."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from builder.errors import RegistryError
@@ -10,42 +12,56 @@ from builder.model import Descriptor, Image, Layer
 from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
+    MAX_INDEX_DEPTH,
     choose_platform,
     image_layers,
     parse_config,
     parse_json,
     parse_manifest,
-    with_path,
 )
-from builder.oci.reference import Reference
+from builder.oci.reference import Reference, is_digest
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
+from builder.registry.origins import Origins
 from builder.registry.push import TRANSFERS
+from builder.settings import Settings
 from builder.store.blobs import Store
 
 
 def resolve_manifest(
     client: RegistryClient, repository: str, ref: str, architecture: str
 ) -> tuple[bytes, Descriptor]:
-    """The image manifest that a tag or digest names, taken out of an index for ``linux/<architecture>`` where there is one.
+    """The image manifest of a tag or digest; of an index, the one for ``linux/<architecture>``.
+
+    Args:
+        client: the registry.
+        repository: in that registry.
+        ref: a tag or a digest.
+        architecture: as the OCI names it: ``amd64``, ``arm64``.
 
     Raises:
-        RegistryError: there is none, or it is no image.
-        ImageError: the index has nothing for this architecture, or is damaged.
+        RegistryError: it does not exist, or is not an image.
+        ImageError: the index has no image for this architecture, or is damaged.
     """
-    where = str(Reference(client.host, repository, None if ":" in ref else ref, ref if ":" in ref else None))
-    for _ in range(4):
+    by_digest = is_digest(ref)
+    where = str(Reference(client.host, repository, None if by_digest else ref, ref if by_digest else None))
+    for _ in range(MAX_INDEX_DEPTH):
         data, media_type, digest = client.get_manifest(repository, ref)
         if media_type in MANIFESTS:
             return data, Descriptor(media_type, digest, len(data))
         if media_type not in INDEXES:
             raise RegistryError(
-                f"{where} is a {media_type or 'thing without media type'}, not an image",
-                "builder reads OCI images and Docker's of schema 2; push an older one again with a current Docker",
+                f"{where} is not an image; its media type is {media_type or 'not stated'}",
+                "builder reads OCI images and Docker images of schema 2: "
+                "push an older one again with a current Docker",
+                host=client.host,
             )
-        ref = choose_platform(parse_json(data, f"the image index {where}"), architecture, where).digest
-    raise RegistryError(f"{where}: image indexes point at each other", "the image is damaged: push it again")
+        index = parse_json(data, f"the image index {where}")
+        ref = choose_platform(index, architecture, where).digest
+    raise RegistryError(
+        f"{where}: image indexes refer to each other", "the image is damaged: push it again", host=client.host
+    )
 
 
 def pull_image(
@@ -55,19 +71,16 @@ def pull_image(
     architecture: str,
     store: Store,
     reporter: Reporter = QUIET,
-    *,
-    layers: bool = True,
 ) -> Image:
-    """Fetches an image; what is in the store already is not fetched again.
+    """Downloads an image; blobs in the store are not downloaded again.
 
     Args:
         client: the registry.
-        repository: where in it.
+        repository: in that registry.
         ref: a tag or a digest.
-        architecture: the one to take of an image for several (``amd64``).
-        store: gets the config and the layers.
-        reporter: gets progress.
-        layers: False leaves the layers in the registry: their ``path`` is None.
+        architecture: which image of an index for several architectures (``amd64``).
+        store: receives the config and the layers.
+        reporter: receives progress.
 
     Raises:
         RegistryError, ImageError, HashMismatch, SpaceError: see the client and :func:`resolve_manifest`.
@@ -77,41 +90,51 @@ def pull_image(
     data = parse_manifest(manifest, descriptor, where)
     config_descriptor = Descriptor.from_json(data["config"])
     config = client.get_blob_to(repository, config_descriptor, store).read_bytes()
-    found = tuple(
-        Layer(x.descriptor, x.diff_id, None, where, x.title)
-        for x in image_layers(data, parse_config(config, where), where)
-    )
-    image = Image(found, config, config_descriptor, manifest, descriptor)
-    return fetch_layers(image, store, reporter, client) if layers else image
+    layers = image_layers(data, parse_config(config, where), where)
+    remote = tuple(replace(layer, origin=where) for layer in layers)
+    image = Image(remote, config, config_descriptor, manifest, descriptor)
+    return fetch_layers(image, store, client.settings, reporter, client)
 
 
 def fetch_layers(
-    image: Image, store: Store, reporter: Reporter = QUIET, client: RegistryClient | None = None
+    image: Image,
+    store: Store,
+    settings: Settings | None,
+    reporter: Reporter = QUIET,
+    client: RegistryClient | None = None,
 ) -> Image:
-    """The same image with every layer on this machine's disk; missing ones are fetched from where they come from.
+    """The same image with every layer on this machine; missing ones are downloaded from their registries.
 
     Args:
         image: the image.
-        store: gets the layers.
-        reporter: gets progress.
-        client: is used for its own host; others are made as they are needed.
+        store: receives the layers.
+        settings: its ``offline`` forbids registries on other machines.
+        reporter: receives progress.
+        client: an open client, used for layers of its own host.
+
+    Raises:
+        RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids it.
+        HashMismatch, SpaceError: see the client.
     """
-    missing = {x.descriptor.digest: x for x in image.layers if x.path is None}
+    missing = {layer.descriptor.digest: layer for layer in image.layers if layer.path is None}
     if not missing:
         return image
-    clients = {client.host: client} if client is not None else {}
-    own: list[RegistryClient] = []
-    for layer in missing.values():
-        host, _, repository = layer.origin.partition("/")
-        if not repository:
-            raise RegistryError(
-                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
-                "build again",
-            )
-        if host not in clients:
-            own.append(RegistryClient(host, reporter=reporter))
-            clients[host] = own[-1]
-    task = f"pull {next(iter(missing.values())).origin}"
+    with Origins(settings, reporter, client) as origins:
+        paths = _download(missing.values(), store, origins, reporter)
+    layers = tuple(
+        layer if layer.path is not None else replace(layer, path=paths[layer.descriptor.digest])
+        for layer in image.layers
+    )
+    return replace(image, layers=layers)
+
+
+def _download(
+    layers: Collection[Layer], store: Store, origins: Origins, reporter: Reporter
+) -> dict[str, Path]:
+    """Downloads layers; returns their paths by digest."""
+    for layer in layers:  # a layer without origin is an error before anything is downloaded
+        origins.client_of(layer)
+    task = f"pull {next(iter(layers)).origin}"
     stop = threading.Event()
 
     def advance(amount: int) -> None:
@@ -119,20 +142,13 @@ def fetch_layers(
             raise Stopped
         reporter.advance(task, amount)
 
-    def fetch(layer: Layer) -> Path:
-        host, _, repository = layer.origin.partition("/")
-        return clients[host].get_blob_to(repository, layer.descriptor, store, advance)
+    def download(layer: Layer) -> Path:
+        client, repository = origins.client_of(layer)
+        return client.get_blob_to(repository, layer.descriptor, store, advance)
 
-    reporter.start(task, sum(x.descriptor.size for x in missing.values()))
+    reporter.start(task, sum(layer.descriptor.size for layer in layers))
     try:
-        found = {
-            x.descriptor.digest: path for x, path in in_parallel(fetch, missing.values(), TRANSFERS, stop)
-        }
+        done = in_parallel(download, layers, TRANSFERS, stop)
     finally:
         reporter.finish(task)
-        for other in own:
-            other.close()
-    layers = tuple(
-        x if x.path is not None else with_path(x, found[x.descriptor.digest]) for x in image.layers
-    )
-    return Image(layers, image.config, image.config_descriptor, image.manifest, image.manifest_descriptor)
+    return {layer.descriptor.digest: path for layer, path in done}

@@ -1,184 +1,191 @@
-"""Pushing an image: what the registry lacks, then the manifest, and the tags last."""
+"""Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
+
+1. The manifest by its digest: when the registry has it, it has all its blobs (the registry checks that), and
+nothing is
+   sent.
+2. Every blob, 16 requests at a time: only missing ones continue.
+3. Missing blobs are mounted from other repositories of the same registry where possible.
+4. The rest is uploaded, four at a time, the largest first: from the store, or from the registry that a base
+image's layer
+   comes from, without a copy on this machine.
+5. The config, and the manifest by its digest.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from builder.errors import RegistryError, TagExistsError
-from builder.model import Image, Layer
+from builder.errors import RegistryError
+from builder.model import Descriptor, Image, Layer
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
+from builder.registry.origins import Origins
+from builder.registry.upload import bytes_source
 
+#: Requests at a time: small ones, and transfers.
 CHECKS, TRANSFERS = 16, 4
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class PushReport:
-    """What a push did; ``bytes_sent`` counts blobs (layers and config), ``seconds`` all of it."""
+    """What a push did. Blobs are layers and the config."""
 
     digest: str
     blobs_sent: int = 0
     bytes_sent: int = 0
     blobs_mounted: int = 0
     blobs_present: int = 0
+    """Blobs that the repository had before."""
     seconds: float = 0.0
+    """Of the whole push."""
 
 
 def push_image(
     image: Image,
     client: RegistryClient,
     repository: str,
-    tags: Sequence[str],
     *,
     mount_from: Sequence[str] = (),
-    force: bool = False,
-    immutable: Callable[[str], bool] = lambda tag: False,
     reporter: Reporter = QUIET,
 ) -> PushReport:
-    """Pushes an image and moves tags to it.
+    """Pushes everything but the tags: afterwards the image can be pulled by its digest.
 
     Args:
         image: the image.
         client: the registry.
-        repository: where in it.
-        tags: to be moved, in this order.
+        repository: in that registry.
         mount_from: repositories of the same registry that may have some of the blobs.
-        force: move even tags that must not move.
-        immutable: says of a tag whether it must not move once it is set.
-        reporter: gets progress.
+        reporter: receives progress.
 
     Raises:
-        TagExistsError: a tag that must not move names another image; nothing was sent.
-        RegistryError: the registry does not let us, or cannot be reached; no tag was moved before everything else was in.
+        RegistryError: the registry refuses, or cannot be reached; the image is not there then.
     """
-    client.expect_push(repository)
-    if not force:
-        for tag in filter(immutable, tags):
-            there = client.head_manifest(repository, tag)
-            if there is not None and there.digest != image.digest:
-                raise TagExistsError(
-                    f"{client.host}/{repository}:{tag} exists and is {there.digest[:19]}, not {image.digest[:19]}",
-                    "this tag is a record: use another one, or --force to overwrite it",
-                )
-    report = push_blobs_and_manifest(image, client, repository, mount_from=mount_from, reporter=reporter)
-    move_tags(image, client, repository, tags)
-    return report
-
-
-def push_blobs_and_manifest(
-    image: Image,
-    client: RegistryClient,
-    repository: str,
-    *,
-    mount_from: Sequence[str] = (),
-    reporter: Reporter = QUIET,
-) -> PushReport:
-    """Sends everything but the tags: afterwards the image is there by its digest. See :func:`push_image`."""
-    started = time.monotonic()
-    client.expect_push(repository)
-    blobs = {layer.descriptor.digest: layer for layer in image.layers}
-    if (
-        client.head_manifest(repository, image.digest) is not None
-    ):  # a registry takes a manifest only when it has all its blobs
-        return PushReport(image.digest, blobs_present=len(blobs) + 1, seconds=time.monotonic() - started)
-
-    def missing(layer: Layer) -> bool:
-        return client.head_blob(repository, layer.descriptor.digest) is None
-
-    layers = [layer for layer, lacks in in_parallel(missing, blobs.values(), CHECKS) if lacks]
-    mounted = {
-        layer.descriptor.digest
-        for layer, done in in_parallel(lambda x: _mount(x, client, repository, mount_from), layers, CHECKS)
-        if done
-    }
-    layers = [layer for layer in layers if layer.descriptor.digest not in mounted]
-    for layer in layers:
-        if layer.path is None and not layer.origin:
-            raise RegistryError(
-                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
-                "build again",
-            )
-    total = sum(layer.descriptor.size for layer in layers)
-    task = f"push {client.host}/{repository}"
-    stop = threading.Event()
-    origins: dict[str, RegistryClient] = {}
-    lock = threading.Lock()
-
-    def advance(amount: int) -> None:
-        if stop.is_set():
-            raise Stopped
-        reporter.advance(task, amount)
-
-    def origin_client(host: str) -> RegistryClient:
-        with lock:
-            if host not in origins:
-                origins[host] = client if host == client.host else RegistryClient(host, reporter=reporter)
-            return origins[host]
-
-    def send(layer: Layer) -> None:
-        descriptor = layer.descriptor
-        if layer.path is not None:
-            client.upload_blob(repository, descriptor.digest, layer.path, descriptor.size, advance)
-            return
-        host, _, source = layer.origin.partition("/")
-        other = origin_client(host)
-        client.upload_stream(
-            repository,
-            descriptor.digest,
-            descriptor.size,
-            lambda offset: other.read_blob(source, descriptor.digest, offset),
-            advance,
-        )
-
-    reporter.start(task, total)
-    try:
-        # the largest first: the last one to finish is then a small one
-        in_parallel(send, sorted(layers, key=lambda x: -x.descriptor.size), TRANSFERS, stop)
-        config, sent, moved = image.config_descriptor, len(layers), len(mounted)
-        if client.head_blob(repository, config.digest) is None:
-            if any(
-                client.mount_blob(repository, config.digest, source)
-                for source in mount_from
-                if source != repository
-            ):
-                moved += 1
-            else:
-                client.upload_stream(
-                    repository, config.digest, config.size, lambda offset: iter([image.config[offset:]])
-                )
-                sent, total = sent + 1, total + config.size
-        client.put_manifest(repository, image.digest, image.manifest, image.manifest_descriptor.media_type)
-    finally:
-        reporter.finish(task)
-        for other in origins.values():
-            if other is not client:
-                other.close()
-    present = len(blobs) + 1 - sent - moved
-    return PushReport(image.digest, sent, total, moved, present, time.monotonic() - started)
+    return _Push(image, client, repository, mount_from, reporter).run()
 
 
 def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
-    """Makes tags name an image that the repository has already; a tag that does is left alone."""
+    """Points tags at an image that the repository has. A tag that points at it already is left alone."""
     for tag in tags:
-        there = client.head_manifest(repository, tag)
-        if there is None or there.digest != image.digest:
+        current = client.head_manifest(repository, tag)
+        if current is None or current.digest != image.digest:
             client.put_manifest(repository, tag, image.manifest, image.manifest_descriptor.media_type)
 
 
-def _mount(layer: Layer, client: RegistryClient, repository: str, mount_from: Sequence[str]) -> bool:
-    host, _, origin = layer.origin.partition("/")
-    sources = [origin] if host == client.host and origin else []
-    digest = layer.descriptor.digest
-    return any(
-        client.mount_blob(repository, digest, source)
-        for source in [*sources, *mount_from]
-        if source != repository
-    )
+class _Push:
+    """One push of one image."""
+
+    def __init__(
+        self,
+        image: Image,
+        client: RegistryClient,
+        repository: str,
+        mount_from: Sequence[str],
+        reporter: Reporter,
+    ) -> None:
+        self._image = image
+        self._client = client
+        self._repository = repository
+        self._mount_from = mount_from
+        self._reporter = reporter
+        self._task = f"push {client.host}/{repository}"
+        self._stop = threading.Event()
+
+    def run(self) -> PushReport:
+        started = time.monotonic()
+        image, client = self._image, self._client
+        client.expect_push(self._repository)
+        layers = {layer.descriptor.digest: layer for layer in image.layers}
+        blobs = len(layers) + 1
+        if client.head_manifest(self._repository, image.digest) is not None:
+            return PushReport(image.digest, blobs_present=blobs, seconds=time.monotonic() - started)
+
+        missing = self._missing(layers.values())
+        to_send = self._not_mounted(missing)
+        config_sent, config_mounted = self._upload(to_send)
+        client.put_manifest(
+            self._repository, image.digest, image.manifest, image.manifest_descriptor.media_type
+        )
+
+        sent = len(to_send) + config_sent
+        mounted = len(missing) - len(to_send) + config_mounted
+        size = sum(layer.descriptor.size for layer in to_send)
+        return PushReport(
+            image.digest,
+            blobs_sent=sent,
+            bytes_sent=size + config_sent * image.config_descriptor.size,
+            blobs_mounted=mounted,
+            blobs_present=blobs - sent - mounted,
+            seconds=time.monotonic() - started,
+        )
+
+    def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
+        """The layers that the repository lacks."""
+
+        def is_missing(layer: Layer) -> bool:
+            return self._client.head_blob(self._repository, layer.descriptor.digest) is None
+
+        return [layer for layer, missing in in_parallel(is_missing, layers, CHECKS) if missing]
+
+    def _not_mounted(self, layers: Iterable[Layer]) -> list[Layer]:
+        """The layers that could not be mounted from another repository."""
+
+        def mount(layer: Layer) -> bool:
+            host, _, origin = layer.origin.partition("/")
+            sources = [origin] if origin and host == self._client.host else []
+            return self._mount(layer.descriptor, [*sources, *self._mount_from])
+
+        return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
+
+    def _mount(self, blob: Descriptor, sources: Sequence[str]) -> bool:
+        others = [source for source in sources if source != self._repository]
+        return any(self._client.mount_blob(self._repository, blob.digest, source) for source in others)
+
+    def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
+        """Uploads layers and the config; returns how many configs (0 or 1) were sent and mounted."""
+        for layer in layers:
+            if layer.path is None and not layer.origin:
+                raise RegistryError(
+                    f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
+                    "build again",
+                )
+        self._reporter.start(self._task, sum(layer.descriptor.size for layer in layers))
+        try:
+            with Origins(self._client.settings, self._reporter, self._client) as origins:
+                largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
+                in_parallel(
+                    lambda layer: self._upload_layer(layer, origins), largest_first, TRANSFERS, self._stop
+                )
+            return self._upload_config()
+        finally:
+            self._reporter.finish(self._task)
+
+    def _upload_layer(self, layer: Layer, origins: Origins) -> None:
+        blob = layer.descriptor
+        if layer.path is not None:
+            self._client.upload_blob(self._repository, blob, layer.path, self._advance)
+            return
+        origin, source = origins.client_of(layer)
+        self._client.upload_stream(
+            self._repository,
+            blob,
+            lambda offset: origin.read_blob(source, blob.digest, offset),
+            self._advance,
+        )
+
+    def _upload_config(self) -> tuple[int, int]:
+        config = self._image.config_descriptor
+        if self._client.head_blob(self._repository, config.digest) is not None:
+            return 0, 0
+        if self._mount(config, self._mount_from):
+            return 0, 1
+        self._client.upload_stream(self._repository, config, bytes_source(self._image.config))
+        return 1, 0
+
+    def _advance(self, amount: int) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        self._reporter.advance(self._task, amount)

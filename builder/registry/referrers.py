@@ -1,8 +1,9 @@
-"""Reports, bills of material and statements attached to images (image-spec 1.1: ``subject``; distribution-spec 1.1: referrers).
+"""Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
 
-An attached artifact is a manifest of its own that names the image as its subject: the image and its digest stay as they are.
-Registries since 1.1 list what refers to an image; for older ones the list is an image index under the tag ``sha256-<hex>``
-(the referrers tag schema). OCI layouts list such manifests in ``index.json``, without a tag.
+An attached artifact is a manifest of its own that names the image as its subject: the image and its digest do
+not change. Registries with distribution-spec 1.1 list what refers to an image. For older ones (distribution
+2.8, Debian's docker-registry) the list is an image index under the tag ``sha256-<hex>``, the referrers tag
+schema. OCI layouts list such manifests in ``index.json``, without a tag.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
@@ -17,17 +19,19 @@ from builder.oci.layout import list_tags, read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
 from builder.oci.reference import Reference, is_digest
 from builder.progress import QUIET, Reporter
-from builder.registry.auth import Credentials
-from builder.registry.client import RegistryClient, bytes_source, parse_index
+from builder.registry.client import RegistryClient
+from builder.registry.manifests import parse_index
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
+from builder.registry.upload import bytes_source
 from builder.settings import Settings
 from builder.store.blobs import Store
 
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
-_NOTHING = b"{}"
-#: Others may write the list of an old registry at the same time: each of us looks whether his entry is still there.
+_EMPTY_CONFIG = b"{}"
+#: The list of an old registry is read, extended and written, and others may do the same at the same time:
+#: each writer checks afterwards whether its entry is still there, this many times.
 _TRIES = 5
 
 
@@ -42,19 +46,60 @@ class AttachedFile:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """An artifact as it was read. ``annotations`` are the manifest's; ``created`` of them, if set, is RFC 3339 time."""
+    """An artifact as it was read."""
 
     digest: str
+    """Of its manifest."""
     artifact_type: str
     files: tuple[AttachedFile, ...]
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of its manifest."""
 
     @property
     def created(self) -> str:
+        """When it was made, as RFC 3339 time; empty when the manifest does not state it."""
         return self.annotations.get(CREATED, "")
 
 
-# writing --------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Artifact:
+    """An artifact to attach."""
+
+    artifact_type: str
+    """The media type that states what the files are."""
+    files: Sequence[AttachedFile]
+    annotations: Mapping[str, str]
+    """Of its manifest."""
+
+    def manifest(self, subject: Descriptor) -> tuple[bytes, Descriptor]:
+        """The manifest for an image, and its descriptor as lists of referrers contain it."""
+        value: dict[str, Any] = {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "artifactType": self.artifact_type,
+            "config": Descriptor.of(EMPTY, _EMPTY_CONFIG).to_json(),
+            "layers": [descriptor.to_json() for descriptor, _ in self.layers()],
+            "subject": Descriptor(subject.media_type, subject.digest, subject.size).to_json(),
+        }
+        if self.annotations:
+            value["annotations"] = dict(self.annotations)
+        data = canonical_json(value)
+        entry = replace(
+            Descriptor.of(OCI_MANIFEST, data),
+            artifact_type=self.artifact_type,
+            annotations=dict(self.annotations),
+        )
+        return data, entry
+
+    def layers(self) -> list[tuple[Descriptor, bytes]]:
+        """The files as layers."""
+        return [
+            (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data)
+            for f in self.files
+        ]
+
+
+# registries: writing ----------------------------------------------------------------------------------------
 
 
 def attach(
@@ -66,87 +111,78 @@ def attach(
     *,
     annotations: Mapping[str, str] | None = None,
 ) -> str:
-    """Attaches files to an image that the repository has; gives the artifact's digest.
+    """Attaches files to an image that the repository has; returns the artifact's digest.
 
-    The same files attached again are the same artifact: nothing is sent, and nothing is listed twice.
+    The same files attached again are the same artifact, which is not uploaded or listed again.
 
     Args:
         client: the registry.
-        repository: where the image lies.
+        repository: of the image.
         subject: the image's manifest.
-        artifact_type: the media type that says what the files are.
+        artifact_type: the media type that states what the files are.
         files: small files.
         annotations: of the artifact's manifest.
 
     Raises:
-        ArtifactRefused: the registry takes images only.
-        RegistryError: it does not let us, or cannot be reached.
+        ArtifactRefused: the registry accepts container images only.
+        RegistryError: it refuses, or cannot be reached.
     """
     client.expect_push(repository)
-    manifest, described, blobs = _make(subject, artifact_type, files, annotations or {})
-    if any(d.digest == described.digest for d in referrers(client, repository, subject.digest)):
-        return described.digest
-    for descriptor, data in blobs:
+    artifact = _Artifact(artifact_type, files, annotations or {})
+    manifest, entry = artifact.manifest(subject)
+    if _is_listed(entry, referrers(client, repository, subject.digest)):
+        return entry.digest
+    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
+    for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
         if client.head_blob(repository, descriptor.digest) is None:
-            client.upload_stream(repository, descriptor.digest, descriptor.size, bytes_source(data))
-    listed = client.put_referrer(repository, manifest, OCI_MANIFEST) or any(
-        d.digest == described.digest
-        for d in client.get_referrers(repository, subject.digest) or ()  # some list, and say nothing
-    )
+            client.upload_stream(repository, descriptor, bytes_source(data))
+    listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
-        _list_by_tag(client, repository, subject.digest, replace(described, annotations=annotations or {}))
-    return described.digest
+        # A registry may list the manifest without sending the OCI-Subject header.
+        listed = _is_listed(entry, client.get_referrers(repository, subject.digest) or [])
+    if not listed:
+        _list_by_tag(client, repository, subject.digest, entry)
+    return entry.digest
 
 
-def _make(
-    subject: Descriptor, artifact_type: str, files: Sequence[AttachedFile], annotations: Mapping[str, str]
-) -> tuple[bytes, Descriptor, list[tuple[Descriptor, bytes]]]:
-    config = Descriptor.of(EMPTY, _NOTHING)
-    layers = [
-        (replace(Descriptor.of(f.media_type, f.data), annotations={TITLE: f.name}), f.data) for f in files
-    ]
-    value = {
-        "schemaVersion": 2,
-        "mediaType": OCI_MANIFEST,
-        "artifactType": artifact_type,
-        "config": config.to_json(),
-        "layers": [d.to_json() for d, _ in layers],
-        "subject": Descriptor(subject.media_type, subject.digest, subject.size).to_json(),
-        **({"annotations": dict(annotations)} if annotations else {}),
-    }
-    manifest = canonical_json(value)
-    described = replace(Descriptor.of(OCI_MANIFEST, manifest), artifact_type=artifact_type)
-    return manifest, described, [(config, _NOTHING), *layers]
+def _is_listed(entry: Descriptor, listed: Sequence[Descriptor]) -> bool:
+    return any(descriptor.digest == entry.digest for descriptor in listed)
 
 
 def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
+    """Adds an entry to the list under the tag; see :data:`_TRIES`."""
+    tag = referrers_tag(subject)
     for _ in range(_TRIES):
         listed = _listed_by_tag(client, repository, subject)
-        if any(d.digest == entry.digest for d in listed):
+        if _is_listed(entry, listed):
             return
-        index = {
-            "schemaVersion": 2,
-            "mediaType": OCI_INDEX,
-            "manifests": [d.to_json() for d in (*listed, entry)],
-        }
-        client.put_manifest(repository, referrers_tag(subject), canonical_json(index), OCI_INDEX)
-    if all(d.digest != entry.digest for d in _listed_by_tag(client, repository, subject)):
+        manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
+        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+        client.put_manifest(repository, tag, canonical_json(index), OCI_INDEX)
+    if not _is_listed(entry, _listed_by_tag(client, repository, subject)):
         raise RegistryError(
-            f"{client.host}/{repository}:{referrers_tag(subject)} is changed by others all the time",
+            f"{client.host}/{repository}:{tag} keeps being changed by others",
             "publish again",
+            host=client.host,
         )
 
 
-# reading --------------------------------------------------------------------------------------------------------------
+# registries: reading ----------------------------------------------------------------------------------------
 
 
 def referrers(
     client: RegistryClient, repository: str, subject: str, artifact_type: str | None = None
 ) -> list[Descriptor]:
-    """What is attached to the image of a digest, of one type or of all, as the registry lists it.
+    """What is attached to an image, as the registry lists it.
+
+    Args:
+        client: the registry.
+        repository: of the image.
+        subject: the digest of the image.
+        artifact_type: artifacts of this type only; None: all.
 
     Raises:
-        RegistryError: the registry does not let us, or cannot be reached.
+        RegistryError: the registry refuses, or cannot be reached.
     """
     found = client.get_referrers(repository, subject)
     if found is None:
@@ -155,38 +191,37 @@ def referrers(
 
 
 def referrers_tag(subject: str) -> str:
-    """The tag under which registries before 1.1 have the list."""
+    """The tag of the list in registries before distribution-spec 1.1."""
     return subject.replace(":", "-", 1)
 
 
 def _listed_by_tag(client: RegistryClient, repository: str, subject: str) -> list[Descriptor]:
-    there = client.head_manifest(repository, referrers_tag(subject))
-    if there is None:
+    tag = referrers_tag(subject)
+    current = client.head_manifest(repository, tag)
+    if current is None:
         return []
-    data, media_type, _ = client.get_manifest(repository, there.digest, [OCI_INDEX])
+    name = f"{client.host}/{repository}:{tag}"
+    data, media_type, _ = client.get_manifest(repository, current.digest, [OCI_INDEX])
     if media_type != OCI_INDEX:
         raise RegistryError(
-            f"{client.host}/{repository}:{referrers_tag(subject)} is no list of attached artifacts but {media_type}",
-            "something else took this tag, which the OCI reserves: delete it there",
+            f"{name} is not a list of attached artifacts but {media_type}",
+            "something else uses this tag, which the OCI reserves: delete it there",
+            host=client.host,
         )
-    return parse_index(data, f"{client.host}/{repository}:{referrers_tag(subject)}")
+    return parse_index(data, name)
 
 
 def fetch_attached(
-    reference: str,
-    artifact_type: str,
-    settings: Settings,
-    *,
-    credentials: Credentials | None = None,
-    reporter: Reporter = QUIET,
+    reference: str, artifact_type: str, settings: Settings, *, reporter: Reporter = QUIET
 ) -> list[Attached]:
     """The artifacts of a type that are attached to an image, the newest last; empty when there are none.
 
     Args:
-        reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or ``oci:DIR@sha256:...``.
+        reference: ``host/repository:tag``, ``host/repository@sha256:...``, ``oci:DIR:TAG`` or
+            ``oci:DIR@sha256:...``.
         artifact_type: such as :data:`builder.publishing.attest.SMOKE_REPORT`.
-        settings: ``offline`` is obeyed.
-        credentials: None takes those that the user named (:func:`named_credentials`), else what docker and podman know.
+        settings: its ``offline`` forbids registries on other machines.
+        reporter: receives warnings.
 
     Raises:
         RegistryError, ImageError: there is no such image, or what is attached is damaged.
@@ -195,43 +230,49 @@ def fetch_attached(
         folder, digest = _in_layout(reference)
         found = [_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type)]
     else:
-        parsed = Reference.parse(reference)
-        with RegistryClient(
-            parsed.host,
-            credentials or named_credentials(warn=reporter.warn),
-            settings=settings,
-            reporter=reporter,
-        ) as client:
-            there = client.head_manifest(parsed.repository, parsed.ref)
-            if there is None:
-                raise RegistryError(f"{client.host} has no {reference}", "correct the repository and the tag")
-            found = [
-                _read(client, parsed.repository, d)
-                for d in referrers(client, parsed.repository, there.digest, artifact_type)
-            ]
+        found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
     return sorted(found, key=lambda a: (a.created, a.digest))
+
+
+def _fetch_from_registry(
+    reference: Reference, artifact_type: str, settings: Settings, reporter: Reporter
+) -> list[Attached]:
+    credentials = named_credentials(warn=reporter.warn)
+    repository = reference.repository
+    with RegistryClient(reference.host, credentials, settings=settings, reporter=reporter) as client:
+        image = client.head_manifest(repository, reference.ref)
+        if image is None:
+            raise RegistryError(
+                f"{client.host} has no {reference}",
+                "correct the repository and the tag",
+                status=404,
+                host=client.host,
+            )
+        listed = referrers(client, repository, image.digest, artifact_type)
+        return [_read(client, repository, descriptor) for descriptor in listed]
 
 
 def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> Attached:
     manifest, _, digest = client.get_manifest(repository, descriptor.digest, [OCI_MANIFEST])
     data = parse_manifest(manifest, descriptor, f"{client.host}/{repository}")
-    files = [(d, client.get_blob(repository, d)) for d in map(Descriptor.from_json, data["layers"])]
-    return _attached(data, digest, files)
+    layers = [Descriptor.from_json(d) for d in data["layers"]]
+    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in layers])
 
 
 def _attached(
     manifest: Mapping[str, object], digest: str, files: Sequence[tuple[Descriptor, bytes]]
 ) -> Attached:
     annotations = manifest.get("annotations")
+    known = annotations if isinstance(annotations, dict) else {}
     return Attached(
         digest,
         str(manifest.get("artifactType") or ""),
         tuple(AttachedFile(d.annotations.get(TITLE, ""), d.media_type, data) for d, data in files),
-        {str(k): str(v) for k, v in annotations.items()} if isinstance(annotations, dict) else {},
+        {str(k): str(v) for k, v in known.items()},
     )
 
 
-# OCI layouts ----------------------------------------------------------------------------------------------------------
+# OCI layouts ------------------------------------------------------------------------------------------------
 
 
 def attach_in_layout(
@@ -243,36 +284,53 @@ def attach_in_layout(
     *,
     annotations: Mapping[str, str] | None = None,
 ) -> str:
-    """:func:`attach` for an image in an OCI layout."""
-    manifest, described, blobs = _make(subject, artifact_type, files, annotations or {})
-    layers = tuple(Layer(d, d.digest, store.path(store.add(data))) for d, data in blobs[1:])
-    config, nothing = blobs[0]
-    listed = replace(described, annotations=annotations or {})
-    write_layout(Image(layers, nothing, config, manifest, listed), folder, None, store)
-    return described.digest
+    """Attaches files to an image in an OCI layout; returns the artifact's digest.
+
+    Args:
+        folder: the layout.
+        store: receives the files.
+        subject, artifact_type, files, annotations: see :func:`attach`.
+
+    Raises:
+        ImageError, SpaceError: see :func:`builder.oci.layout.write_layout`.
+    """
+    artifact = _Artifact(artifact_type, files, annotations or {})
+    manifest, entry = artifact.manifest(subject)
+    layers = tuple(
+        Layer(descriptor, descriptor.digest, store.path(store.add(data)))
+        for descriptor, data in artifact.layers()
+    )
+    config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
+    write_layout(Image(layers, _EMPTY_CONFIG, config, manifest, entry), folder, None, store)
+    return entry.digest
 
 
 def layout_referrers(folder: Path, subject: str, artifact_type: str | None = None) -> list[Descriptor]:
-    """What is attached to an image of an OCI layout, of one type or of all.
+    """What is attached to an image of an OCI layout.
+
+    Args:
+        folder: the layout.
+        subject: the digest of the image.
+        artifact_type: artifacts of this type only; None: all.
 
     Raises:
         ImageError: the layout is damaged.
     """
     found = []
     for descriptor in map(Descriptor.from_json, read_index(folder)["manifests"]):
-        if descriptor.artifact_type and artifact_type in (None, descriptor.artifact_type):
-            manifest = parse_json(
-                read_blob(folder, descriptor), f"the manifest {descriptor.digest} in {folder}"
-            )
-            if (manifest.get("subject") or {}).get("digest") == subject:
-                found.append(descriptor)
+        if not descriptor.artifact_type or artifact_type not in (None, descriptor.artifact_type):
+            continue
+        what = f"the manifest {descriptor.digest} in {folder}"
+        manifest = parse_json(read_blob(folder, descriptor), what)
+        if (manifest.get("subject") or {}).get("digest") == subject:
+            found.append(descriptor)
     return found
 
 
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
-    files = [(d, read_blob(folder, d)) for d in map(Descriptor.from_json, data["layers"])]
-    return _attached(data, descriptor.digest, files)
+    layers = [Descriptor.from_json(d) for d in data["layers"]]
+    return _attached(data, descriptor.digest, [(d, read_blob(folder, d)) for d in layers])
 
 
 def _in_layout(reference: str) -> tuple[Path, str]:
@@ -284,7 +342,9 @@ def _in_layout(reference: str) -> tuple[Path, str]:
     path, colon, tag = rest.rpartition(":")
     if not colon or not tag:
         raise UsageError(f"{reference} names no image", "write oci:DIR:TAG or oci:DIR@sha256:...")
-    tags = list_tags(folder := Path(path).expanduser())
+    folder = Path(path).expanduser()
+    tags = list_tags(folder)
     if tag not in tags:
-        raise ImageError(f"{folder} holds no image {tag!r}", f"its tags: {', '.join(sorted(tags)) or 'none'}")
+        available = ", ".join(sorted(tags)) or "none"
+        raise ImageError(f"{folder} holds no image {tag!r}", f"its tags: {available}")
     return folder, tags[tag]

@@ -1,1 +1,1 @@
-"""Runners: ways to run an image on this host behind one interface."""
+"""Runners: ways to run an image on this host."""

@@ -1,5 +1,8 @@
-"""Apptainer and SingularityCE, through their command line: a SIF as it is, an OCI image unpacked as a sandbox, so that nothing is
-compressed first."""
+"""Apptainer and SingularityCE, through their command line.
+
+A SIF is run as it is. An OCI image is unpacked into the cache and run as a sandbox, which is faster than to
+compress it into a SIF.
+"""
 
 from __future__ import annotations
 
@@ -12,88 +15,125 @@ from pathlib import Path
 
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.run.base import ImageConfig, Runner, RunOptions, check_mounts, gpu_devices
+from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, check_mounts
+from builder.run.gpu import gpu_devices
 from builder.run.process import Completed, execute, reason
 from builder.run.rootfs import cached_rootfs
 from builder.sif.singularity import NOT_MOUNTED
 
-_FLAT = "build it with 'sif: {layout: flat}' in the recipe, or have 'enable overlay' set in apptainer.conf"
+_NOT_INSTALLED = "neither apptainer nor singularity is installed"
+_FLAT_HINT = "build it with 'sif: {layout: flat}' in the recipe, or set 'enable overlay' in apptainer.conf"
+#: Apptainer's and SingularityCE's prefix of variables that are set in the container.
+_PREFIXES = ("APPTAINERENV_", "SINGULARITYENV_")
+
+
+def find_apptainer() -> str | None:
+    """Returns the path of apptainer, or else of singularity; None if neither is installed."""
+    return shutil.which("apptainer") or shutil.which("singularity")
+
+
+def apptainer_problem() -> str | None:
+    """Returns None if apptainer or singularity works on this host, else the reason."""
+    tool = find_apptainer()
+    if tool is None:
+        return _NOT_INSTALLED
+    done = execute([tool, "version"], timeout_s=30)
+    return None if done.returncode == 0 else f"{tool} does not work: {reason(done.stderr)}"
 
 
 class ApptainerRunner(Runner):
-    """Runs images with apptainer or singularity, whichever is installed."""
+    """Runs images with apptainer, or else with singularity."""
 
     name = "apptainer"
 
     def available(self) -> str | None:
-        tool = _tool()
-        if tool is None:
-            return "not installed"
-        done = execute([tool, "version"], timeout_s=30)
-        return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
+        return apptainer_problem()
 
-    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
+    ) -> Completed:
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
-        check_mounts(options.mounts, unfit=":,\\")
+        check_mounts(options.mounts, forbidden=":,\\")
         action = "exec"
         if isinstance(image, SifImage):
-            config = replace(config, env={})  # its own scripts set it
+            config = replace(config, env={})  # the SIF's own scripts set its variables
             if options.entrypoint is None:
                 action, words = "run", list(command)
-        tool = _tool()
+
+        tool = find_apptainer()
         if tool is None:
-            raise RunnerError(
-                "neither apptainer nor singularity is installed", "install one, or use another --runner"
-            )
+            raise RunnerError(_NOT_INSTALLED, "install one, or use another --runner")
         if isinstance(image, SifImage):
             container = image.path.absolute()
         else:
             container = cached_rootfs(image, self._settings, self._store, self._reporter)
-        # Nothing of the home, /tmp or the environment gets in. Values go by variables: they are secret, and may hold commas.
-        arguments = [action, "--containall", "--cleanenv", "--pwd", options.workdir or config.workdir]
-        if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
-            arguments.append("--no-eval")  # a value is a value, not shell code
-        if options.network == "none":
-            arguments += ["--net", "--network", "none"]
-        if gpu_devices(options.gpu):
-            arguments.append("--nv" if options.gpu == "nvidia" else "--rocm")
-        for m in options.mounts:
-            arguments += ["--bind", f"{m.source.absolute()}:{m.target}:{'ro' if m.readonly else 'rw'}"]
+
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
-            # The home and temporary files in a folder: apptainer's own are 64 MiB by default, or not there by configuration.
-            arguments += ["--workdir", scratch]
-            for name in ("tmp", "var/tmp"):
-                (Path(scratch) / "builder" / name).mkdir(parents=True)
-                arguments += ["--bind", f"{scratch}/builder/{name}:/{name}"]
-            arguments += [str(container), *words]
             done = execute(
-                [tool, *arguments],
-                env=_environ(tool, {**config.env, **options.env}),
+                [
+                    *(tool, action, "--pwd", options.workdir or config.workdir),
+                    *_isolation(tool, options),
+                    *_scratch_binds(Path(scratch)),
+                    str(container),
+                    *words,
+                ],
+                env=_environment(tool, {**config.env, **options.env}),
                 timeout_s=options.timeout_s,
                 capture=options.capture,
             )
-        if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
-            raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT)
-        if done.returncode == 255 and (
-            fatal := [line for line in done.stderr.splitlines() if "FATAL" in line]
-        ):
-            said = fatal[-1].split("FATAL:")[-1].strip()
-            hint = "see apptainer's configuration, or use another --runner"
-            if "overlay" in said.lower() and isinstance(image, SifImage):
-                hint = _FLAT
-            raise RunnerError(f"apptainer could not run the image: {said}", hint)
+        _check_started(image, done)
         return done
 
 
-def _tool() -> str | None:
-    return shutil.which("apptainer") or shutil.which("singularity")
+def _isolation(tool: str, options: RunOptions) -> list[str]:
+    """Options for what the container sees of the host: mounts and GPUs, no home, /tmp and environment."""
+    arguments = ["--containall", "--cleanenv"]
+    # Without --no-eval (Apptainer 1.1, SingularityCE 3.10), the runtime evaluates values of variables as
+    # shell code.
+    if "--no-eval" in execute([tool, "exec", "--help"], timeout_s=30).stdout:
+        arguments.append("--no-eval")
+    if options.network == "none":
+        arguments += ["--net", "--network", "none"]
+    if gpu_devices(options.gpu):
+        arguments.append("--nv" if options.gpu == "nvidia" else "--rocm")
+    for mount in options.mounts:
+        mode = "ro" if mount.readonly else "rw"
+        arguments += ["--bind", f"{mount.source.absolute()}:{mount.target}:{mode}"]
+    return arguments
 
 
-def _environ(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment, with the image's variables under the prefix that the tool knows, and nobody else's."""
-    prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(prefixes)}
-    apptainer = Path(tool).resolve().name == "apptainer"
-    return {**environ, **{f"{prefixes[0] if apptainer else prefixes[1]}{k}": v for k, v in inside.items()}}
+def _scratch_binds(scratch: Path) -> list[str]:
+    """Options for home and temporary files in a folder: apptainer's tmpfs has 64 MiB, or is turned off."""
+    arguments = ["--workdir", str(scratch)]
+    for name in ("tmp", "var/tmp"):
+        folder = scratch / "builder" / name
+        folder.mkdir(parents=True)
+        arguments += ["--bind", f"{folder}:/{name}"]
+    return arguments
+
+
+def _environment(tool: str, inside: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment, with the container's variables under the prefix of the tool.
+
+    They are not passed on the command line: values may be secret, and ``--env`` splits them at commas.
+    """
+    host = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIXES)}
+    prefix = _PREFIXES[0] if Path(tool).resolve().name == "apptainer" else _PREFIXES[1]
+    return host | {f"{prefix}{name}": value for name, value in inside.items()}
+
+
+def _check_started(image: Image | SifImage, done: Completed) -> None:
+    """Raises RunnerError if apptainer itself failed, and not the command in the container."""
+    if isinstance(image, SifImage) and done.returncode and NOT_MOUNTED in done.stderr:
+        raise RunnerError(f"apptainer did not mount the overlay partitions of {image.path}", _FLAT_HINT)
+
+    fatal = [line for line in done.stderr.splitlines() if "FATAL" in line]
+    if done.returncode != 255 or not fatal:
+        return
+    message = fatal[-1].split("FATAL:")[-1].strip()
+    hint = "see apptainer's configuration, or use another --runner"
+    if isinstance(image, SifImage) and "overlay" in message.lower():
+        hint = _FLAT_HINT
+    raise RunnerError(f"apptainer could not run the image: {message}", hint)

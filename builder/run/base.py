@@ -1,62 +1,68 @@
-"""What all runners share: the interface, an image's config as a command line, GPU devices, processes that end when they must."""
+"""What all runners share: their interface, the options of a run, and an image's config as a command line."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.oci.layout import write_layout
+from builder.oci.config import config_environment
 from builder.progress import QUIET, Reporter
 from builder.run.process import Completed
 from builder.settings import Settings
-from builder.sif.image import read_sif
+from builder.sif.read import read_sif
 from builder.store.blobs import Store
-from builder.store.files import remove_tree
-from builder.store.folders import CacheFolders
 
-#: Of /dev/shm where the engine gives little by default; counted only when it is written to.
+#: Size of /dev/shm in docker and podman containers, whose default of 64 MB is too small for data loaders.
+#: Memory is used only for what is written there.
 SHM_SIZE = "1g"
-_OCI_NAME = "image"
 
 Network = Literal["none", "host"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A file or folder of the host in the image. ``target`` is an absolute path there."""
+    """A file or folder of the host that the container sees."""
 
     source: Path
+    """Path on the host."""
     target: str
+    """Absolute path in the container."""
     readonly: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What :meth:`Runner.run` was given beside image and command, as it describes it."""
+    """How :meth:`Runner.run` runs a command; the defaults are those of the image."""
 
-    env: Mapping[str, str]
-    mounts: Sequence[Mount]
-    workdir: str | None
-    entrypoint: Sequence[str] | None
-    gpu: GpuVendor
-    network: Network
-    timeout_s: float | None
-    capture: bool
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables in addition to the image's; these win."""
+    mounts: Sequence[Mount] = ()
+    """Files and folders of the host, in addition to what the runner itself mounts."""
+    workdir: str | None = None
+    """Working directory; None is the image's."""
+    entrypoint: Sequence[str] | None = None
+    """Replaces the image's entry point; None is the image's, empty is no entry point."""
+    gpu: GpuVendor = "none"
+    """Gives the container the host's GPUs of this vendor; no error if there are none."""
+    network: Network = "none"
+    timeout_s: float | None = None
+    """Seconds after which the command is killed, without the time to load the image; None is no limit."""
+    capture: bool = True
+    """False connects the command to this process's own input and output; the result then has no output."""
+
+
+DEFAULT_OPTIONS = RunOptions()
 
 
 class Runner(ABC):
-    """One way of running an image."""
+    """One way to run an image on this host."""
 
     name: ClassVar[str]
 
@@ -67,55 +73,29 @@ class Runner(ABC):
 
     @abstractmethod
     def available(self) -> str | None:
-        """None when it works on this host for this user, else the reason; takes seconds at most."""
-
-    def run(
-        self,
-        image: Image | SifImage,
-        command: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        mounts: Sequence[Mount] = (),
-        workdir: str | None = None,
-        entrypoint: Sequence[str] | None = None,
-        gpu: GpuVendor = "none",
-        network: Network = "none",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
-        """Runs a command in a throw-away container of the image; nothing of the container is left afterwards.
-
-        Args:
-            image: the image; all its layers are on this machine. It is loaded or unpacked when the runner does not have it yet.
-                A SIF is run as it is by apptainer, unpacked by userns, and refused by docker and podman.
-            command: appended to the entry point; empty: the image's own command.
-            env: variables beside the image's; these win.
-            mounts: of the host, beside what the runner itself brings.
-            workdir: instead of the image's.
-            entrypoint: instead of the image's.
-            gpu: gives the container this vendor's GPUs, as far as the host has any.
-            network: none, or the host's.
-            timeout_s: seconds after which the command is ended; the time for loading the image does not count.
-            capture: False lets the command write to this process's own output.
-
-        Raises:
-            RunnerError: the container or the command could not be started, or the runner does not take SIFs.
-            ImageError: the image cannot be unpacked or loaded.
-        """
-        return self._run(
-            image,
-            command,
-            RunOptions(env or {}, mounts, workdir, entrypoint, gpu, network, timeout_s, capture),
-        )
+        """Returns None if the runner works on this host for this user, else the reason, within seconds."""
 
     @abstractmethod
-    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
-        """What :meth:`run` says."""
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
+    ) -> Completed:
+        """Runs a command in a temporary container of the image and removes the container afterwards.
+
+        Args:
+            image: An image whose layers are all on this machine. The runner loads or unpacks it if needed.
+                apptainer runs a SIF directly, userns unpacks it, docker and podman refuse it.
+            command: Appended to the entry point. Empty: the image's own command.
+            options: Variables, mounts, GPUs, time limit and so on.
+
+        Raises:
+            RunnerError: The container or the command cannot be started, or the runner does not support SIFs.
+            ImageError: The image cannot be loaded or unpacked.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class ImageConfig:
-    """An image's config (image-spec, config.md) as far as running needs it."""
+    """The part of an image's config (image-spec, config.md) that a runner needs."""
 
     env: dict[str, str]
     entrypoint: list[str]
@@ -124,103 +104,70 @@ class ImageConfig:
 
     @classmethod
     def of(cls, image: Image | SifImage) -> ImageConfig:
+        """Reads the config of an OCI image or a SIF."""
         whole = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
         config: dict[str, Any] = whole.get("config") or {}
-        env = dict(item.partition("=")[::2] for item in config.get("Env") or [])
         return cls(
-            env,
+            config_environment(whole),
             list(config.get("Entrypoint") or []),
             list(config.get("Cmd") or []),
             config.get("WorkingDir") or "/",
         )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
-        """The whole command line, as docker makes it: another entry point drops the image's own command.
+        """Returns the whole command line, by docker's rules: another entry point drops the image's own
+        command.
 
         Raises:
-            RunnerError: there is nothing to run.
+            RunnerError: There is nothing to run.
         """
-        own = [] if entrypoint is not None else self.command
-        words = [*(self.entrypoint if entrypoint is None else entrypoint), *(command or own)]
+        default_command = self.command if entrypoint is None else []
+        first = self.entrypoint if entrypoint is None else entrypoint
+        words = [*first, *(command or default_command)]
         if not words:
-            raise RunnerError("the image has neither entry point nor command", "say what to run")
+            raise RunnerError("the image has neither entry point nor command", "pass the command to run")
         return words
 
 
-def refuse_sif(image: Image | SifImage, runner: str) -> Image:
-    """The image, when it is an OCI image.
+def require_oci(image: Image | SifImage, runner: str) -> Image:
+    """Returns the image if it is an OCI image.
 
     Raises:
-        RunnerError: it is a SIF.
+        RunnerError: It is a SIF.
     """
     if isinstance(image, SifImage):
         raise RunnerError(
             f"{runner} does not run SIFs, and {image.path} is one",
-            "use --runner apptainer or --runner userns, or turn it into an OCI image: builder convert",
+            "use --runner apptainer or --runner userns, or convert it to an OCI image: builder convert",
         )
     return image
 
 
-def check_mounts(mounts: Sequence[Mount], unfit: str = "") -> None:
-    """Refuses mounts that do not exist, or whose paths hold a character that the runner's command line cannot carry.
+def check_mounts(mounts: Sequence[Mount], forbidden: str = "") -> None:
+    """Checks that the sources exist and the targets are absolute paths.
+
+    Args:
+        mounts: The mounts of a run.
+        forbidden: Characters that the runner's command line cannot pass in a path.
 
     Raises:
-        RunnerError: with the path.
+        RunnerError: A mount is not possible; the message names its path.
     """
-    for m in mounts:
-        if not m.source.exists():
+    for mount in mounts:
+        target = mount.target
+        if not mount.source.exists():
             raise RunnerError(
-                f"{m.source} does not exist and cannot be mounted at {m.target}", "correct the path"
-            )
-        if not m.target.startswith("/") or ".." in m.target.split("/") or m.target.rstrip("/") == "":
-            raise RunnerError(
-                f"{m.target!r} is not an absolute path inside the image", "write it from the root: /data"
-            )
-        if bad := set(unfit) & set(f"{m.source}{m.target}"):
-            raise RunnerError(
-                f"{m.source} cannot be mounted at {m.target}: {''.join(sorted(bad))!r} in the path",
-                "rename it",
+                f"{mount.source} does not exist and cannot be mounted at {target}", "correct the path"
             )
 
+        if not target.startswith("/") or ".." in target.split("/") or not target.strip("/"):
+            raise RunnerError(
+                f"{target!r} is not an absolute path inside the image", "start it at the root: /data"
+            )
 
-# GPUs -----------------------------------------------------------------------------------------------------------------
-
-_DEVICES = {
-    "nvidia": re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)|dxg"),
-    "amd": re.compile(r"kfd|dri|dxg"),
-    "none": re.compile(r"(?!)"),
-}
-
-
-def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
-    """The device files and folders of a vendor's GPUs on this host; empty when it has none.
-
-    AMD's are complete with ``kfd`` only: ``dri`` alone is any graphics card.
-    """
-    found = sorted(p for p in folder.iterdir() if _DEVICES[vendor].fullmatch(p.name))
-    names = {p.name for p in found}
-    return [] if vendor == "amd" and not names & {"kfd", "dxg"} else found
-
-
-# processes ------------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def image_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
-    """The image alone in a temporary OCI layout (hard links to the cache: no space, no time); gives ``oci:DIR:TAG``.
-
-    Raises:
-        ImageError: a layer is not on this machine.
-    """
-    folder = CacheFolders(settings.cache).tmp / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
-    # podman 4.3 makes an image name of the path, which takes neither capitals nor names like .cache: it gets a plain link
-    plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108  nobody else can guess it or write in it
-    try:
-        write_layout(image, folder, _OCI_NAME, store)
-        plain.mkdir(mode=0o700)
-        (plain / "layout").symlink_to(folder)
-        yield f"oci:{plain}/layout:{_OCI_NAME}"
-    finally:
-        for path in (plain, folder):
-            if path.exists():
-                remove_tree(path)
+        bad = set(forbidden) & set(f"{mount.source}{target}")
+        if bad:
+            raise RunnerError(
+                f"{mount.source} cannot be mounted at {target}: {''.join(sorted(bad))!r} in the path",
+                "rename the file or folder",
+            )

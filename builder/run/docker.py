@@ -1,4 +1,10 @@
-"""Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own configuration names."""
+"""Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own configuration names.
+
+The SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the docker engine, ``build
+--load`` and ``pull``, and works where only a socket is available. The podman runner's command line would not
+do for docker: entry points of several words, multi-line variables and the removal of containers after a
+timeout differ.
+"""
 
 from __future__ import annotations
 
@@ -7,105 +13,36 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from builder.config.recipe import GpuVendor
-from builder.errors import RunnerError
+from builder.errors import BuilderError, RunnerError
 from builder.image.archive import docker_load
 from builder.model import Image, SifImage
 from builder.redact import redact
 from builder.run.base import (
+    DEFAULT_OPTIONS,
     SHM_SIZE,
     ImageConfig,
     Runner,
     RunOptions,
     check_mounts,
-    gpu_devices,
-    refuse_sif,
+    require_oci,
 )
+from builder.run.gpu import gpu_devices
 from builder.run.process import TIMED_OUT, Completed
 
 _LABEL = "org.builder.run"
 
 
-class DockerRunner(Runner):
-    """Runs images with a Docker engine; loads those that it does not have, as ``builder-run:<digest12>``."""
-
-    name = "docker"
-
-    def available(self) -> str | None:
-        where = "the default address"
-        try:
-            options = _engine()
-            where = redact(options.get("base_url", os.environ.get("DOCKER_HOST") or where))
-            with _client(timeout=5) as client:
-                client.ping()
-        except RunnerError as e:
-            return e.message
-        except Exception as e:  # errors of requests, urllib3 and the socket come through the SDK
-            denied = "ermission denied" in str(e)
-            return f"no engine answers at {where}" + (
-                ": permission denied (are you in the group docker?)" if denied else ""
-            )
-        return None
-
-    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
-        import docker
-        import requests
-        from docker.types import LogConfig
-        from docker.types import Mount as Bind
-
-        image = refuse_sif(image, "docker")
-        ImageConfig.of(image).arguments(command, options.entrypoint)
-        check_mounts(options.mounts)
-        try:
-            with _client() as client:
-                container = client.containers.create(
-                    self._loaded(image, client),
-                    list(command) or None,
-                    entrypoint=None if options.entrypoint is None else list(options.entrypoint),
-                    environment=dict(options.env),
-                    mounts=[
-                        Bind(m.target, str(m.source.absolute()), "bind", read_only=m.readonly)
-                        for m in options.mounts
-                    ],
-                    working_dir=options.workdir,
-                    network_mode=options.network,
-                    shm_size=SHM_SIZE,
-                    labels={_LABEL: image.digest},
-                    log_config=LogConfig(type="json-file"),
-                    **_gpu_options(options.gpu, client),
-                )
-                try:
-                    return (
-                        _finish(container, options.timeout_s)
-                        if options.capture
-                        else _follow(container, options.timeout_s)
-                    )
-                finally:
-                    with contextlib.suppress(docker.errors.NotFound):
-                        container.remove(force=True, v=True)
-        except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-            said = getattr(e, "explanation", None) or e
-            raise RunnerError(
-                f"docker could not run the image: {said}", "see the engine's log, or use another --runner"
-            ) from None
-
-    def _loaded(self, image: Image, client: Any) -> str:
-        """The engine's id of the image: its config's digest; by our tag where it counts otherwise (containerd's store)."""
-        import docker
-
-        tag = f"builder-run:{image.digest.partition(':')[2][:12]}"
-        for name in (image.config_descriptor.digest, tag):
-            with contextlib.suppress(docker.errors.ImageNotFound):
-                return str(client.images.get(name).id)
-        self._reporter.note(f"loading the image into docker as {tag}")
-        return docker_load(image, tag, client)
+# connecting to the engine -----------------------------------------------------------------------------------
 
 
-def _engine() -> dict[str, Any]:
-    """Where the engine is, as the docker command line finds it; empty: DOCKER_HOST or the default, which the SDK knows itself.
+def docker_address() -> dict[str, Any]:
+    """Returns the SDK's arguments for the engine that the docker command line would use.
+
+    Empty for DOCKER_HOST and the default address, which the SDK finds itself.
 
     Raises:
         RunnerError: DOCKER_CONTEXT names a context that does not exist.
@@ -120,49 +57,167 @@ def _engine() -> dict[str, Any]:
         context = ContextAPI.get_context(name)
     except DockerException as e:
         raise RunnerError(
-            f"docker's context {name or ''} cannot be read: {e}", "see docker context ls"
+            f"docker's context {name or ''} cannot be read: {e}", "list the contexts: docker context ls"
         ) from None
     if context is None:
         raise RunnerError(
-            f"docker has no context named {name or 'as its configuration says'}", "see docker context ls"
+            f"docker has no context named {name or 'in its configuration'}",
+            "list the contexts: docker context ls",
         )
     if context.Name == "default" or not context.Host:
         return {}
-    return {"base_url": context.Host, **({"tls": context.TLSConfig} if context.TLSConfig else {})}
+    tls = {"tls": context.TLSConfig} if context.TLSConfig else {}
+    return {"base_url": context.Host, **tls}
 
 
 @contextlib.contextmanager
-def _client(timeout: int = 600) -> Iterator[Any]:
+def docker_client(timeout_s: int = 600) -> Iterator[Any]:
+    """Opens a ``docker.DockerClient`` of the engine, and closes it at the end. ``timeout_s`` is that of each
+    request.
+
+    Raises:
+        RunnerError: DOCKER_CONTEXT names a context that does not exist.
+    """
     import docker
 
-    options = _engine()
-    ssh = (options.get("base_url") or os.environ.get("DOCKER_HOST", "")).startswith("ssh://")
-    client = (docker.DockerClient if options else docker.from_env)(
-        timeout=timeout, use_ssh_client=ssh, **options
-    )
+    address = docker_address()
+    ssh = (address.get("base_url") or os.environ.get("DOCKER_HOST", "")).startswith("ssh://")
+    connect = docker.DockerClient if address else docker.from_env
+    client = connect(timeout=timeout_s, use_ssh_client=ssh, **address)
     try:
         yield client
     finally:
         client.close()
 
 
-def _gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
-    """What gives a container the GPUs. A host without any gets nothing, and the program inside says that it sees none."""
+@contextlib.contextmanager
+def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
+    """Turns errors of the SDK and of its HTTP library into ``error(message)``."""
+    import docker
+    import requests
+
+    try:
+        yield
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        raise error(str(getattr(e, "explanation", None) or e)) from None
+
+
+# running ----------------------------------------------------------------------------------------------------
+
+
+class DockerRunner(Runner):
+    """Runs images with a Docker engine. Loads missing images as ``builder-run:<12 digits of the digest>``."""
+
+    name = "docker"
+
+    def available(self) -> str | None:
+        return docker_problem()
+
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
+    ) -> Completed:
+        import docker
+
+        image = require_oci(image, "docker")
+        ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
+        check_mounts(options.mounts)
+        with docker_errors(_run_error), docker_client() as client:
+            container = self._create(client, image, command, options)
+            try:
+                if options.capture:
+                    return _wait(container, options.timeout_s)
+                return _stream(container, options.timeout_s)
+            finally:
+                with contextlib.suppress(docker.errors.NotFound):
+                    container.remove(force=True, v=True)
+
+    def _create(self, client: Any, image: Image, command: Sequence[str], options: RunOptions) -> Any:
+        """A container that is not started yet."""
+        from docker.types import LogConfig
+        from docker.types import Mount as DockerMount
+
+        mounts = [
+            DockerMount(m.target, str(m.source.absolute()), "bind", read_only=m.readonly)
+            for m in options.mounts
+        ]
+        return client.containers.create(
+            self._load(image, client),
+            list(command) or None,
+            entrypoint=None if options.entrypoint is None else list(options.entrypoint),
+            environment=dict(options.env),
+            mounts=mounts,
+            working_dir=options.workdir,
+            network_mode=options.network,
+            shm_size=SHM_SIZE,
+            labels={_LABEL: image.digest},
+            log_config=LogConfig(
+                type="json-file"
+            ),  # the engine's default may be a driver that logs cannot be read from
+            **docker_gpu_options(options.gpu, client),
+        )
+
+    def _load(self, image: Image, client: Any) -> str:
+        """Returns the image's id in the engine, and loads it if needed.
+
+        The id is the config's digest. With containerd's image store (Docker 29's default) it is another:
+        there the tag finds it.
+        """
+        import docker
+
+        tag = f"builder-run:{image.digest.partition(':')[2][:12]}"
+        for name in (image.config_descriptor.digest, tag):
+            with contextlib.suppress(docker.errors.ImageNotFound):
+                return str(client.images.get(name).id)
+        self._reporter.note(f"loading the image into docker as {tag}")
+        return docker_load(image, tag, client)
+
+
+def docker_problem() -> str | None:
+    """Returns None if a Docker engine answers this user, else the reason."""
+    where = "the default address"
+    try:
+        where = redact(docker_address().get("base_url", os.environ.get("DOCKER_HOST") or where))
+        with docker_client(timeout_s=5) as client:
+            client.ping()
+    except RunnerError as e:
+        return e.message
+    except Exception as e:  # the SDK passes on errors of requests, urllib3 and the socket
+        problem = f"no engine answers at {where}"
+        if "ermission denied" in str(e):
+            problem += ": permission denied (are you in the group docker?)"
+        return problem
+    return None
+
+
+def _run_error(message: str) -> RunnerError:
+    return RunnerError(
+        f"docker could not run the image: {message}", "see the engine's log, or use another --runner"
+    )
+
+
+def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
+    """Returns the SDK's arguments that give a container the GPUs; empty if there are none."""
     devices = gpu_devices(gpu)
+    # an engine on another machine may have GPUs that this host does not have
     if gpu == "nvidia" and (devices or "nvidia" in (client.info().get("Runtimes") or {})):
         from docker.types import DeviceRequest
 
         return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
+
     if gpu == "amd" and devices:
-        groups = {p.stat().st_gid for d in devices for p in ([d] if not d.is_dir() else d.glob("render*"))}
+        groups = set()
+        for device in devices:
+            files = device.glob("render*") if device.is_dir() else [device]
+            groups |= {path.stat().st_gid for path in files}
         return {
-            "devices": [f"{d}:{d}:rwm" for d in devices],
-            "group_add": [str(g) for g in sorted(groups - {0})],
+            "devices": [f"{device}:{device}:rwm" for device in devices],
+            "group_add": [str(group) for group in sorted(groups - {0})],
         }
     return {}
 
 
-def _finish(container: Any, timeout_s: float | None) -> Completed:
+def _wait(container: Any, timeout_s: float | None) -> Completed:
+    """Runs the container to its end, or to the time limit."""
     import requests
 
     started = time.monotonic()
@@ -172,37 +227,42 @@ def _finish(container: Any, timeout_s: float | None) -> Completed:
         code = int(container.wait(timeout=timeout_s)["StatusCode"])
     except requests.exceptions.RequestException:
         if timeout_s is None or time.monotonic() - started < timeout_s:
-            raise  # the engine went away
+            raise  # the connection broke
         container.kill()
         code, timed_out = TIMED_OUT, True
-    out, err = (container.logs(stdout=s, stderr=not s).decode(errors="replace") for s in (True, False))
+    out = container.logs(stdout=True, stderr=False).decode(errors="replace")
+    err = container.logs(stdout=False, stderr=True).decode(errors="replace")
     return Completed(code, out, err, timed_out)
 
 
-def _follow(container: Any, timeout_s: float | None) -> Completed:
-    """The container's output as it comes, on this process's own."""
+def _stream(container: Any, timeout_s: float | None) -> Completed:
+    """Runs the container and copies its output to this process's own."""
     late = threading.Event()
 
-    def end() -> None:
+    def kill() -> None:
         late.set()
         with contextlib.suppress(Exception):
             container.kill()
 
-    container.client.api.timeout = None  # it may be silent for long
+    container.client.api.timeout = None  # the command may print nothing for a long time
     stream = container.attach(stdout=True, stderr=True, stream=True, demux=True)
     container.start()
-    timer = threading.Timer(timeout_s, end) if timeout_s is not None else None
+    timer = threading.Timer(timeout_s, kill) if timeout_s is not None else None
     if timer:
         timer.daemon = True
         timer.start()
     try:
         for out, err in stream:
-            for data, target in ((out, sys.stdout.buffer), (err, sys.stderr.buffer)):
-                if data:
-                    target.write(data)
-                    target.flush()
+            _copy(out, sys.stdout.buffer)
+            _copy(err, sys.stderr.buffer)
         code = int(container.wait()["StatusCode"])
     finally:
         if timer:
             timer.cancel()
     return Completed(TIMED_OUT if late.is_set() else code, "", "", late.is_set())
+
+
+def _copy(data: bytes | None, target: Any) -> None:
+    if data:
+        target.write(data)
+        target.flush()

@@ -1,4 +1,4 @@
-"""podman, through its command line; also what podman-hpc builds on."""
+"""podman, through its command line; podman-hpc is based on it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,30 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
+from builder.oci.layout import write_layout
 from builder.run.base import (
+    DEFAULT_OPTIONS,
     SHM_SIZE,
     ImageConfig,
     Runner,
     RunOptions,
     check_mounts,
-    gpu_devices,
-    image_layout,
-    refuse_sif,
+    require_oci,
 )
+from builder.run.gpu import gpu_devices
 from builder.run.process import Completed, execute, reason
-from builder.store.files import write_atomic
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.store.files import remove_tree, write_atomic
+from builder.store.folders import CacheFolders
 
-_CURE = "see podman info, or use another --runner"
-_CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_HINT = "see podman info, or use another --runner"
+_CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
+_LAYOUT_TAG = "image"
 
 
 class PodmanRunner(Runner):
-    """Runs images with podman, as root or rootless. Its own configuration counts (CONTAINERS_CONF and the like)."""
+    """Runs images with podman, as root or rootless, with podman's own configuration (CONTAINERS_CONF ...)."""
 
     name = "podman"
 
@@ -43,92 +48,148 @@ class PodmanRunner(Runner):
         done = execute(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
         return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
-    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
-        image = refuse_sif(image, "podman")
-        ImageConfig.of(image).arguments(command, options.entrypoint)
-        check_mounts(options.mounts, unfit=',"\n')
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
+    ) -> Completed:
+        image = require_oci(image, "podman")
+        ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
+        check_mounts(options.mounts, forbidden=',"\n')
+        image_id = self._load(image)
+
         name = f"builder-run-{secrets.token_hex(8)}"
-        arguments = ["podman", "run", "--rm", "--name", name, "--pull", "never"]
-        arguments += ["--network", options.network, "--shm-size", SHM_SIZE]
-        arguments += [] if options.capture else ["--interactive"]
-        devices, variables = _gpu_options(options.gpu)
-        arguments += devices
-        for m in options.mounts:
-            arguments += [
-                "--mount",
-                f"type=bind,source={m.source.absolute()},target={m.target}"
-                + (",readonly" if m.readonly else ""),
-            ]
-        if options.workdir is not None:
-            arguments += ["--workdir", options.workdir]
-        if options.entrypoint is not None:
-            arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
-        image_id = self._pulled(image)
-        with _variables({**variables, **options.env}, self._settings.tmpdir) as (variable_options, environ):
-            ended = False
+        gpu_arguments, gpu_env = _gpu_options(options.gpu)
+        with variable_options({**gpu_env, **options.env}, self._settings.tmpdir) as (variables, environ):
+            finished = False
             try:
                 done = execute(
-                    [*arguments, *variable_options, image_id, *command],
+                    [
+                        *("podman", "run", "--rm", "--name", name, "--pull", "never"),
+                        *_arguments(options),
+                        *gpu_arguments,
+                        *variables,
+                        image_id,
+                        *command,
+                    ],
                     env=environ,
                     timeout_s=options.timeout_s,
                     capture=options.capture,
                 )
-                ended = not done.timed_out
+                finished = not done.timed_out
             finally:
-                if not ended:  # the container is not podman's child: it outlives it
+                if not finished:  # the container is no child of podman and outlives it
                     execute(["podman", "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
-        said = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
-        if done.returncode == 125 or (done.returncode in (126, 127) and said):
-            raise RunnerError(
-                f"podman could not run the image: {said[-1] if said else reason(done.stderr)}", _CURE
-            )
+        _check_started(done)
         return done
 
-    def _pulled(self, image: Image) -> str:
-        """The image's id in podman's storage: its config's digest without the algorithm."""
+    def _load(self, image: Image) -> str:
+        """Returns the image's id in podman's storage (its config's digest), and loads it if needed."""
         name = image.config_descriptor.digest.partition(":")[2]
         if execute(["podman", "image", "exists", name], timeout_s=60).returncode == 0:
             return name
         self._reporter.note("loading the image into podman")
-        with image_layout(image, self._settings, self._store) as layout:
+        with temporary_layout(image, self._settings, self._store) as layout:
             done = execute(["podman", "pull", "--quiet", layout])
         if done.returncode:
-            raise RunnerError(f"podman did not take the image: {reason(done.stderr)}", _CURE)
+            raise RunnerError(f"podman could not load the image: {reason(done.stderr)}", _HINT)
         return done.stdout.strip().splitlines()[-1]
 
 
+def _arguments(options: RunOptions) -> list[str]:
+    arguments = ["--network", options.network, "--shm-size", SHM_SIZE]
+    if not options.capture:
+        arguments.append("--interactive")
+    for mount in options.mounts:
+        mode = ",readonly" if mount.readonly else ""
+        arguments += [
+            "--mount",
+            f"type=bind,source={mount.source.absolute()},target={mount.target}{mode}",
+        ]
+    if options.workdir is not None:
+        arguments += ["--workdir", options.workdir]
+    if options.entrypoint is not None:
+        arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
+    return arguments
+
+
+def _check_started(done: Completed) -> None:
+    """Raises RunnerError if podman itself failed, and not the command in the container."""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    if done.returncode == 125 or (done.returncode in (126, 127) and errors):
+        raise RunnerError(
+            f"podman could not run the image: {errors[-1] if errors else reason(done.stderr)}", _HINT
+        )
+
+
 def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
-    """Options and variables that give a container the GPUs that the host has."""
+    """Options and variables that give a container the host's GPUs."""
     devices = gpu_devices(gpu)
     if not devices:
         return [], {}
     if gpu == "amd":
-        return [word for d in devices for word in ("--device", str(d))] + ["--group-add", "keep-groups"], {}
-    described = any(
-        "nvidia.com/gpu" in p.read_text(errors="replace")
-        for folder in _CDI
-        for p in folder.glob("*.*")
-        if p.is_file()
-    )
-    if described:
-        return ["--device", "nvidia.com/gpu=all"], {}
-    return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # NVIDIA's hook reads it
+        options = [f"--device={device}" for device in devices]
+        return [*options, "--group-add=keep-groups"], {}
+    if _has_cdi():
+        return ["--device=nvidia.com/gpu=all"], {}
+    return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # for NVIDIA's OCI hook
+
+
+def _has_cdi() -> bool:
+    """Whether the host describes its NVIDIA GPUs by the Container Device Interface."""
+    files = [path for folder in _CDI_FOLDERS for path in folder.glob("*.*")]
+    return any("nvidia.com/gpu" in path.read_text(errors="replace") for path in files if path.is_file())
 
 
 @contextlib.contextmanager
-def _variables(env: Mapping[str, str], folder: Path) -> Iterator[tuple[list[str], dict[str, str] | None]]:
-    """Options that pass variables by a file that only this user can read; podman's own environment for what no line can hold."""
+def variable_options(
+    env: Mapping[str, str], folder: Path
+) -> Iterator[tuple[list[str], dict[str, str] | None]]:
+    """Returns options that set variables in the container, and the environment that podman itself needs for
+    that.
+
+    Values may be secret, so they are never on a command line. They are in a file in ``folder`` that only this
+    user can read. A file has one line per variable, so values of several lines are passed through podman's
+    own environment.
+
+    Raises:
+        RunnerError: A name cannot be that of a variable.
+    """
     for name in env:
         if not re.fullmatch(r"[^=\s#\0][^=\s\0]*", name):
-            raise RunnerError(f"{name!r} cannot be the name of a variable", "correct it")
-    lines = {k: v for k, v in env.items() if "\n" not in v}
-    rest = {k: v for k, v in env.items() if k not in lines}
+            raise RunnerError(f"{name!r} is not a valid name of an environment variable", "correct it")
     if not env:
         yield [], None
         return
+
+    one_line = {name: value for name, value in env.items() if "\n" not in value}
+    rest = {name: value for name, value in env.items() if "\n" in value}
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="run-", dir=folder) as private:
         file = Path(private) / "env"
-        write_atomic(file, "".join(f"{k}={v}\n" for k, v in lines.items()).encode(), mode=0o600)
-        options = ["--env-file", str(file), *(word for k in rest for word in ("--env", k))]
+        text = "".join(f"{name}={value}\n" for name, value in one_line.items())
+        write_atomic(file, text.encode(), mode=0o600)
+        options = ["--env-file", str(file)]
+        for name in rest:
+            options += ["--env", name]
         yield options, {**os.environ, **rest} if rest else None
+
+
+@contextlib.contextmanager
+def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator[str]:
+    """Writes the image into a temporary OCI layout (hard links to the cache) and returns ``oci:DIR:TAG``.
+
+    Raises:
+        ImageError: A layer is not on this machine.
+    """
+    folder = CacheFolders(settings.cache).tmp / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
+    # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it: it gets a
+    # plain link. Nobody can guess the name or write in the folder, although /tmp is shared.
+    plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108
+    try:
+        write_layout(image, folder, _LAYOUT_TAG, store)
+        plain.mkdir(mode=0o700)
+        (plain / "layout").symlink_to(folder)
+        yield f"oci:{plain}/layout:{_LAYOUT_TAG}"
+    finally:
+        for path in (plain, folder):
+            if path.exists():
+                remove_tree(path)

@@ -1,4 +1,4 @@
-"""Commands of the host: run, ended as a whole, and what they printed."""
+"""Runs commands of the host: captures their output, and ends them with all their children."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 
 from builder.errors import RunnerError
 
-#: The return code of a command that was ended because it took too long (as timeout(1) has it).
+#: The return code of a command that exceeded its time limit, as with timeout(1).
 TIMED_OUT = 124
-#: Seconds between asking a process to end and ending it.
-_PATIENCE_S = 5.0
+#: Seconds that a process has to end after SIGTERM, before it gets SIGKILL.
+GRACE_PERIOD_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """How a command in an image ended; output as text, empty when it was not captured.
-
-    ``returncode`` is 128 + n for a command that signal n ended, and 124 with ``timed_out``.
-    """
+    """The result of a command."""
 
     returncode: int
+    """128 + n for a command that signal n ended; :data:`TIMED_OUT` with ``timed_out``."""
     stdout: str
+    """Empty if the output was not captured."""
     stderr: str
     timed_out: bool = False
 
@@ -39,10 +38,17 @@ def execute(
     capture: bool = True,
     pass_fds: Sequence[int] = (),
 ) -> Completed:
-    """Runs a command of the host; on time-out, Ctrl-C or any error it and what it started are ended.
+    """Runs a command of the host. After a timeout, Ctrl-C or any error, it and its children are killed.
+
+    Args:
+        command: The program and its arguments.
+        env: The whole environment; None is that of this process.
+        timeout_s: Seconds; None is no limit.
+        capture: False leaves input and output connected to this process's own.
+        pass_fds: File descriptors that the command inherits.
 
     Raises:
-        RunnerError: it cannot be started.
+        RunnerError: The command cannot be started.
     """
     pipe = subprocess.PIPE if capture else None
     try:
@@ -52,7 +58,8 @@ def execute(
             stdout=pipe,
             stderr=pipe,
             env=None if env is None else dict(env),
-            # Its own session, to be ended as a whole; but one that shares our terminal must stay in our session to read from it.
+            # A session of its own can be killed as a group. A command that reads from our terminal must stay
+            # in our session.
             start_new_session=capture,
             pass_fds=pass_fds,
         )
@@ -60,16 +67,14 @@ def execute(
         raise RunnerError(
             f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner"
         ) from None
+
     try:
         out, err = process.communicate(timeout=timeout_s)
         code = process.returncode
         return Completed(128 - code if code < 0 else code, _text(out), _text(err))
     except subprocess.TimeoutExpired:
         _end(process, group=capture)
-        try:
-            out, err = process.communicate(timeout=_PATIENCE_S)
-        except subprocess.TimeoutExpired as e:  # something that got away still holds the pipes
-            out, err = e.stdout or b"", e.stderr or b""
+        out, err = _remaining_output(process)
         return Completed(TIMED_OUT, _text(out), _text(err), timed_out=True)
     except BaseException:
         _end(process, group=capture)
@@ -80,29 +85,43 @@ def execute(
                 stream.close()
 
 
+def _remaining_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """The output of a process that has ended; a child outside its group may still hold the pipes open."""
+    try:
+        out, err = process.communicate(timeout=GRACE_PERIOD_S)
+    except subprocess.TimeoutExpired as e:
+        return e.stdout or b"", e.stderr or b""
+    return out, err
+
+
 def _text(data: bytes | None) -> str:
     return (data or b"").decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
+    """Sends SIGTERM, then SIGKILL, to a process or its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if group:
                 os.killpg(process.pid, number)
             else:
                 process.send_signal(number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_S)
-            if number == signal.SIGTERM and group:
-                continue  # the leader has ended; what it started may not have
+        try:
+            process.wait(GRACE_PERIOD_S)
+        except subprocess.TimeoutExpired:
+            continue
+        if not group:
             return
+        # The leader of the group has ended, but its children may not have: the whole group gets SIGKILL too.
 
 
 def reason(text: str) -> str:
-    """The first line that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason given")
+    """Returns the first line that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "no reason given"
 
 
 def tail(lines: Iterable[str], count: int = 15) -> str:
-    """The last lines that say something, indented, for a message."""
-    return "\n".join(f"    {line.rstrip()}" for line in [x for x in lines if x.strip()][-count:])
+    """Returns the last lines that are not empty, indented, for an error message."""
+    written = [line for line in lines if line.strip()]
+    return "\n".join(f"    {line.rstrip()}" for line in written[-count:])

@@ -1,4 +1,4 @@
-"""Unpacked images, OCI and SIF, in the cache: one folder for each digest and user, whole or not there."""
+"""Unpacked images, OCI and SIF, in the cache: one folder per image digest and user, complete or absent."""
 
 from __future__ import annotations
 
@@ -8,65 +8,50 @@ from pathlib import Path
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.sif.image import read_sif
+from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
-from builder.trees.merge import Content, Merge
-from builder.trees.rootfs import Member, new_tree, unpack
-from builder.trees.squashfs import HARDLINK
+from builder.trees.member import Kind, Member
+from builder.trees.merge import Merge
+from builder.trees.rootfs import new_tree, unpack
 
 
 def cached_rootfs(
     image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET
 ) -> Path:
-    """The root file system of an image, unpacked once; everything in it belongs to this user.
+    """Returns the root file system of an image, unpacked on first use. All files belong to this user.
 
     Raises:
-        ImageError: a layer or partition is damaged or not on this machine.
-        SpaceError: not enough room.
+        ImageError: A layer or partition is damaged or not on this machine.
+        SpaceError: The disk is too full.
     """
-    folder = CacheFolders(settings.cache).rootfs / f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
+    name = f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
+    folder = CacheFolders(settings.cache).rootfs / name
     if not folder.exists():
-        with store.lock(f"rootfs {folder.name}"):
-            if not folder.exists():
-                reporter.note("unpacking the image, once")
+        with store.lock(f"rootfs {name}"):
+            if not folder.exists():  # another process may have unpacked it meanwhile
+                reporter.note("unpacking the image (first run only)")
                 if isinstance(image, SifImage):
                     unpack_sif(image, folder)
                 else:
                     unpack(image, folder, store)
-    os.utime(folder)  # when it was last used, for `builder cache prune`
+    os.utime(folder)  # `builder cache prune` goes by the time of last use
     return folder
 
 
 def unpack_sif(image: SifImage, folder: Path) -> None:
-    """Unpacks a SIF's partitions as one tree, everything in it this user's.
+    """Unpacks a SIF's partitions into one tree. All files belong to this user.
 
     Raises:
-        ImageError: the SIF is damaged, or the folder is not empty.
-        SpaceError: not enough room.
+        ImageError: The SIF is damaged, or the folder is not empty.
+        SpaceError: The disk is too full.
     """
     links: list[Member] = []
     with new_tree(folder, 3 * image.size, rootless=True) as tree:
         for member, content in Merge(read_sif(image.path).sources()):
-            if member.kind == HARDLINK:
-                links.append(member)
+            if member.kind is Kind.HARDLINK:
+                links.append(member)  # created last, when the files they link to exist
                 continue
-            for _ in tree.add(member, _Pieces(content)):
-                pass
+            tree.add(member, content)
         for member in links:
-            for _ in tree.add(member, _Pieces(iter(()))):
-                pass
-
-
-class _Pieces:
-    """Content as the tree takes it."""
-
-    def __init__(self, content: Content) -> None:
-        self._content = content
-        self._data = memoryview(b"")
-
-    def some(self, limit: int) -> memoryview:
-        if not self._data:
-            self._data = memoryview(next(self._content, b""))
-        out, self._data = self._data[:limit], self._data[limit:]
-        return out
+            tree.add(member, iter(()))

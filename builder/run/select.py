@@ -1,33 +1,31 @@
-"""Ways of running an image on this host, behind one small interface: docker, podman, apptainer, or no engine at all."""
+"""Chooses a runner: docker, podman, apptainer, or user namespaces without any container engine."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
-from builder.run.base import Mount, Runner
-from builder.run.process import Completed
 from builder.settings import Settings
-from builder.store.blobs import Store
 
-__all__ = ["NAMES", "Completed", "Mount", "Runner", "find_runner", "runners"]
+if TYPE_CHECKING:
+    from builder.run.base import Runner
+    from builder.store.blobs import Store
 
 #: In the order in which they are tried.
-NAMES = ("docker", "podman", "apptainer", "userns")
+RUNNER_NAMES = ("docker", "podman", "apptainer", "userns")
 
 
 def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> list[Runner]:
-    """All there are, in the order in which they are tried; nothing is started yet."""
+    """Returns all runners in the order of :data:`RUNNER_NAMES`; nothing is started yet."""
     from builder.run.apptainer import ApptainerRunner
     from builder.run.docker import DockerRunner
     from builder.run.podman import PodmanRunner
     from builder.run.userns import UsernsRunner
 
-    return [
-        kind(settings, store, reporter)
-        for kind in (DockerRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
-    ]
+    classes = (DockerRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
+    return [runner(settings, store, reporter) for runner in classes]
 
 
 def find_runner(
@@ -38,26 +36,36 @@ def find_runner(
     *,
     without: Collection[str] = (),
 ) -> Runner:
-    """The first runner that works here, or the one named; ``without`` those that turned out not to.
+    """Returns the first runner that works on this host, or the named one.
+
+    Args:
+        settings: Cache and temporary folder.
+        store: The blobs of the cache.
+        prefer: Name of the only runner to try; None tries all.
+        reporter: Receives what the runner reports later.
+        without: Names of runners to leave out, because they failed before.
 
     Raises:
-        RunnerError: none works, or the one named does not; each one's reason is in the message.
-        UsageError: no runner has that name.
+        RunnerError: No runner works, or the named one does not; the message has the reason of each.
+        UsageError: No runner has that name.
     """
-    if prefer is not None and prefer not in NAMES:
-        raise UsageError(f"no runner named {prefer!r}", f"there are {', '.join(NAMES)}")
+    if prefer is not None and prefer not in RUNNER_NAMES:
+        raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
+
     reasons = []
     for runner in runners(settings, store, reporter):
-        if prefer in (None, runner.name) and runner.name not in without:
-            reason = runner.available()
-            if reason is None:
-                return runner
-            reasons.append(f"{runner.name}: {reason}")
+        if prefer not in (None, runner.name) or runner.name in without:
+            continue
+        reason = runner.available()
+        if reason is None:
+            return runner
+        reasons.append(f"{runner.name}: {reason}")
+
     if prefer:
         raise RunnerError(
-            f"the runner {reasons[0]}", "correct that, or leave --runner out: the first that works is taken"
+            f"the runner {reasons[0]}", "fix that, or omit --runner to use the first runner that works"
         )
     raise RunnerError(
-        "no way of running an image was found here:\n  " + "\n  ".join(reasons),
-        "one of them is enough; see builder doctor",
+        "no runner works on this host:\n  " + "\n  ".join(reasons),
+        "install or fix one of them; builder doctor shows the state of each",
     )

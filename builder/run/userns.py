@@ -1,175 +1,150 @@
-"""The user-namespace runner: unpacked layers and user namespaces. No engine, no root, no set-up; jail.py is what happens inside."""
+"""The user-namespace runner: unpacked layers and user namespaces. It needs no container engine, no root and
+no set-up.
+
+This module prepares the run; jail.py does what happens inside the namespaces.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.run.base import (
-    ImageConfig,
-    Mount,
-    Network,
-    Runner,
-    RunOptions,
-    check_mounts,
-    gpu_devices,
-)
+from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts
+from builder.run.gpu import gpu_devices, nvidia_libraries
 from builder.run.process import Completed, execute
 from builder.run.rootfs import cached_rootfs
 from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
 
 _JAIL = Path(__file__).with_name("jail.py")
-#: Libraries of NVIDIA's driver, which belong to the host's kernel module and which no image may bring.
-_DRIVER = re.compile(
-    r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp|cudadebugger)\.so[.\d]*"
-)
+#: Where the host's driver libraries are in the container.
 _DRIVER_FOLDER = "/run/builder-driver"
-_RESTRICTED = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_APPARMOR_SYSCTL = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What jail.py reads, as JSON."""
+
+    image: str
+    """The unpacked root file system."""
+    work: str
+    """An existing folder, where each run mounts a temporary file system that no other process sees."""
+    command: Sequence[str] = ()
+    """Empty: only set up the namespaces, to see if that works."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The whole environment of the command."""
+    home: str = "/root"
+    mounts: Sequence[Mapping[str, str | bool]] = ()
+    """``source`` on the host, ``target`` in the container, ``readonly``."""
+    devices: Sequence[str] = ()
+    """Names in the host's /dev, in addition to the usual ones (null, zero, ...)."""
+    network: Network = "none"
+    workdir: str = "/"
 
 
 class UsernsRunner(Runner):
-    """Runs images without any engine, as root or as an ordinary user; inside, that user is root. The image's user is not used."""
+    """Runs images as root or as an ordinary user, who is root inside. The image's own user is ignored."""
 
     name = "userns"
 
     def available(self) -> str | None:
-        with tempfile.TemporaryDirectory(
-            prefix="builder-"
-        ) as image:  # not in the cache: asking must not make one
+        # not in the cache, because a check must not create one
+        with tempfile.TemporaryDirectory(prefix="builder-") as folder:
             try:
-                self._jail(Path(image), Path(image), [], {}, timeout_s=20)
+                _start(_Plan(folder, folder), timeout_s=20)
             except RunnerError as e:
-                hint = (
-                    "; the sysctl kernel.apparmor_restrict_unprivileged_userns forbids it"
-                    if _restricted()
-                    else ""
-                )
-                return f"{e.message.partition(': ')[2]}{hint}"
+                problem = e.message.partition(": ")[2]
+                if _apparmor_restricts():
+                    problem += "; the sysctl kernel.apparmor_restrict_unprivileged_userns forbids it"
+                return problem
         return None
 
-    def _run(self, image: Image | SifImage, command: Sequence[str], options: RunOptions) -> Completed:
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
+    ) -> Completed:
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
         check_mounts(options.mounts)
         folder = cached_rootfs(image, self._settings, self._store, self._reporter)
-        inside = {"HOME": "/root", **config.env, **options.env}
-        devices = gpu_devices(options.gpu)
-        driver = driver_libraries() if options.gpu == "nvidia" and devices else []
-        if driver:
-            inside["LD_LIBRARY_PATH"] = ":".join(
-                filter(None, [inside.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER])
-            )
-        work = (
-            CacheFolders(self._settings.cache).rootfs / ".jail"
-        )  # a mount point that every jail has for itself
+        work = CacheFolders(self._settings.cache).rootfs / ".jail"
         with space_errors(work.parent):
             work.mkdir(exist_ok=True)
-        return self._jail(
-            folder,
-            work,
+
+        env = {"HOME": "/root", **config.env, **options.env}
+        devices = gpu_devices(options.gpu)
+        driver = _driver_mounts() if options.gpu == "nvidia" and devices else []
+        if driver:
+            folders = [env.get("LD_LIBRARY_PATH"), _DRIVER_FOLDER]
+            env["LD_LIBRARY_PATH"] = ":".join(path for path in folders if path)
+
+        plan = _Plan(
+            str(folder),
+            str(work),
             words,
-            inside,
-            mounts=[*driver, *options.mounts],
-            devices=devices,
-            network=options.network,
-            workdir=options.workdir or config.workdir,
-            timeout_s=options.timeout_s,
-            capture=options.capture,
+            env,
+            env["HOME"],
+            [_mount_plan(mount) for mount in (*driver, *options.mounts)],
+            [device.name for device in devices],
+            options.network,
+            options.workdir or config.workdir,
         )
-
-    def _jail(
-        self,
-        image: Path,
-        work: Path,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        *,
-        mounts: Sequence[Mount] = (),
-        devices: Sequence[Path] = (),
-        network: Network = "none",
-        workdir: str = "/",
-        timeout_s: float | None = None,
-        capture: bool = True,
-    ) -> Completed:
-        plan: dict[str, Any] = {
-            "image": str(image),
-            "work": str(work),
-            "command": list(command),
-            "env": dict(env),
-            "home": env.get("HOME", "/root"),
-            "mounts": [
-                {"source": str(m.source.absolute()), "target": m.target, "readonly": m.readonly}
-                for m in mounts
-            ],
-            "devices": [d.name for d in devices],
-            "network": network,
-            "workdir": workdir,
-        }
-        # By open files: the variables may be secret, and must not be read off a command line.
-        with (
-            os.fdopen(os.memfd_create("plan"), "w+b") as told,
-            os.fdopen(os.memfd_create("status"), "r+b") as status,
-        ):
-            told.write(json.dumps(plan).encode())
-            told.seek(0)
-            jail: list[str | Path] = [
-                sys.executable,
-                "-I",
-                "-S",
-                _JAIL,
-                str(told.fileno()),
-                str(status.fileno()),
-            ]
-            done = execute(
-                jail, env={}, timeout_s=timeout_s, capture=capture, pass_fds=(told.fileno(), status.fileno())
-            )
-            status.seek(0)
-            refused = status.read().decode(errors="replace")
-        if refused:
-            raise RunnerError(
-                f"the user-namespace runner could not start: {refused}",
-                "use another --runner, or see docs/smoke.md",
-            )
-        return done
+        return _start(plan, timeout_s=options.timeout_s, capture=options.capture)
 
 
-def _restricted() -> bool:
+def _driver_mounts() -> list[Mount]:
+    return [Mount(path, f"{_DRIVER_FOLDER}/{name}") for name, path in nvidia_libraries().items()]
+
+
+def _mount_plan(mount: Mount) -> dict[str, str | bool]:
+    return {
+        "source": str(mount.source.absolute()),
+        "target": mount.target,
+        "readonly": mount.readonly,
+    }
+
+
+def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True) -> Completed:
+    """Runs jail.py.
+
+    The plan is passed through an open file and not on the command line, because variables may be secret.
+
+    Raises:
+        RunnerError: The command could not be started; the message says why.
+    """
+    with (
+        os.fdopen(os.memfd_create("plan"), "w+b") as plan_file,
+        os.fdopen(os.memfd_create("status"), "r+b") as status_file,
+    ):
+        plan_file.write(json.dumps(asdict(plan)).encode())
+        plan_file.seek(0)
+        descriptors = (plan_file.fileno(), status_file.fileno())
+        done = execute(
+            [sys.executable, "-I", "-S", _JAIL, *map(str, descriptors)],
+            env={},
+            timeout_s=timeout_s,
+            capture=capture,
+            pass_fds=descriptors,
+        )
+        status_file.seek(0)
+        problem = status_file.read().decode(errors="replace")
+    if problem:
+        raise RunnerError(
+            f"the user-namespace runner could not start: {problem}",
+            "use another --runner, or see docs/smoke.md",
+        )
+    return done
+
+
+def _apparmor_restricts() -> bool:
     try:
-        return _RESTRICTED.read_text().strip() == "1"
+        return _APPARMOR_SYSCTL.read_text().strip() == "1"
     except OSError:
         return False
-
-
-def driver_libraries() -> list[Mount]:
-    """The host's NVIDIA driver libraries, as the loader knows them, for a folder of the image."""
-    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/usr/sbin:/sbin")
-    if not ldconfig:
-        return []
-    done = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False)
-    return [
-        Mount(path, f"{_DRIVER_FOLDER}/{name}")
-        for name, path in sorted(parse_ldconfig(done.stdout).items())
-        if path.exists()
-    ]
-
-
-def parse_ldconfig(text: str) -> dict[str, Path]:
-    """The driver's libraries in ``ldconfig -p``'s output, 64 bit ones, first come first served."""
-    found: dict[str, Path] = {}
-    for line in text.splitlines():
-        name, _, path = line.strip().partition(" => ")
-        name, _, kind = name.partition(" ")
-        if _DRIVER.fullmatch(name) and path and "64" in kind:
-            found.setdefault(name, Path(path))
-    return found

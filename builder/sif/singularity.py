@@ -1,7 +1,9 @@
-"""What Singularity and Apptainer find in a container beside its files: ``/.singularity.d``, made of an OCI config, and read.
+"""``/.singularity.d``: the files that Singularity and Apptainer look for in a container, written and read.
 
-The runtimes source ``/.singularity.d/env/*.sh`` in the order of their names for every command, and ``run`` executes
+The runtimes source ``/.singularity.d/env/*.sh``, sorted by name, before every command, and ``run`` executes
 ``/.singularity.d/runscript``. ``apptainer inspect`` reads a JSON object of the SIF instead.
+
+The scripts and texts are part of the bytes of every SIF: another wording changes all digests.
 """
 
 from __future__ import annotations
@@ -12,17 +14,20 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from builder.oci.config import DEFAULT_PATH
-from builder.oci.config import config_environment as base_environment
-from builder.trees.merge import MOUNT_POINTS, Merge, Source
-from builder.trees.rootfs import Member
-from builder.trees.squashfs import DIRECTORY, FILE, SYMLINK
+from builder.oci.config import DEFAULT_PATH, config_environment
+from builder.trees.compare import MOUNT_POINTS
+from builder.trees.member import Kind, Member
+from builder.trees.merge import Merge
+from builder.trees.sources import Source
 
 FOLDER = ".singularity.d"
-#: After those that others write (90, 91), before those that add the host's driver libraries (99). A SIF on a SIF takes the next.
+#: The script with the image's variables. It comes after those that Apptainer writes (90, 91) and before those
+#: that add the host's driver libraries (99). A SIF on a base SIF takes the next one that is free.
 _ENVIRONMENTS = [f"{FOLDER}/env/9{n}-environment.sh" for n in (4, 5, 6, 7, 8)]
-#: In a primary partition that is nothing without its overlays: runtimes that are configured not to mount them say nothing.
+#: In a primary partition that is incomplete without its overlays: a runtime whose configuration has "enable
+#: overlay = no" starts such a container without any message.
 GUARD = f"{FOLDER}/env/93-overlays.sh"
+#: What the guard prints.
 NOT_MOUNTED = "This runtime did not mount the overlay partitions of this SIF."
 _GUARD = f"""\
 #!/bin/sh
@@ -31,7 +36,7 @@ if [ ! -e /{_ENVIRONMENTS[0]} ]; then
     exit 1
 fi
 """
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _LIBRARIES = """\
 #!/bin/sh
@@ -49,34 +54,44 @@ _PATHS = """\
 unset SING_USER_DEFINED_PREPEND_PATH SING_USER_DEFINED_APPEND_PATH SING_USER_DEFINED_PATH
 export PATH
 """
+_STARTSCRIPT = f"{FOLDER}/startscript"
 _COMMON = {
     f"{FOLDER}/env/90-environment.sh": "#!/bin/sh\n# Custom environment shell code should follow\n",
     f"{FOLDER}/env/99-base.sh": _LIBRARIES,
     f"{FOLDER}/env/99-runtimevars.sh": _PATHS,
-    f"{FOLDER}/startscript": "#!/bin/sh\n",
+    _STARTSCRIPT: "#!/bin/sh\n",
 }
+_COMMON_LINKS = {
+    "singularity": f"{FOLDER}/runscript",
+    "environment": f"{FOLDER}/env/90-environment.sh",
+}
+_MOUNT_POINT_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+#: A larger file in /.singularity.d is not a script, and is not read.
+_LARGEST_SCRIPT = 1 << 20
+
+# writing ----------------------------------------------------------------------------------------------------
 
 
 def environment_script(env: Mapping[str, str], base: Mapping[str, str] | None = None) -> str:
-    """A script that sets the image's variables.
+    """A shell script that sets the image's variables.
 
     Args:
-        env: the variables.
-        base: those of a base SIF, whose own scripts run before: what they set already is left alone, and PATH is added to.
+        env: the variables. Those that no shell can set are left out.
+        base: the variables of a base SIF, whose own scripts run before this one. A variable that they set to
+            the same value is left out, and a PATH that ends in the base's one is added in front of it.
     """
     lines = ["#!/bin/sh", "# Written by builder."]
     for name, value in env.items():
-        if not _NAME.fullmatch(name) or "\0" in value:
-            continue  # no shell can set it
-        if base is not None and base.get(name) == value:
+        if not _VARIABLE_NAME.fullmatch(name) or "\0" in value:
             continue
-        if (
-            name == "PATH"
-            and base is not None
-            and (tail := ":" + base.get("PATH", DEFAULT_PATH))
-            and value.endswith(tail)
-        ):
-            lines.append(f'export PATH={shlex.quote(value.removesuffix(tail))}:"$PATH"')
+        if base is None:
+            lines.append(f"export {name}={shlex.quote(value)}")
+            continue
+        base_path = ":" + base.get("PATH", DEFAULT_PATH)
+        if base.get(name) == value:
+            continue
+        if name == "PATH" and value.endswith(base_path):
+            lines.append(f'export PATH={shlex.quote(value.removesuffix(base_path))}:"$PATH"')
         else:
             lines.append(f"export {name}={shlex.quote(value)}")
     return "\n".join(lines) + "\n"
@@ -92,129 +107,164 @@ def run_script(entrypoint: Sequence[str], command: Sequence[str]) -> str:
 
 
 class Metadata:
-    """What a SIF holds of an OCI config: files of the root file system, and the objects that ``inspect`` reads.
+    """What a SIF holds of an OCI config: files in ``/.singularity.d``, and what ``inspect`` reads.
 
     Args:
-        config: the image's.
-        digest: the image's.
-        base: the files of a base SIF's ``/.singularity.d``.
+        config: the image's config.
+        digest: the image's digest.
+        base: the files in ``/.singularity.d`` of a base SIF, by path.
     """
 
     def __init__(self, config: Mapping[str, Any], digest: str, base: Mapping[str, str] | None = None) -> None:
         taken = base or {}
-        self._place = next((p for p in _ENVIRONMENTS if p not in taken), _ENVIRONMENTS[-1])
+        self._place = next((path for path in _ENVIRONMENTS if path not in taken), _ENVIRONMENTS[-1])
         inner = config.get("config") or {}
         self.labels: dict[str, str] = {**(inner.get("Labels") or {}), "org.builder.image": digest}
-        self.environment = environment_script(
-            base_environment(config), None if base is None else container_environment(base)
-        )
+        base_environment = None if base is None else container_environment(base)
+        self.environment = environment_script(config_environment(config), base_environment)
         self.runscript = run_script(inner.get("Entrypoint") or [], inner.get("Cmd") or [])
         self.definition = _definition(self.labels, digest)
 
     def inspect(self) -> dict[str, Any]:
-        """``inspect-metadata.json``."""
+        """The JSON object that ``apptainer inspect`` reads."""
         attributes = {
             "deffile": self.definition,
             "environment": {f"/{self._place}": self.environment},
             "labels": self.labels,
             "runscript": self.runscript,
-            "startscript": _COMMON[f"{FOLDER}/startscript"],
+            "startscript": _COMMON[_STARTSCRIPT],
         }
         return {"data": {"attributes": attributes}, "type": "container"}
 
     def files(self, time: int) -> list[tuple[Member, bytes]]:
-        """What the image itself has no say in."""
+        """The files that depend on the image; they replace those of a base SIF.
+
+        Args:
+            time: of the files, in seconds since 1970.
+        """
         texts = {
             self._place: self.environment,
             f"{FOLDER}/runscript": self.runscript,
             f"{FOLDER}/labels.json": json.dumps(self.labels, indent=1, sort_keys=True) + "\n",
             f"{FOLDER}/Singularity": self.definition,
         }
-        return _members(texts, time)
+        return _files(texts, time)
 
 
 def common_files(time: int) -> list[tuple[Member, bytes]]:
-    """What every container has, unless the image brings it: scripts, and places to mount over."""
-    folders = [
-        Member(p, DIRECTORY, 0o755, 0, 0, 0, time, "") for p in (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
+    """What every container has unless the image brings it: scripts, and places that the runtime mounts over.
+
+    Args:
+        time: of the files, in seconds since 1970.
+    """
+    members = [
+        Member(path, Kind.DIRECTORY, 0o755, mtime=time)
+        for path in (FOLDER, f"{FOLDER}/env", f"{FOLDER}/libs")
     ]
-    modes = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
     for path, kind in MOUNT_POINTS.items():
-        folders.append(
-            Member(path, kind, modes.get(path, 0o755 if kind == DIRECTORY else 0o644), 0, 0, 0, time, "")
-        )
-    links = {"singularity": f"{FOLDER}/runscript", "environment": f"{FOLDER}/env/90-environment.sh"}
+        default = 0o755 if kind is Kind.DIRECTORY else 0o644
+        members.append(Member(path, kind, _MOUNT_POINT_MODES.get(path, default), mtime=time))
+    links = [
+        Member(name, Kind.SYMLINK, 0o777, mtime=time, target=target) for name, target in _COMMON_LINKS.items()
+    ]
     return [
-        *((m, b"") for m in folders),
-        *_members(_COMMON, time),
-        *((Member(name, SYMLINK, 0o777, 0, 0, 0, time, target), b"") for name, target in links.items()),
+        *((member, b"") for member in members),
+        *_files(_COMMON, time),
+        *((link, b"") for link in links),
     ]
 
 
 def guard_files(time: int) -> list[tuple[Member, bytes]]:
-    """What makes a container without its overlay partitions say so."""
-    return _members({GUARD: _GUARD}, time)
+    """The script that stops a container whose overlay partitions are not mounted, with a message.
+
+    Args:
+        time: of the file, in seconds since 1970.
+    """
+    return _files({GUARD: _GUARD}, time)
 
 
-def _members(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
-    def mode(path: str) -> int:
-        return 0o644 if path.endswith((".json", "Singularity")) else 0o755
-
-    return [
-        (Member(path, FILE, mode(path), 0, 0, len(text.encode()), time, ""), text.encode())
-        for path, text in texts.items()
-    ]
+def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
+    found = []
+    for path, text in texts.items():
+        data = text.encode()
+        mode = 0o644 if path.endswith((".json", "Singularity")) else 0o755
+        found.append((Member(path, Kind.FILE, mode, size=len(data), mtime=time), data))
+    return found
 
 
 def _definition(labels: Mapping[str, str], digest: str) -> str:
+    """A text in the form of a definition file, which says where the SIF comes from."""
     name = labels.get("org.opencontainers.image.base.name", "")
-    kind = "debootstrap" if name.startswith("debian:") else "docker" if name else "localimage"
     lines = [
-        f"Bootstrap: {kind}",
+        f"Bootstrap: {_bootstrap(name)}",
         f"From: {name or labels.get('org.opencontainers.image.base.digest', 'unknown')}",
         "",
+        "# Not built from a definition: builder put this SIF together from locked packages, "
+        "and nothing was run.",
+        f"# The OCI image of the same lock: {digest}",
     ]
-    lines.append(
-        "# Not built from a definition: builder put this SIF together from locked packages, and nothing was run."
-    )
-    lines.append(f"# The OCI image of the same lock: {digest}")
     if lock := labels.get("org.builder.lock"):
         lines.append(f"# The lock file: {lock}")
     return "\n".join(lines) + "\n"
 
 
-# reading --------------------------------------------------------------------------------------------------------------
+def _bootstrap(base_name: str) -> str:
+    if base_name.startswith("debian:"):
+        return "debootstrap"
+    return "docker" if base_name else "localimage"
+
+
+# reading ----------------------------------------------------------------------------------------------------
 
 
 def container_files(sources: Iterable[Source]) -> dict[str, str]:
-    """The texts of ``/.singularity.d`` of a container's partitions (each source of that folder alone), by path."""
+    """The texts in ``/.singularity.d``, by path.
+
+    Args:
+        sources: that folder of each partition, from the bottom up.
+    """
     found = {}
     for member, content in Merge(list(sources)):
-        if member.kind == FILE and member.size < 1 << 20:
-            found[member.path] = b"".join(bytes(c) for c in content).decode(errors="replace")
+        if member.kind is Kind.FILE and member.size < _LARGEST_SCRIPT:
+            found[member.path] = b"".join(content).decode(errors="replace")
     return found
 
 
+#: The scripts that set the image's variables. 99-*.sh are for the host's libraries.
+_READ_SCRIPTS = re.compile(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh")
+_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)")
+#: "${NAME:-default}"
+_DEFAULTED = re.compile(r'"\$\{[A-Za-z_]\w*:?-(.*)\}"')
+#: $NAME, ${NAME} and ${NAME:-...}
+_REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?[-+][^}]*)?\}|(\w+))")
+
+
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a container's scripts export, as far as they can be told without running them; PATH in any case."""
+    """The variables that a container's scripts export, as far as that can be read without running them.
+
+    PATH is always there.
+
+    Args:
+        files: the texts in ``/.singularity.d``, by path.
+    """
     env = {"PATH": DEFAULT_PATH}
-    for path in sorted(p for p in files if re.fullmatch(rf"{re.escape(FOLDER)}/env/(0|1|9[0-8]).*\.sh", p)):
+    for path in sorted(files):
+        if not _READ_SCRIPTS.fullmatch(path):
+            continue
         for line in files[path].splitlines():
-            if (match := re.fullmatch(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)", line)) and (
-                value := _value(match[2], env)
-            ) is not None:
+            match = _ASSIGNMENT.fullmatch(line)
+            value = _value(match[2], env) if match else None
+            if match and value is not None:
                 env[match[1]] = value
     return env
 
 
-_DEFAULTED = re.compile(r'"\$\{[A-Za-z_]\w*:?-(.*)\}"')
-
-
 def _value(text: str, env: Mapping[str, str]) -> str | None:
-    """What a word of shell means, or None when only a shell can tell."""
+    """The value of the right-hand side of an assignment; None when only a shell can know it."""
     text = text.strip().rstrip(";")
     if match := _DEFAULTED.fullmatch(text):
-        text = match[1] if match[1].startswith(('"', "'")) else f'"{match[1]}"'
+        default = match[1]
+        text = default if default.startswith(('"', "'")) else f'"{default}"'
     try:
         words = shlex.split(text)
     except ValueError:
@@ -225,7 +275,7 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
         return None
     value = words[0]
     if "'" not in text:
-        value = re.sub(r"\$(?:\{(\w+)(?::?[-+][^}]*)?\}|(\w+))", lambda m: env.get(m[1] or m[2], ""), value)
-    elif '"$PATH"' in text:
-        value = value.replace("$PATH", env.get("PATH", ""))
+        return _REFERENCE.sub(lambda match: env.get(match[1] or match[2], ""), value)
+    if '"$PATH"' in text:  # as environment_script() writes it
+        return value.replace("$PATH", env.get("PATH", ""))
     return value

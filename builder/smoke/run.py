@@ -14,7 +14,7 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter
-from builder.run.base import Runner
+from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
@@ -111,9 +111,11 @@ def _run_benchmark(
             done = runner.run(
                 image,
                 command,
-                entrypoint=[ENTRYPOINT],
-                gpu=recipe.gpu.vendor,
-                timeout_s=options.timeout_s + _GRACE_S,
+                RunOptions(
+                    entrypoint=[ENTRYPOINT],
+                    gpu=recipe.gpu.vendor,
+                    timeout_s=options.timeout_s + _GRACE_S,
+                ),
             )
             return interpret(done, recipe), runner.name
         except BuilderError as e:

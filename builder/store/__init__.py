@@ -1,1 +1,14 @@
-"""The cache on disk: blobs by digest, records, files written whole or not at all, and what may be removed."""
+"""The cache on disk, the folder ``BUILDER_CACHE``. Removing any part of it costs time, never a result.
+
+==================  =====================================================================================
+module              what it holds
+==================  =====================================================================================
+``folders``         the list of all folders of the cache, each with its purpose and its prune rule
+``blobs``           :class:`Store`: packages, layers and images by digest, and locks between builds
+``fingerprints``    which files were hashed, so that they are hashed again only after a change
+``records``         small JSON files that carry their own hash
+``files``           atomic writes, digests of files, checks for free space
+``temporary``       names of files that are being written, and the removal of those that killed builds left
+``prune``           the size of the cache, and the removal of what was not used for a while
+==================  =====================================================================================
+"""

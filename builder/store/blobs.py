@@ -1,9 +1,11 @@
-"""A content-addressed store of blobs on disk: ``ROOT/blobs/sha256/<hex>``.
+"""The store: blobs on disk, named by the digest of their content: ``CACHE/blobs/sha256/<hex>``.
 
-A blob is written under a temporary name in the same file system, hashed while it is written, and renamed into place, so
-a name that exists holds a whole blob. Beside each blob lies a ``<hex>.seen`` file with the size, inode and mtime it had when
-it was last hashed: a blob that still looks the same is believed, any other is hashed again, and removed when it is not what its
-name says. Nothing in the store ever needs repair by hand; ``rm -r`` of any part is safe while no build runs.
+A blob is written under a temporary name in the same file system, hashed while it is written, and then
+renamed. So a digest that exists in the store always names a complete blob. A blob is hashed again only when
+it looks different from when it was last hashed (see :mod:`builder.store.fingerprints`); one whose content
+does not match its digest is removed.
+
+The store never needs a repair by hand. Any part of it may be removed with ``rm -r`` while no build runs.
 """
 
 from __future__ import annotations
@@ -11,9 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
-import shutil
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,35 +22,45 @@ from typing import BinaryIO
 import filelock
 
 from builder.errors import BuilderError
-from builder.store.files import fingerprint, sha256_file, space_errors, write_atomic
+from builder.store.files import space_errors
+from builder.store.fingerprints import mark_verified, verified
 from builder.store.folders import CacheFolders
+from builder.store.temporary import remove_left_behind, temporary_name
 
 
 class BlobWriter:
-    """A blob being written. Use as a context manager; leaving without :meth:`commit` throws the bytes away."""
+    """A blob that is being written. Leaving the context without :meth:`commit` discards the bytes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._path = store.tmp / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+        self._path = store.temporary()
         self._hash = hashlib.sha256()
         self.size = 0
+        """Bytes written so far."""
         with space_errors(store.root):
-            store.tmp.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self._path.open("wb")
 
     def __enter__(self) -> BlobWriter:
         return self
 
     def write(self, data: bytes | memoryview) -> int:
-        """Appends bytes. Raises SpaceError when the disk is full."""
+        """Appends bytes and returns their number.
+
+        Raises:
+            SpaceError: the disk is full.
+        """
         with space_errors(self._store.root):
-            n = self._file.write(data)
+            written = self._file.write(data)
         self._hash.update(data)
         self.size += len(data)
-        return n
+        return written
 
     def commit(self) -> tuple[str, int]:
-        """Puts the blob into the store; gives its digest and its size in bytes."""
+        """Moves the blob into the store. Returns its digest and its size in bytes.
+
+        Raises:
+            SpaceError: the disk is full.
+        """
         with space_errors(self._store.root):
             self._file.close()
             digest = f"sha256:{self._hash.hexdigest()}"
@@ -61,101 +70,123 @@ class BlobWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
+        # Closing a file on a full disk fails a second time; the first error is the one to report.
+        with contextlib.suppress(OSError):
             self._file.close()
-        except OSError:
-            pass  # a full disk says so again here; the first error is the one that counts
         self._path.unlink(missing_ok=True)
 
 
 class Store:
-    """The store under one cache folder. Safe for several processes at once."""
+    """The store of one cache folder. Several processes may use it at the same time."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        """The cache folder."""
         self.folders = CacheFolders(root)
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
 
+    # blobs
+
     def path(self, digest: str) -> Path:
-        """Where the blob of a ``sha256:...`` digest lies or would lie."""
+        """The path of the blob with this digest, whether or not it exists.
+
+        Raises:
+            BuilderError: not a digest of the form ``sha256:<64 hex digits>``.
+        """
         algorithm, _, value = digest.partition(":")
         if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
             raise BuilderError(
-                f"not a sha256 digest: {digest!r}", "digests look like sha256: and 64 hex digits"
+                f"not a sha256 digest: {digest!r}",
+                "a digest is 'sha256:' and 64 lower-case hex digits",
             )
         return self.blobs / value
 
     def get(self, digest: str, size: int | None = None) -> Path | None:
-        """The blob's path when it is there and is what its name says (and of ``size`` bytes when given), else None.
+        """The path of a blob whose content matches its digest, or None. A corrupt blob is removed.
 
-        A damaged blob is removed.
+        Args:
+            digest: the blob's digest.
+            size: the expected size in bytes; None accepts any.
         """
         path = self.path(digest)
-        if not verified(path, digest, path.with_name(path.name + ".seen")):
+        if not verified(path, digest, _seen_beside(path)):
             path.unlink(missing_ok=True)
             return None
         return path if size is None or path.stat().st_size == size else None
 
-    def sweep(self, *folders: Path) -> int:
-        """Removes what builds that were killed on this host left half-written here and in ``folders``; gives the bytes freed."""
-        freed = 0
-        for folder in {self.tmp, *folders}:
-            for path in folder.glob(f"blob-{socket.gethostname()}-*"):
-                pid = path.name.removeprefix(f"blob-{socket.gethostname()}-").partition("-")[0]
-                if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                    with contextlib.suppress(FileNotFoundError):
-                        freed += path.stat().st_size
-                        if path.is_dir():
-                            shutil.rmtree(path, ignore_errors=True)
-                        else:
-                            path.unlink()
-        return freed
-
     def writer(self) -> BlobWriter:
-        """A new blob."""
+        """A writer for a new blob whose digest is not known yet."""
         return BlobWriter(self)
 
     def add(self, data: bytes) -> str:
-        """Stores small data; gives its digest."""
+        """Stores bytes that fit into memory; returns their digest."""
         with self.writer() as out:
             out.write(data)
             return out.commit()[0]
 
     def adopt(self, temporary: Path, digest: str) -> Path:
-        """Moves a finished file of the same file system into the store. The caller has hashed it."""
+        """Moves a finished file of the same file system into the store; returns its new path.
+
+        The caller has hashed the file: ``digest`` is not checked.
+        """
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.replace(path)
-        mark_verified(path, path.with_name(path.name + ".seen"))
+        mark_verified(path, _seen_beside(path))
         return path
 
     def drop(self, digest: str) -> None:
-        """Removes a blob if it is there."""
+        """Removes a blob, if it exists."""
         path = self.path(digest)
         path.unlink(missing_ok=True)
-        path.with_name(path.name + ".seen").unlink(missing_ok=True)
+        _seen_beside(path).unlink(missing_ok=True)
+
+    # files outside the store
 
     def verify(self, path: Path, digest: str) -> bool:
-        """Whether a file, in the store or elsewhere, is what its digest says; hashed only when it changed since the last time."""
+        """Whether the content of a file, in the store or elsewhere, matches a digest.
+
+        The file is hashed only when it changed since the last time. A corrupt blob of the store is removed.
+        """
         if path == self.path(digest):
             return self.get(digest) is not None
         return verified(path, digest, self._seen_at(path, digest))
 
     def mark_verified(self, path: Path, digest: str) -> None:
-        """Notes that a file outside the store has just been hashed, for :meth:`believes`."""
+        """Records for :meth:`verify` that a file outside the store was just hashed and has this digest."""
         mark_verified(path, self._seen_at(path, digest))
 
     def _seen_at(self, path: Path, digest: str) -> Path:
-        return self.seen_file(f"{digest}-{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]}")
+        place = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+        return self.seen_file(f"{digest}-{place}")
 
-    def seen_file(self, digest: str) -> Path:
-        """Where the fingerprint of a file *outside* the store (a wheel in find-links) is remembered."""
-        return self.folders.seen / digest.replace(":", "-")
+    def seen_file(self, name: str) -> Path:
+        """The path of the fingerprint file for a file outside the store; ``name`` begins with its digest."""
+        return self.folders.seen / name.replace(":", "-")
+
+    # temporary files and locks
+
+    def temporary(self) -> Path:
+        """A new unique path for a file that this process writes, in the file system of the store.
+
+        :meth:`sweep` of a later build removes the file if this process is killed.
+        """
+        with space_errors(self.root):
+            self.tmp.mkdir(parents=True, exist_ok=True)
+        return self.tmp / temporary_name()
+
+    def sweep(self, *folders: Path) -> int:
+        """Removes temporary files that killed builds left in the store and in ``folders``.
+
+        Returns:
+            The bytes freed.
+        """
+        return sum(remove_left_behind(folder) for folder in {self.tmp, *folders})
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Holds a lock of this cache, so that two builds do not make the same thing at once."""
+        """Holds a lock of this cache, so that two builds do not do the same work at the same time."""
         with space_errors(self.root):
             folder = self.folders.locks
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,22 +195,5 @@ class Store:
             yield
 
 
-def mark_verified(path: Path, seen: Path) -> None:
-    """Notes that a file has just been hashed: :func:`verified` believes it while it looks the same."""
-    write_atomic(seen, fingerprint(path).encode())
-
-
-def verified(path: Path, digest: str, seen: Path) -> bool:
-    """Whether a file is what the digest says, hashing it only when it changed since ``seen`` was written."""
-    try:
-        looks = fingerprint(path)
-        if seen.exists() and seen.read_text() == looks:
-            with contextlib.suppress(PermissionError):
-                os.utime(seen)  # when it was last used: what `builder cache prune` goes by
-            return True
-        if sha256_file(path) != digest:
-            return False
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    mark_verified(path, seen)
-    return True
+def _seen_beside(blob: Path) -> Path:
+    return blob.with_name(blob.name + ".seen")

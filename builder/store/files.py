@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, their digests, and room on the disk."""
+"""Atomic writes, digests of files, hard links, removal of folders, and checks for free space."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from builder.errors import SpaceError
 from builder.text import human_bytes
 
+#: Bytes read or written at once.
 CHUNK = 1 << 20
 
 
@@ -27,32 +28,43 @@ def sha256_file(path: Path) -> str:
 
 
 def fingerprint(path: Path) -> str:
-    """What changes when a file does: size, inode and time."""
+    """Size, inode and modification time of a file as text; it differs after every change of the file."""
     info = path.stat()
     return f"{info.st_size} {info.st_ino} {info.st_mtime_ns}"
 
 
 @contextmanager
 def space_errors(where: Path) -> Iterator[None]:
-    """Turns "no space left on device" and its kin into a :class:`SpaceError` that names the folder."""
+    """Turns an OSError about a full or read-only disk into a :class:`SpaceError` that names the folder
+    ``where``.
+    """
     try:
         yield
     except OSError as e:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise SpaceError(
-                f"no space left while writing in {where}",
-                "free some room (builder cache prune), or point BUILDER_CACHE / --tmpdir at a larger disk",
+                f"no space left on the disk of {where}",
+                "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk",
             ) from e
         if e.errno in (errno.EROFS, errno.EACCES, errno.ENOTDIR):
             raise SpaceError(
-                f"cannot write in {where}: {e.strerror}",
-                "point BUILDER_CACHE / --tmpdir at a folder of yours",
+                f"cannot write to {where}: {e.strerror}",
+                "set BUILDER_CACHE or --tmpdir to a folder that you can write to",
             ) from e
         raise
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Writes a small file beside its place and renames it: readers see the old file or the new one, never a part."""
+    """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
+
+    Args:
+        path: the file; missing folders are created.
+        data: the new content.
+        mode: permission bits of the file.
+
+    Raises:
+        SpaceError: the disk is full or the folder cannot be written to.
+    """
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(path)
@@ -67,10 +79,13 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def place_file(source: Path, target: Path) -> Path:
-    """Puts a finished file at its place without a moment in which half of it is there: a hard link where possible, else a copy.
+    """Places a finished file at ``target`` in one step: a hard link where possible, else a copy.
+
+    Returns:
+        ``target``.
 
     Raises:
-        SpaceError: the disk is full or the folder cannot be written.
+        SpaceError: the disk is full or the folder cannot be written to.
     """
     temporary = temporary_beside(target)
     with space_errors(target.parent):
@@ -78,21 +93,21 @@ def place_file(source: Path, target: Path) -> Path:
         try:
             try:
                 temporary.hardlink_to(source)
-            except OSError:  # another file system, or one without links
+            except OSError:  # another file system, or one without hard links
                 shutil.copyfile(source, temporary)
             temporary.replace(target)
         finally:
-            temporary.unlink(missing_ok=True)  # of two links to one file, rename leaves both
+            temporary.unlink(missing_ok=True)  # rename(2) leaves both names if they are links to one file
     return target
 
 
 def temporary_beside(path: Path) -> Path:
-    """A name that nobody else uses, hidden, in the same folder as ``path``: write there, then rename."""
+    """A unique hidden name in the folder of ``path``: write there, then rename to ``path``."""
     return path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Makes ``target``, which does not exist, a hard link to ``source``, or a copy where links are not possible."""
+    """Creates ``target`` as a hard link to ``source``, or as a copy where links are not possible."""
     try:
         target.hardlink_to(source)
     except OSError:  # another file system, one without hard links, or a file of another user
@@ -100,7 +115,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder, even one whose modes forbid it (an image's root file system unpacked by this user).
+    """Removes a folder, even if its permissions forbid it (an unpacked root file system has such folders).
 
     Raises:
         OSError: a part of it belongs to another user.
@@ -120,7 +135,16 @@ def remove_tree(folder: Path) -> None:
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:
-    """Raises SpaceError unless ``folder``'s file system has ``needed`` bytes free."""
+    """Checks for free space before something is written.
+
+    Args:
+        folder: where it is written; it need not exist yet.
+        needed: bytes.
+        what: what needs the space, for the message.
+
+    Raises:
+        SpaceError: the file system of ``folder`` has fewer than ``needed`` bytes free.
+    """
     probe = folder
     while not probe.exists() and probe != probe.parent:
         probe = probe.parent
@@ -128,5 +152,5 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     if free < needed:
         raise SpaceError(
             f"{what} needs about {human_bytes(needed)} in {folder}, {human_bytes(free)} are free",
-            "free some room, or choose another folder with --tmpdir / BUILDER_TMPDIR or BUILDER_CACHE",
+            "free some space, or choose another folder with --tmpdir, BUILDER_TMPDIR or BUILDER_CACHE",
         )

@@ -1,7 +1,7 @@
-"""The folders of the cache, each with its purpose and the rule by which ``builder cache prune`` empties it.
+"""The folders of the cache, each with its purpose and its rule for ``builder cache prune``.
 
-Every module takes its folder from :class:`CacheFolders`, and pruning iterates over :data:`FOLDERS`, so no folder can be
-forgotten. Removing any of them costs time, never a result.
+Every module takes the path of its folder from :class:`CacheFolders`, and pruning iterates over
+:data:`FOLDERS`. A test compares the two, so no folder is forgotten.
 """
 
 from __future__ import annotations
@@ -12,48 +12,50 @@ from pathlib import Path
 
 
 class PruneRule(Enum):
-    """What of a folder is removed when it was not used for a while."""
+    """What ``builder cache prune`` removes from a folder. "Old" means: last used before the given time."""
 
-    BLOBS = "each blob by the time of its last use"
-    RECORDS = "each record that names a blob which is gone"
-    FILES = "each file by its own time"
-    ENTRIES = "each file or folder directly below it by its own time"
-    UV = "the whole folder, once uv began it too long ago: its parts point at each other"
-    NEVER = "nothing: it is small, or another build may hold it"
+    BLOBS = "each old blob, with its fingerprint"
+    RECORDS = "each record that names a missing blob"
+    FILES = "each old file, also in folders below"
+    ENTRIES = "each old file or folder directly in the folder"
+    UV = "everything, if uv created its cache before the given time (its files refer to each other)"
+    NEVER = "nothing: the folder is small, or another build may use it"
 
 
 @dataclass(frozen=True)
 class CacheFolder:
-    """One folder below ``BUILDER_CACHE``."""
+    """One folder in ``BUILDER_CACHE``."""
 
     name: str
     purpose: str
     rule: PruneRule
 
 
+#: Blobs come first: pruning the records that name missing blobs has to follow pruning the blobs.
 FOLDERS = (
     CacheFolder("blobs", "packages, layers and base images, by digest", PruneRule.BLOBS),
     CacheFolder("layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS),
-    CacheFolder("index", "records: what is in each package", PruneRule.FILES),
+    CacheFolder("index", "records: which files are in each package", PruneRule.FILES),
     CacheFolder("seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES),
-    CacheFolder("partial", "downloads to be resumed", PruneRule.FILES),
+    CacheFolder("partial", "incomplete downloads, to be resumed", PruneRule.FILES),
+    CacheFolder("names", "records: which PyPI project each conda package is", PruneRule.FILES),
     CacheFolder("smoke", "records of passed smoke tests", PruneRule.FILES),
-    CacheFolder("repodata", "what the conda solver knows of its channels", PruneRule.FILES),
+    CacheFolder("repodata", "indexes of conda channels", PruneRule.FILES),
     CacheFolder("rootfs", "images unpacked for the user-namespace runner", PruneRule.ENTRIES),
     CacheFolder("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
-    CacheFolder("tmp", "files being written", PruneRule.ENTRIES),
-    CacheFolder("uv", "what uv knows of its indexes, and its unpacked wheels", PruneRule.UV),
-    CacheFolder("bases", "records: which image a base reference holds", PruneRule.RECORDS),
-    CacheFolder("channels", "the conda channel made from Debian's python packages", PruneRule.NEVER),
+    CacheFolder("tmp", "files that are being written", PruneRule.ENTRIES),
+    CacheFolder("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.UV),
+    CacheFolder("bases", "records: which image a base reference names", PruneRule.RECORDS),
+    CacheFolder("channels", "the Debian channel", PruneRule.NEVER),
     CacheFolder("tools", "programs that the engines docker, apptainer and cotainr need", PruneRule.ENTRIES),
-    CacheFolder("logs", "the log of each command, for reports of bugs", PruneRule.FILES),
-    CacheFolder("locks", "file locks", PruneRule.NEVER),
+    CacheFolder("logs", "the log of each command, for bug reports", PruneRule.FILES),
+    CacheFolder("locks", "lock files between builds", PruneRule.NEVER),
 )
 
 
 @dataclass(frozen=True)
 class CacheFolders:
-    """The paths of the folders of one cache."""
+    """The paths of the folders of one cache; :data:`FOLDERS` explains each."""
 
     root: Path
 
@@ -76,6 +78,10 @@ class CacheFolders:
     @property
     def partial(self) -> Path:
         return self.root / "partial"
+
+    @property
+    def names(self) -> Path:
+        return self.root / "names"
 
     @property
     def smoke(self) -> Path:

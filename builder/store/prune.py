@@ -1,6 +1,7 @@
-"""How much the cache holds, and the removal of what was not used for a while.
+"""The size of the cache (``builder cache info``), and the removal of what is old (``builder cache prune``).
 
-The folders and their rules are those of :data:`builder.store.folders.FOLDERS`.
+:data:`builder.store.folders.FOLDERS` lists the folders and their rules. "Last used" is the modification time:
+reading a record or a fingerprint sets it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ _BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
 
 @dataclass(frozen=True)
 class Usage:
-    """How much one folder of the cache holds; ``size`` is the sum of the sizes of its files in bytes."""
+    """How much one folder of the cache holds."""
 
     name: str
     files: int
+    """The number of files."""
     size: int
+    """The sum of their sizes in bytes."""
 
 
 def usage(cache: Path) -> list[Usage]:
-    """The use of each folder of a cache, by name; empty when there is no cache."""
+    """What each folder of a cache holds, sorted by name; empty if there is no cache."""
     if not cache.is_dir():
         return []
     found = []
@@ -41,9 +44,13 @@ def usage(cache: Path) -> list[Usage]:
 
 
 def prune(cache: Path, days: float | None) -> int:
-    """Removes what was last used over ``days`` ago (everything when None), and what killed builds left behind.
+    """Removes what was not used for a while, and temporary files of killed builds.
 
-    Locks stay, because another build may hold one.
+    Lock files stay, because another build may hold one.
+
+    Args:
+        cache: the cache folder.
+        days: remove what was last used more than this many days ago; None removes everything.
 
     Returns:
         The bytes freed.
@@ -67,9 +74,10 @@ def _prune_everything(cache: Path) -> None:
 
 def _prune_old(cache: Path, oldest: float) -> None:
     Store(cache).sweep()
-    for folder in FOLDERS:  # blobs come first: records go with the blobs that they name
-        if (rule := _RULES.get(folder.rule)) is not None:
-            rule(cache / folder.name, oldest)
+    for folder in FOLDERS:
+        remove_old = _RULES.get(folder.rule)
+        if remove_old is not None:
+            remove_old(cache / folder.name, oldest)
 
 
 def _prune_blobs(folder: Path, oldest: float) -> None:
@@ -114,7 +122,7 @@ def _remove(folder: Path) -> None:
 
 
 def _prune_uv(folder: Path, oldest: float) -> None:
-    """Empties uv's cache unless uv holds its lock, that is, runs right now."""
+    """Empties uv's cache unless uv runs now, that is, holds the lock of its cache."""
     try:
         if (folder / "CACHEDIR.TAG").stat().st_mtime >= oldest:
             return
@@ -123,9 +131,9 @@ def _prune_uv(folder: Path, oldest: float) -> None:
             for path in folder.iterdir():
                 if path.is_dir():
                     _remove(path)
-            (folder / "CACHEDIR.TAG").unlink()  # last: until then the cache still counts as old
+            (folder / "CACHEDIR.TAG").unlink()  # last: after an interruption the cache still counts as old
     except OSError:
-        return  # there is no cache, or uv uses it
+        return  # uv has no cache, or uses it now
 
 
 _RULES: dict[PruneRule, Callable[[Path, float], None]] = {

@@ -1,1 +1,1 @@
-"""File trees: tar and squashfs streams in and out, and layers merged as an overlay merges them."""
+"""File trees: tar and squashfs read and written, layers merged into one tree, and trees compared."""

@@ -1,342 +1,203 @@
-"""File trees out of layers and SIF partitions: several of them as one (image-spec, layer.md), and two of them compared.
+"""Layers merged into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking anything.
 
-Layers are read from the top down, each once: the first that has a path gives it, and whiteouts hide what comes later. So a tree
-is put together as a stream, by any user, and nothing is unpacked.
+The layers are read from the top down, each one once, and every member is passed on or dropped as it comes.
+Any user can do this, and memory holds paths only.
+
+The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it that decides
+about a path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides
+applies to the layers below it, never to its own members. So it is collected separately and added when the
+layer is finished.
+
+Four things hide a path of a lower layer::
+
+    top layer      middle layer      bottom layer    result
+    ---------      ------------      ------------    ------
+    .wh.a                            a/x                          1. a whiteout
+                   b/.wh..wh..opq    b/x                          2. an opaque whiteout
+                   b/y                               b/y
+                   c  (file)         c/x             c  (file)    3. a file or link in place of a directory
+    d/ (0700)      d  (file)         d/x             d/ (0700)    4. the same, replaced again
+
+1. A whiteout hides its path and everything below it.
+2. An opaque whiteout hides what lower layers have in its directory, but not what its own layer has there.
+3. A file, link or FIFO hides a directory at its path, and everything in it.
+4. The file in the middle is not visible, but it had already removed ``d/x`` when the top layer made the
+directory.
+
+Directories are different: several layers can list one, the topmost sets its mode and owner, and the contents
+are merged. A directory that no layer lists, only members below it, is *implied*.
+
+A hard link is a second name for content that may lie further down, and its content outlives the first name::
+
+    top layer:       .wh.a                     hides a
+    middle layer:    b  (hard link to a)       b is *wanted*: when a is found, its content becomes the file b
+    bottom layer:    a  ("text")               a itself is hidden
+    result:          b  ("text")
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from builder.errors import ImageError
-from builder.model import Layer
-from builder.store.blobs import Store
-from builder.trees.rootfs import Ahead, Member, clean_path, members, skip
-from builder.trees.squashfs import DIRECTORY, FIFO, FILE, HARDLINK, SYMLINK, WHITEOUT, Squashfs
-
-Content = Iterator[bytes | memoryview]
-Stream = Iterator[tuple[Member, Content]]
-#: Gives the members of a layer or partition; may be called again.
-Source = Callable[[], Stream]
-
-#: A directory whose entries in lower layers are hidden.
-OPAQUE = b"o"
-_CURE = "the layer is damaged or hostile; do not use this image"
+from builder.trees.member import DO_NOT_USE, Content, Kind, Member, hard_link
+from builder.trees.sources import Source, Stream
 
 
-# sources --------------------------------------------------------------------------------------------------------------
+@dataclass(slots=True)
+class _Layer:
+    """What one layer did so far."""
 
-
-def layer_source(layer: Layer, store: Store) -> Source:
-    """The members of a layer's tar, with clean paths; whiteouts as such, device nodes left out.
-
-    Raises (when read):
-        ImageError: the layer is damaged, hostile or not on this machine.
-    """
-
-    def stream() -> Stream:
-        assert layer.path is not None
-        if not store.verify(layer.path, layer.descriptor.digest):
-            raise ImageError(
-                f"{layer.path} is not the layer {layer.descriptor.digest}",
-                "it was changed by hand, or is damaged: build again",
-            )
-        ahead = Ahead(layer.path)
-        try:
-            for raw in members(ahead, layer.path):
-                left = raw.size
-
-                def content(path: str = raw.path) -> Content:
-                    nonlocal left
-                    while left:
-                        data = ahead.some(left)
-                        if not data:
-                            raise ImageError(f"{layer.path} ends in the middle of {path!r}", _CURE)
-                        left -= len(data)
-                        yield data
-
-                if (member := _member(raw)) is not None:
-                    yield member, content()
-                assert layer.path is not None
-                skip(ahead, left + -raw.size % 512, layer.path)
-        finally:
-            ahead.close()
-
-    return stream
-
-
-def squashfs_source(path: Path, offset: int = 0, name: str = "", below: str = "") -> Source:
-    """The members of a squashfs in a file, or of one directory of it."""
-
-    def stream() -> Stream:
-        with Squashfs(path, offset, name) as squashfs:
-            yield from squashfs.members(below)
-
-    return stream
-
-
-def listed_source(entries: Iterable[tuple[Member, bytes]]) -> Source:
-    """Members held in memory."""
-    kept = list(entries)
-    return lambda: ((member, iter((data,) if data else ())) for member, data in kept)
-
-
-def _member(raw: Member) -> Member | None:
-    path = clean_path(raw.path)
-    folder, _, name = path.rpartition("/")
-    if name == ".wh..wh..opq":
-        return replace(raw, path=folder, kind=OPAQUE)
-    if name.startswith(".wh..wh."):
-        return None  # aufs's own
-    if name.startswith(".wh."):
-        hidden = name.removeprefix(".wh.")
-        if hidden in ("", ".", ".."):
-            raise ImageError(f"unsafe whiteout {raw.path!r}", _CURE)
-        return replace(raw, path=f"{folder}/{hidden}" if folder else hidden, kind=WHITEOUT, size=0)
-    if raw.kind in (b"\0", b"7"):
-        return replace(raw, path=path, kind=FILE)
-    if raw.kind == HARDLINK:
-        return replace(raw, path=path, target=clean_path(raw.target))
-    if raw.kind in (FILE, SYMLINK, DIRECTORY, FIFO):
-        return replace(raw, path=path) if path != raw.path else raw
-    if raw.kind in (b"3", b"4"):
-        return None
-    raise ImageError(f"tar member {raw.path!r} is of unknown type {raw.kind!r}", _CURE)
-
-
-# several as one -------------------------------------------------------------------------------------------------------
+    visible: dict[str, bool] = field(default_factory=dict)
+    """Its members, directories aside, and whether each is part of the result under its own name."""
+    blocked: set[str] = field(default_factory=set)
+    """Paths that it hides from the layers below, with everything below the paths."""
+    opaque: set[str] = field(default_factory=set)
+    """Directories whose contents it hides from the layers below."""
+    link_targets: dict[str, str] = field(default_factory=dict)
+    """Its hard links, and the first name of the content of each."""
+    revived: dict[str, list[str]] = field(default_factory=dict)
+    """Its hidden files, each with the visible hard links to it."""
 
 
 class Merge:
-    """What layers hold together. Iterate once; the members come in no particular order, each path at most once.
+    """The members that layers have together. Iterate once.
 
-    A hard link's target is among the members and may come after it. Afterwards ``kinds`` says what there is at each path
-    (directories that no layer lists are ``implied``), ``whiteouts`` which paths of trees further down are to be hidden with all
-    that is in them, and ``opaque`` of which directories the entries are.
+    Members come in no particular order, and each path comes at most once. The target of a hard link is among
+    them, and may come after the link.
+
+    Afterwards these attributes describe the result:
+
+    - ``kinds``: what each path is; an implied directory counts as a directory.
+    - ``implied``: directories that no layer lists.
+    - ``opaque``: directories whose contents hide those of trees further down.
+    - ``whiteouts``: see there.
+
+    Args:
+        sources: the layers, from the bottom up.
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
-        self.kinds: dict[str, bytes] = {"": DIRECTORY}
+        self.kinds: dict[str, Kind] = {"": Kind.DIRECTORY}
         self.implied: set[str] = {""}
         self.opaque: set[str] = set()
-        self._blocked: set[str] = set()  # hidden to the layers further down, with all below
-        self._closed: dict[
-            str, bool
-        ] = {}  # directory -> whether the layers further down may put nothing into it
-        self._wanted: dict[str, list[str]] = {}  # hard links whose target is in a layer further down
+        #: Hidden from the layers further down, with everything below.
+        self._blocked: set[str] = set()
+        #: Directories: whether the layers further down may put nothing into them. A cache for _is_closed().
+        self._closed: dict[str, bool] = {}
+        #: Targets that must be in a layer further down -> the hard links to each.
+        self._wanted: dict[str, list[str]] = {}
 
     def __iter__(self) -> Stream:
         for source in reversed(self._sources):
-            yield from self._layer(source)
+            yield from self._read_layer(source)
         if self._wanted:
             target, links = min(self._wanted.items())
-            raise ImageError(f"hard link {links[0]!r} to {target!r}, which is not there", _CURE)
+            raise ImageError(f"hard link {links[0]!r} to {target!r}, which does not exist", DO_NOT_USE)
 
     @property
     def whiteouts(self) -> set[str]:
-        return {p for p in self._blocked if self.kinds.get(p, DIRECTORY) == DIRECTORY}
+        """Paths that hide everything below them in trees further down; a file hides its own path anyway."""
+        return {path for path in self._blocked if self.kinds.get(path, Kind.DIRECTORY) is Kind.DIRECTORY}
 
-    def _layer(self, source: Source) -> Stream:
-        here: dict[str, bool] = {}  # what this layer brings, directories aside, and whether it is seen
-        blocked: set[str] = set()
-        opaque: set[str] = set()
-        again: dict[str, list[str]] = {}  # hidden files of this layer that hard links of it keep alive
-        aliases: dict[str, str] = {}  # hard links and what they repeat
+    def _read_layer(self, source: Source) -> Stream:
+        layer = _Layer()
         for member, content in source():
-            path, kind = member.path, member.kind
-            if kind in (WHITEOUT, OPAQUE):
-                if not self._hidden(path):
-                    (blocked if kind == WHITEOUT else opaque).add(path)
-                continue
-            if kind == DIRECTORY:
-                if (path not in self.kinds or path in self.implied) and not self._hidden(path):
-                    self._put(path, kind)
-                    self.implied.discard(path)
+            if member.kind in (Kind.WHITEOUT, Kind.OPAQUE):
+                self._note_whiteout(member, layer)
+            elif member.kind is Kind.DIRECTORY:
+                if self._take_directory(member.path):
                     yield member, content
-                continue
-            if path in here:
-                raise ImageError(f"{path!r} stands twice in one layer", _CURE)
-            seen = path not in self.kinds and not self._hidden(path)
-            if not seen and self.kinds.get(path) == DIRECTORY:
-                blocked.add(
-                    path
-                )  # what lies in directories of this name further down was gone before the one above was made
-            names = [*([path] if seen else []), *self._wanted.pop(path, [])]
-            here[path] = seen
-            if seen:
-                blocked.add(path)
-            if kind != HARDLINK:
-                if names:
-                    yield from self._named(member, content, names)
-                continue
-            target = aliases[path] = aliases.get(member.target, member.target)
-            for name in names:
-                self._put(name, kind)
-                if here.get(target):
-                    yield replace(member, path=name, target=target), iter(())
-                else:
-                    (again if target in here else self._wanted).setdefault(target, []).append(name)
-        if again:
-            for member, content in source():
-                if member.path in again and member.kind not in (WHITEOUT, OPAQUE, DIRECTORY):
-                    yield from self._named(member, content, again[member.path])
-        self._blocked |= blocked
-        self.opaque |= opaque
+            else:
+                yield from self._read_file(member, content, layer)
+        if layer.revived:
+            yield from self._read_revived(source, layer)
+        self._blocked |= layer.blocked
+        self.opaque |= layer.opaque
         self._closed.clear()
 
-    def _named(self, member: Member, content: Content, names: Sequence[str]) -> Stream:
-        """One file under its first name, and hard links to that."""
+    def _note_whiteout(self, member: Member, layer: _Layer) -> None:
+        if self._is_hidden(member.path):
+            return
+        if member.kind is Kind.WHITEOUT:
+            layer.blocked.add(member.path)
+        else:
+            layer.opaque.add(member.path)
+
+    def _take_directory(self, path: str) -> bool:
+        """Whether a listed directory is the topmost of its path, and so decides on mode and owner."""
+        is_new = path not in self.kinds or path in self.implied
+        if not is_new or self._is_hidden(path):
+            return False
+        self._put(path, Kind.DIRECTORY)
+        self.implied.discard(path)
+        return True
+
+    def _read_file(self, member: Member, content: Content, layer: _Layer) -> Stream:
+        """Yields a file or link under its own name if that is visible, and under the names that want it."""
+        path = member.path
+        if path in layer.visible:
+            raise ImageError(f"{path!r} appears twice in one layer", DO_NOT_USE)
+        visible = path not in self.kinds and not self._is_hidden(path)
+        layer.visible[path] = visible
+        if visible or self.kinds.get(path) is Kind.DIRECTORY:
+            layer.blocked.add(path)  # it replaced any directory of its path in the layers below
+        names = [path] if visible else []
+        names += self._wanted.pop(path, [])
+        if member.kind is Kind.HARDLINK:
+            yield from self._read_hard_link(member, names, layer)
+        elif names:
+            yield from self._named(member, content, names)
+
+    def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
+        """Links its visible names to the target, or remembers who has to wait for the target's content."""
+        target = layer.link_targets.get(member.target, member.target)
+        layer.link_targets[member.path] = target
         for name in names:
             self._put(name, member.kind)
-        yield replace(member, path=names[0]), content
-        for name in names[1:]:
-            yield replace(member, path=name, kind=HARDLINK, size=0, target=names[0]), iter(())
+            if layer.visible.get(target):
+                yield hard_link(member, name, target), iter(())
+            elif target in layer.visible:
+                layer.revived.setdefault(target, []).append(name)
+            else:
+                self._wanted.setdefault(target, []).append(name)
 
-    def _put(self, path: str, kind: bytes) -> None:
-        self._parents(path)
+    def _read_revived(self, source: Source, layer: _Layer) -> Stream:
+        """Reads a layer again for hidden files that have visible hard links in the same layer."""
+        skipped = (Kind.WHITEOUT, Kind.OPAQUE, Kind.DIRECTORY)
+        for member, content in source():
+            if member.path in layer.revived and member.kind not in skipped:
+                yield from self._named(member, content, layer.revived[member.path])
+
+    def _named(self, member: Member, content: Content, names: Sequence[str]) -> Stream:
+        """One file under the first of its names, and hard links to that under the others."""
+        first = names[0]
+        for name in names:
+            self._put(name, member.kind)
+        yield replace(member, path=first), content
+        for name in names[1:]:
+            yield hard_link(member, name, first), iter(())
+
+    def _put(self, path: str, kind: Kind) -> None:
+        self._imply_parents(path)
         self.kinds[path] = kind
 
-    def _parents(self, path: str) -> None:
-        while path := path.rpartition("/")[0]:
-            if path in self.kinds:
-                return
-            self.kinds[path] = DIRECTORY
-            self.implied.add(path)
+    def _imply_parents(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in self.kinds:
+            self.kinds[parent] = Kind.DIRECTORY
+            self.implied.add(parent)
+            parent = parent.rpartition("/")[0]
 
-    def _hidden(self, path: str) -> bool:
-        """Whether a layer above hides a path of the current one."""
+    def _is_hidden(self, path: str) -> bool:
+        """Whether a layer above hides a path of the current layer."""
         return bool(path) and (path in self._blocked or self._is_closed(path.rpartition("/")[0]))
 
     def _is_closed(self, folder: str) -> bool:
+        """Whether a layer above hides everything that the current layer has in a directory."""
         known = self._closed.get(folder)
         if known is None:
-            known = self._closed[folder] = folder in self.opaque or self._hidden(folder)
+            known = self._closed[folder] = folder in self.opaque or self._is_hidden(folder)
         return known
-
-
-# comparing ------------------------------------------------------------------------------------------------------------
-
-#: What Apptainer and builder put into a SIF for the runtime, and an OCI image does not have; and the names of links to it.
-METADATA = ".singularity.d"
-_METADATA_LINKS = frozenset({"singularity", "environment", ".run", ".exec", ".test", ".shell"})
-#: Directories and empty files that a SIF has so that the runtime can mount over them; ignored where one side alone has them.
-MOUNT_POINTS: Mapping[str, bytes] = {
-    **dict.fromkeys(("dev", "proc", "sys", "tmp", "var", "var/tmp", "root", "home", "etc"), DIRECTORY),
-    **dict.fromkeys(("etc/hosts", "etc/resolv.conf"), FILE),
-}
-_KIND_NAMES = {FILE: "file", SYMLINK: "symlink", DIRECTORY: "directory", FIFO: "fifo"}
-
-
-def is_metadata(path: str, target: str) -> bool:
-    """Whether a path (a symlink to ``target``, if that is not empty) is there for the runtime, and no part of the image."""
-    return path.partition("/")[0] == METADATA or (path in _METADATA_LINKS and target.startswith(METADATA))
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """What there is at a path. ``size`` in bytes; ``sha256`` (hex) of a file's content, empty for anything else."""
-
-    type: Literal["file", "directory", "symlink", "fifo"]
-    mode: int
-    uid: int
-    gid: int
-    size: int = 0
-    sha256: str = ""
-    target: str = ""
-
-
-Tree = dict[str, Node]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A path that is not the same in two trees: ``kind`` is ``only-a``, ``only-b`` or ``differs``, ``what`` the fields."""
-
-    path: str
-    kind: Literal["only-a", "only-b", "differs"]
-    what: tuple[str, ...] = ()
-    a: Node | None = None
-    b: Node | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        both = {
-            name: [getattr(node, name) if node else None for node in (self.a, self.b)]
-            for name in (self.what or ("type", "size"))
-        }
-        return {"path": "/" + self.path, "kind": self.kind, "what": list(self.what), "values": both}
-
-
-def read_tree(sources: Sequence[Source]) -> Tree:
-    """The tree of layers or partitions, from the bottom up; hard links are files of their own.
-
-    Raises:
-        ImageError: one of them is damaged.
-    """
-    tree: Tree = {}
-    links: dict[str, str] = {}
-    merge = Merge(sources)
-    for member, content in merge:
-        if member.kind == HARDLINK:
-            links[member.path] = member.target
-            continue
-        sha256 = ""
-        if member.kind == FILE:
-            digest = hashlib.sha256()
-            for data in content:
-                digest.update(data)
-            sha256 = digest.hexdigest()
-        mode = 0o777 if member.kind == SYMLINK else member.mode & 0o7777
-        target = member.target if member.kind == SYMLINK else ""
-        kind: Any = _KIND_NAMES[member.kind]
-        tree[member.path] = Node(kind, mode, member.uid, member.gid, member.size, sha256, target)
-    for path in links:
-        target, steps = path, 0
-        while target in links and (steps := steps + 1) < 100:
-            target = links[target]
-        if target not in tree:
-            raise ImageError(f"hard link {path!r} to {target!r}, which is not there", _CURE)
-        tree[path] = tree[target]
-    for path in merge.implied:
-        if path not in tree:
-            tree[path] = Node("directory", 0o755, 0, 0)
-    return tree
-
-
-def compare_trees(a: Tree, b: Tree, *, owners: bool = True, modes: bool = True) -> list[Difference]:
-    """What differs between two trees, by path: types, modes, owners, sizes, contents and link targets; times do not count.
-
-    The root directory, :data:`METADATA` and links to it, and :data:`MOUNT_POINTS` that one side alone has are left out.
-
-    Args:
-        owners: compare users and groups.
-        modes: compare permissions.
-    """
-    found = []
-    for path in sorted(a.keys() | b.keys()):
-        x, y = a.get(path), b.get(path)
-        one = x or y
-        assert one is not None
-        if not path or is_metadata(path, one.target):
-            continue
-        if x is None or y is None:
-            if path in MOUNT_POINTS and _KIND_NAMES[MOUNT_POINTS[path]] == one.type and not one.size:
-                continue
-            found.append(Difference(path, "only-b" if x is None else "only-a", (), x, y))
-            continue
-        names = [
-            "type",
-            "size",
-            "sha256",
-            "target",
-            *(["uid", "gid"] if owners else []),
-            *(["mode"] if modes else []),
-        ]
-        what = tuple(n for n in names if getattr(x, n) != getattr(y, n))
-        if what:
-            found.append(Difference(path, "differs", what, x, y))
-    return found

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from builder.bases.base import resolve_base
+from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.store.records import read_record
 
 CLONE = Path(__file__).parents[2]
 
@@ -74,7 +75,7 @@ def keep_base(source: Path, target: Path) -> Path:
     """Copies the base image of one cache into a new one; bootstrapping Debian has its own tests."""
     shutil.copytree(source / "bases", target / "bases")
     (target / "blobs" / "sha256").mkdir(parents=True)
-    records = [json.loads(p.read_text()) for p in (source / "bases").glob("*.json")]
+    records = [read_record(path) for path in (source / "bases").glob("*.json")]
     for record in records:
         manifest = source / "blobs" / "sha256" / record["digest"].partition(":")[2]
         data = json.loads(manifest.read_text())

@@ -1,4 +1,4 @@
-"""The Debian channel, made from Debian's mirror and used for real: solved, installed and run on nothing but glibc."""
+"""The Debian channel, made from the mirror and used: solved, installed, and run on glibc alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.channel import debian
-from builder.channel.debian import SUBDIRS, current_channel, debian_channel, make_debian_channel
-from builder.errors import FetchError, HashMismatch, SpaceError
-from builder.fetch.packages import DEBIAN_CHANNEL, fetch_packages
-from builder.model import LockedPackage
+from builder.channel import contents, debian
+from builder.channel.contents import SUBDIRS
+from builder.channel.debian import current_channel, debian_channel, make_debian_channel
+from builder.channel.python import with_frozen_site
+from builder.errors import FetchError, HashMismatch, ImageError, SpaceError
+from builder.fetch.packages import fetch_packages
+from builder.model import DEBIAN_CHANNEL, LockedPackage
 from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -70,10 +72,11 @@ def copy_of(channel: Path, settings: Settings) -> Path:
     return target
 
 
-# making it
+# making the channel
 
 
-def test_the_channel_is_indexed_and_complete(channel):
+def test_index(channel):
+    """The index lists every package with its hash."""
     index = records(channel)
     assert {
         "python",
@@ -96,14 +99,14 @@ def test_the_channel_is_indexed_and_complete(channel):
     assert all(r["timestamp"] < time.time() * 1000 and r["license"] for r in index.values())
 
 
-def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(
-    channel, tmp_path, ordinary_user
-):
+def test_same_bytes(channel, tmp_path, ordinary_user):
+    """Made again, by root or by an ordinary user, it is the same byte for byte."""
     again = make_debian_channel(tmp_path / "again", settings_in(tmp_path))
     assert same(channel, again)
     shutil.rmtree(again)
     script = (
-        "import os, sys; from pathlib import Path; from builder.channel.debian import make_debian_channel as make;"
+        "import os, sys; from pathlib import Path;"
+        "from builder.channel.debian import make_debian_channel as make;"
         "from builder.settings import Settings; os.umask(0o077);"
         "print(os.getuid(), make(Path(sys.argv[1]) / 'c', Settings.from_environment()))"
     )
@@ -114,14 +117,16 @@ def test_made_again_it_is_the_same_to_the_byte_for_root_and_an_ordinary_user(
     assert same(channel, ordinary_user.tmp / "c")
 
 
-def test_a_channel_that_is_there_costs_nothing(channel, settings, monkeypatch):
-    monkeypatch.setattr(debian, "_run", lambda *args: pytest.fail("made again"))
+def test_existing_channel(channel, settings, monkeypatch):
+    """An existing channel is used without any work."""
+    monkeypatch.setattr(debian, "write_packages", lambda *args: pytest.fail("made again"))
     start = time.process_time()
     assert debian_channel(settings) == channel == debian_channel(replace(settings, offline=True))
     assert time.process_time() - start < 0.1
 
 
-def test_renewed_it_keeps_what_older_locks_name(channel, tmp_path):
+def test_renewal_keeps_old_packages(channel, tmp_path):
+    """Renewing keeps the packages that older locks name."""
     own = settings_in(tmp_path)
     target = copy_of(channel, own)
     old = shutil.copy(
@@ -151,31 +156,32 @@ def start(cache: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def test_for_a_lock_it_is_renewed_when_it_is_old(channel, tmp_path, monkeypatch):
+def test_renewed_for_locking(channel, tmp_path, monkeypatch):
+    """For locking it is renewed when it is older than a day."""
     own = settings_in(tmp_path)
     target = copy_of(channel, own)
     marker = target / ".complete"
     made = []
     monkeypatch.setattr(
-        debian, "_make", lambda folder, work: made.append(folder) or shutil.copytree(channel, folder)
+        debian, "write_packages", lambda folder, work: made.append(folder) or shutil.copytree(channel, folder)
     )
-    assert current_channel(own) == target and not made, "a channel of today serves"
+    assert current_channel(own) == target and not made, "a channel of today is used"
     os.utime(marker, (0, time.time() - 2 * 86400))
     assert current_channel(replace(own, offline=True)) == target and not made
     assert current_channel(own) == target and len(made) == 1
-    assert current_channel(own) == target and len(made) == 1, "renewed, it is of today"
+    assert current_channel(own) == target and len(made) == 1, "it was renewed today"
 
     def silent(*args):
         raise FetchError("the mirror does not answer")
 
-    monkeypatch.setattr(debian, "_make", silent)
+    monkeypatch.setattr(debian, "write_packages", silent)
     os.utime(marker, (0, time.time() - 2 * 86400))
-    told = Told()
-    assert current_channel(own, told) == target and marker.exists()
-    assert told.warnings == ["the mirror does not answer: the Debian channel stays as it was 2 days ago"]
+    reporter = Recorder()
+    assert current_channel(own, reporter) == target and marker.exists()
+    assert reporter.warnings == ["the mirror does not answer: using the Debian channel of 2 days ago"]
 
 
-class Told(NullReporter):
+class Recorder(NullReporter):
     def __init__(self):
         self.warnings = []
 
@@ -183,7 +189,8 @@ class Told(NullReporter):
         self.warnings.append(message)
 
 
-def test_killed_while_making_it_starts_over_and_leaves_nothing(channel, tmp_path):
+def test_killed(channel, tmp_path):
+    """After a kill it is made anew, and nothing is left."""
     process = start(tmp_path)
     channels = tmp_path / "channels"
     until = time.monotonic() + 60
@@ -197,7 +204,8 @@ def test_killed_while_making_it_starts_over_and_leaves_nothing(channel, tmp_path
     assert same(made, channel) and list(channels.iterdir()) == [made]
 
 
-def test_two_processes_make_it_once(channel, tmp_path):
+def test_two_processes(channel, tmp_path):
+    """Two processes make it once."""
     processes = [start(tmp_path) for _ in range(2)]
     assert [p.communicate(timeout=300)[0].strip() for p in processes] == [
         str(tmp_path / "channels" / "debian")
@@ -205,23 +213,24 @@ def test_two_processes_make_it_once(channel, tmp_path):
     assert same(tmp_path / "channels" / "debian", channel)
 
 
-# what goes wrong
+# errors
 
 
-def test_offline_it_cannot_be_made(tmp_path):
+def test_offline(tmp_path):
     with pytest.raises(FetchError, match="offline") as e:
         debian_channel(replace(settings_in(tmp_path), offline=True))
     assert "docs/offline.md" in e.value.hint
 
 
-def test_without_debians_tools(tmp_path, monkeypatch):
+def test_without_apt(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FetchError, match="no apt-get on this machine"):
         debian_channel(settings_in(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_something_else_in_its_place_is_left_alone(tmp_path, kind):
+def test_something_else_in_its_place(tmp_path, kind):
+    """A file or folder of somebody else is not touched."""
     target = tmp_path / "c"
     if kind == "file":
         target.write_text("mine")
@@ -234,25 +243,25 @@ def test_something_else_in_its_place_is_left_alone(tmp_path, kind):
 
 
 @pytest.mark.parametrize("trouble", ["dead mirror", "no sources", "package missing"])
-def test_the_mirrors_troubles_are_told(tmp_path, monkeypatch, trouble):
-    import builder.bases.debian as base
-    from builder.errors import ImageError
+def test_mirror_problems(tmp_path, monkeypatch, trouble):
+    """Problems of the mirror are errors, without credentials."""
+    from builder.net import apt
 
     if trouble == "dead mirror":
         dead = (
             "Types: deb\nURIs: http://joe:pa55word@127.0.0.1:9/debian\nSuites: bookworm\nComponents: main\n"
         )
-        monkeypatch.setattr(base, "apt_sources", lambda suite: dead)
+        monkeypatch.setattr(apt, "apt_sources", lambda suite: dead)
         expected = r"reading Debian's package lists failed: .*127\.0\.0\.1:9"
     elif trouble == "no sources":
 
         def none(suite: str) -> str:
             raise ImageError("this machine names no mirror", "add one")
 
-        monkeypatch.setattr(base, "apt_sources", none)
+        monkeypatch.setattr(apt, "apt_sources", none)
         expected = "names no mirror"
     else:
-        monkeypatch.setitem(debian.WHEELS, "pip", "no-such-package-anywhere")
+        monkeypatch.setitem(contents.WHEELS, "pip", "no-such-package-anywhere")
         expected = "no-such-package-anywhere"
     with pytest.raises(FetchError, match=expected) as e:
         debian_channel(settings_in(tmp_path))
@@ -261,19 +270,19 @@ def test_the_mirrors_troubles_are_told(tmp_path, monkeypatch, trouble):
 
 
 @pytest.mark.root
-def test_a_full_disk_while_making_it(tmp_path):
+def test_full_disk(tmp_path):
     with small_disk(tmp_path / "small", "60m") as small:
         with pytest.raises(SpaceError, match=str(small)):
             debian_channel(Settings(small / "cache", small / "tmp", 1))
         assert not (small / "cache" / "channels" / "debian").exists()
 
 
-def test_an_interpreter_that_is_not_as_known_is_refused():
-    with pytest.raises(FetchError, match="not as this version of builder knows it"):
-        debian._with_frozen_site(b"\x7fELF" + b"\0dist-packages\0" * 3)
+def test_unknown_interpreter():
+    with pytest.raises(FetchError, match="this version of builder does not support it"):
+        with_frozen_site(b"\x7fELF" + b"\0dist-packages\0" * 3)
 
 
-# fetching from it
+# fetching
 
 
 def locked(record: dict, **values) -> LockedPackage:
@@ -283,15 +292,15 @@ def locked(record: dict, **values) -> LockedPackage:
     )
 
 
-def test_locks_name_it_without_a_path_and_its_files_are_used_in_place(channel, settings, tmp_path):
+def test_fetch_from_it(channel, settings, tmp_path):
+    """Its files are used in place; locks name them without a path."""
     packages = [locked(r) for r in records(channel).values()]
     fetched = fetch_packages(packages, replace(settings, offline=True), Store(tmp_path))
     assert [f.path for f in fetched] == [channel / p.url.removeprefix(DEBIAN_CHANNEL) for p in packages]
 
 
-def test_a_package_that_the_channel_lacks_or_has_otherwise_is_looked_for_on_the_mirror_once(
-    channel, tmp_path, monkeypatch
-):
+def test_missing_packages(channel, tmp_path, monkeypatch):
+    """A missing or edited package makes builder renew the channel, once."""
     own = settings_in(tmp_path)
     target = copy_of(channel, own)
     index = records(channel)
@@ -303,7 +312,7 @@ def test_a_package_that_the_channel_lacks_or_has_otherwise_is_looked_for_on_the_
     )
     renewals = []
     monkeypatch.setattr(
-        debian, "_make", lambda *args: renewals.append(args) or shutil.copytree(channel, args[0])
+        debian, "write_packages", lambda *args: renewals.append(args) or shutil.copytree(channel, args[0])
     )
     gone = [
         replace(locked(index["openssl"]), url=f"{DEBIAN_CHANNEL}linux-64/{n}-1-0.conda")
@@ -312,11 +321,11 @@ def test_a_package_that_the_channel_lacks_or_has_otherwise_is_looked_for_on_the_
     with pytest.raises(FetchError, match="could not be fetched") as e:
         fetch_packages(gone, own, Store(own.cache))
     assert "lock again" in e.value.hint and len(renewals) == 1
-    with pytest.raises(HashMismatch, match="is not what the lock says"):
+    with pytest.raises(HashMismatch, match="does not match the hash in the lock"):
         fetch_packages([locked(index["openssl"], sha256="0" * 64)], own, Store(own.cache))
 
 
-# running it
+# running
 
 PROBE = r"""
 import asyncio, bz2, ctypes, curses, decimal, hashlib, importlib, json, lzma, multiprocessing, os, pathlib, readline
@@ -354,7 +363,8 @@ async def solve(channel: Path, glibc: str, *specs: str) -> list:
     )
 
 
-def test_a_target_with_an_older_glibc_is_refused(channel):
+def test_older_glibc(channel):
+    """A target with an older glibc cannot use it."""
     assert asyncio.run(solve(channel, "2.36", "python=3.11"))
     with pytest.raises(Exception, match="__glibc"):
         asyncio.run(solve(channel, "2.31", "python=3.11"))
@@ -403,22 +413,25 @@ def inside(root: Path, *command: str) -> str:
     return done.stdout
 
 
-def test_the_interpreter_runs_on_nothing_but_glibc_and_is_laid_out_as_condas(bare):
+def test_interpreter(bare):
+    """The interpreter runs on glibc alone and has conda's paths."""
     (bare / "tmp" / "probe.py").write_text(PROBE)
     for python in ("python", "python3", "python3.11"):
         assert inside(bare, f"/opt/conda/bin/{python}", "-c", "print(6*7)").strip() == "42"
-    said = json.loads(inside(bare, "/opt/conda/bin/python", "-W", "ignore", "/tmp/probe.py"))
+    found = json.loads(inside(bare, "/opt/conda/bin/python", "-W", "ignore", "/tmp/probe.py"))
     packages = "/opt/conda/lib/python3.11/site-packages"
     assert (
-        said["prefix"] == "/opt/conda" and said["site"][0] == packages and said["path"].count(packages) == 1
+        found["prefix"] == "/opt/conda"
+        and found["site"][0] == packages
+        and found["path"].count(packages) == 1
     )
-    assert not [p for p in (*said["path"], *said["site"]) if "dist-packages" in p or "local" in p]
-    assert said["purelib"] == said["platlib"] == said["distutils"] == packages
-    assert (said["scripts"], said["scheme"]) == ("/opt/conda/bin", "posix_prefix")
-    assert said["squares"] == [0, 1, 4, 9] and said["sqlite"] == 42 and said["round"] == [True]
-    assert said["zone"] == "Europe/Zurich" and said["zones"] == ["/opt/conda/share/zoneinfo"]
-    assert said["cas"] > 100 and said["tls"].startswith("OpenSSL 3") and not said["externally"]
-    assert {Path(p).name for p in said["outside"]} <= {
+    assert not [p for p in (*found["path"], *found["site"]) if "dist-packages" in p or "local" in p]
+    assert found["purelib"] == found["platlib"] == found["distutils"] == packages
+    assert (found["scripts"], found["scheme"]) == ("/opt/conda/bin", "posix_prefix")
+    assert found["squares"] == [0, 1, 4, 9] and found["sqlite"] == 42 and found["round"] == [True]
+    assert found["zone"] == "Europe/Zurich" and found["zones"] == ["/opt/conda/share/zoneinfo"]
+    assert found["cas"] > 100 and found["tls"].startswith("OpenSSL 3") and not found["externally"]
+    assert {Path(p).name for p in found["outside"]} <= {
         "ld-linux-x86-64.so.2",
         "libc.so.6",
         "libm.so.6",
@@ -428,8 +441,8 @@ def test_the_interpreter_runs_on_nothing_but_glibc_and_is_laid_out_as_condas(bar
     }
 
 
-def test_a_library_that_hides_the_interpreters_rpath_finds_libstdcxx_all_the_same(bare):
-    """As torch's do: a RUNPATH of its own, and a need for libstdc++."""
+def test_library_with_runpath(bare):
+    """A library with a RUNPATH of its own, as torch has, finds libstdc++."""
     from importlib.metadata import distribution
 
     library = bare / "tmp" / "libhiding.so"
@@ -446,7 +459,7 @@ def test_a_library_that_hides_the_interpreters_rpath_finds_libstdcxx_all_the_sam
     assert inside(bare, "/opt/conda/bin/python", "-c", loaded).startswith("/opt/conda/lib/libstdc++.so.6")
 
 
-def test_pip_works_in_it(bare, tmp_path):
+def test_pip(bare, tmp_path):
     from tests.support.wheels import make_wheel
 
     wheel = make_wheel(tmp_path)
@@ -458,7 +471,8 @@ def test_pip_works_in_it(bare, tmp_path):
     assert {"pip", "setuptools", "wheel"} < listed
 
 
-def test_no_link_of_the_environment_dangles_and_no_debian_path_is_left(bare):
+def test_links_and_shebangs(bare):
+    """No link dangles, and no shebang has a Debian path."""
     prefix = bare / "opt/conda"
     assert [p for p in prefix.rglob("*") if p.is_symlink() and not p.exists()] == []
     assert os.readlink(prefix / "bin/python") == "python3.11"

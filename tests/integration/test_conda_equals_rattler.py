@@ -1,7 +1,7 @@
-"""What builder makes of conda packages is what ``rattler.install`` makes of them: the same files, modes and links.
+"""builder links conda packages like ``rattler.install``: the same files, modes and links.
 
-The differences are few, meant, and each is checked here: fields of conda-meta that name the machine, and what happens to
-files that lose against another package's.
+The intended differences are checked here: fields of conda-meta that name the build host, and files that lose
+a conflict.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from rattler import BuildString, GenericVirtualPackage, PackageName, PrefixRecor
 
 from builder.channel.debian import make_debian_channel
 from builder.errors import FetchError
-from builder.layers.conda import CondaReader, link_order, python_context
+from builder.layers.conda import CondaReader
+from builder.layers.conda_layout import python_context
+from builder.layers.conda_order import link_order
+from builder.layers.conflicts import resolve_conflicts
 from builder.layers.entry import LinkContext
-from builder.layers.plan import resolve_conflicts
 from builder.model import Fetched, LockedPackage
 from builder.settings import Settings
 from tests.support.channel import PLACEHOLDER, index_channel
@@ -35,7 +37,7 @@ PREFIX = "/opt/conda"
 
 @dataclass(frozen=True)
 class Both:
-    """One environment, installed twice: ``theirs`` by rattler, ``ours`` by builder. Both are prefixes' folders."""
+    """The prefixes of an environment that is installed by rattler (``theirs``) and by builder (``ours``)."""
 
     theirs: Path
     ours: Path
@@ -54,7 +56,7 @@ def both(
     prefix: str = PREFIX,
     requested: frozenset[str] = frozenset(),
 ) -> Both:
-    """Solves the specs and installs what comes out both ways."""
+    """Solves the specs, and installs the result both ways."""
     theirs = tmp_path / "theirs"
     records = asyncio.run(_install(list(channels), specs, theirs, prefix, tmp_path / "cache"))
     fetched = []
@@ -103,7 +105,7 @@ async def _install(
 def tree(folder: Path) -> dict[str, tuple[str, int, str]]:
     """Everything in a folder: kind, mode, and content (a hash) or link text.
 
-    Without conda-meta, the losers of clobbering, and the tag by which rattler tells backup programs not to save the prefix.
+    Left out are conda-meta, the losers of conflicts, and rattler's tag that excludes a prefix from backups.
     """
     out = {}
     for where, folders, files in os.walk(folder):
@@ -127,7 +129,7 @@ VOLATILE = {"extracted_package_dir", "link", "package_tarball_full_path", "size"
 
 
 def check_records(b: Both) -> None:
-    """The conda-meta records say the same, but for what docs/conda.md lists."""
+    """Asserts that the conda-meta records are equal, except for the differences that docs/conda.md lists."""
     theirs, ours = b.records(b.theirs), b.records(b.ours)
     assert ours.keys() == theirs.keys()
     for name, mine in ours.items():
@@ -165,7 +167,9 @@ def check_records(b: Both) -> None:
         assert record.sha256.hex() == mine["sha256"]
 
 
-TEXT = f"#!{PLACEHOLDER}/bin/python\nprefix = '{PLACEHOLDER}'; path = '{PLACEHOLDER}/a:{PLACEHOLDER}/b'\n".encode()
+TEXT = (
+    f"#!{PLACEHOLDER}/bin/python\nprefix = '{PLACEHOLDER}'; path = '{PLACEHOLDER}/a:{PLACEHOLDER}/b'\n"
+).encode()
 BINARY = (
     b"\x7fELF\0\1\2"
     + f"{PLACEHOLDER}/lib:{PLACEHOLDER}/lib64".encode()
@@ -212,7 +216,8 @@ def members() -> list[Member]:
 
 @pytest.mark.parametrize("old", [False, True], ids=["paths.json", "has_prefix"])
 @pytest.mark.parametrize("extension", [".conda", ".tar.bz2"])
-def test_everything_a_package_may_hold(tmp_path: Path, extension: Extension, old: bool) -> None:
+def test_every_kind_of_file(tmp_path: Path, extension: Extension, old: bool) -> None:
+    """A package with every kind of file is linked the same way."""
     channel = tmp_path / "channel"
     pack(channel, "everything", members(), extension=extension, old=old)
     pack(channel, "empty", extension=extension, old=old)
@@ -228,7 +233,8 @@ def test_everything_a_package_may_hold(tmp_path: Path, extension: Extension, old
 @pytest.mark.parametrize(
     "prefix", ["/opt/conda", "/opt/" + "a-long-folder/" * 10 + "conda", "/opt/with blank/conda"]
 )
-def test_shebangs_at_any_prefix(tmp_path: Path, prefix: str) -> None:
+def test_shebangs(tmp_path: Path, prefix: str) -> None:
+    """Shebangs and entry points are the same for prefixes that are long or have spaces."""
     channel = tmp_path / "channel"
     python = Member("bin/python3.11", b"\x7fELF", 0o755)
     pack(channel, "python", [python, symlink("bin/python", "python3.11")], version="3.11.4")
@@ -262,8 +268,8 @@ def test_shebangs_at_any_prefix(tmp_path: Path, prefix: str) -> None:
     check_records(b)
 
 
-def test_who_wins_when_two_packages_bring_the_same_file(tmp_path: Path) -> None:
-    """conda's rule, the one linked later wins, in rattler's order: after its dependencies, else against the alphabet."""
+def test_conflicts(tmp_path: Path) -> None:
+    """The package that rattler links last wins: after its dependencies, else in reverse order of names."""
     channel = tmp_path / "channel"
     for name, depends in {"base": (), "above": ("base",), "zeta": (), "mid": ("above", "gone")}.items():
         pack(
@@ -295,7 +301,8 @@ def test_who_wins_when_two_packages_bring_the_same_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a"), ("x1", "x2"), ("bb", "a-z", "m")])
-def test_ties_go_to_whom_rattler_gives_them(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_conflicts_of_independent_packages(tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Between independent packages the same one wins as with rattler."""
     channel = tmp_path / "channel"
     for name in names:
         pack(channel, name, [Member("share/shared", name.encode())])
@@ -303,8 +310,8 @@ def test_ties_go_to_whom_rattler_gives_them(tmp_path: Path, names: tuple[str, ..
     assert (b.ours / "share/shared").read_text() == (b.theirs / "share/shared").read_text() == min(names)
 
 
-def test_site_packages_that_python_states(tmp_path: Path) -> None:
-    """CEP 17: a free-threaded Python says where its site-packages are."""
+def test_free_threaded_python(tmp_path: Path) -> None:
+    """A free-threaded Python states its site-packages (CEP 17)."""
     channel = tmp_path / "channel"
     pack(
         channel,
@@ -327,7 +334,8 @@ def test_site_packages_that_python_states(tmp_path: Path) -> None:
     assert tree(b.ours) == tree(b.theirs)
 
 
-def test_requested_packages_are_marked(tmp_path: Path) -> None:
+def test_requested_packages(tmp_path: Path) -> None:
+    """Records mark the packages that the environment file lists."""
     channel = tmp_path / "channel"
     pack(channel, "dep", [Member("a", b"")])
     pack(channel, "wanted", [Member("b", b"")], depends=["dep"])
@@ -339,8 +347,8 @@ def test_requested_packages_are_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_a_real_python_environment(tmp_path: Path, part_missing: Any) -> None:
-    """Python itself with pip, setuptools and wheel: the Debian channel's packages, and it runs."""
+def test_real_python(tmp_path: Path, part_missing: Any) -> None:
+    """Python with pip from the Debian channel is linked the same way, and runs."""
     try:
         channel = make_debian_channel(tmp_path / "debian", Settings.from_environment({"HOME": str(tmp_path)}))
     except FetchError as e:

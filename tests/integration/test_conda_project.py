@@ -1,4 +1,4 @@
-"""A conda environment from the Debian channel and packages of our own, with pip on top: locked, built, run, published."""
+"""A conda environment with own packages and pip packages: locked, built, run and published."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def mine(tmp_path_factory: pytest.TempPathFactory, base_cache: Path) -> Iterator
     folder = tmp_path_factory.mktemp("mine")
     channel = folder / "channel"
     cache = keep_base(base_cache, folder / "cache")
-    userns = make_debian_channel(
+    debian = make_debian_channel(
         cache / "channels" / "debian", Settings.from_environment({"HOME": str(folder)}, cache=cache)
     )
     for subdir in ("linux-64", "noarch"):
         shutil.copytree(
-            userns / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards")
+            debian / subdir, channel / subdir, ignore=shutil.ignore_patterns("repodata*", "shards")
         )
     make_package(
         channel,
@@ -108,7 +108,8 @@ def rootfs(mine: tuple[Builder, Path]) -> Path:
     return builder_rootfs
 
 
-def test_the_lock_names_every_package(mine: tuple[Builder, Path]) -> None:
+def test_lock(mine: tuple[Builder, Path]) -> None:
+    """The lock lists every package."""
     from conda_lock.lockfile import parse_conda_lock_file
 
     lock = parse_conda_lock_file(mine[0].root / "environments" / "mine.mine.lock.yml")
@@ -118,11 +119,12 @@ def test_the_lock_names_every_package(mine: tuple[Builder, Path]) -> None:
     assert all(p.hash.sha256 for p in lock.package)
 
 
-def test_its_files_are_those_of_rattler(mine: tuple[Builder, Path], rootfs: Path, tmp_path: Path) -> None:
+def test_files_equal_rattlers(mine: tuple[Builder, Path], rootfs: Path, tmp_path: Path) -> None:
+    """The files are the same as those that rattler installs."""
     builder, channel = mine
     staged = install_with_rattler(builder, channel, tmp_path)
     ours, theirs = tree(rootfs / "opt/conda"), tree(staged)
-    # what only one side has, by name: pip's package, rattler's own book-keeping, and conda-meta, whose records are compared below
+    # only one side has: pip's package, rattler's own files, and conda-meta, which another test compares
     only_ours = {p for p in ours.keys() - theirs.keys() if "six" not in p}
     only_theirs = theirs.keys() - ours.keys()
     assert not {p for p in only_ours if not p.startswith("conda-meta/")}
@@ -140,7 +142,7 @@ def test_its_files_are_those_of_rattler(mine: tuple[Builder, Path], rootfs: Path
 
 
 def install_with_rattler(builder: Builder, channel: Path, folder: Path) -> Path:
-    """What py-rattler makes of the same packages for the same prefix."""
+    """Installs the same packages with py-rattler for the same prefix."""
     script = """
 import asyncio, sys, json
 import rattler
@@ -167,7 +169,7 @@ asyncio.run(main())
 
 
 def tree(folder: Path) -> dict[str, Any]:
-    """Every path below a folder: a link's text, or a file's content and whether it can be executed."""
+    """Every path in a folder: the target of a link, or a file's content and whether it is executable."""
     out: dict[str, Any] = {}
     for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
@@ -178,7 +180,8 @@ def tree(folder: Path) -> dict[str, Any]:
     return out
 
 
-def test_conda_meta_reads_as_rattler_reads_it(rootfs: Path) -> None:
+def test_conda_meta(rootfs: Path) -> None:
+    """rattler reads the records in conda-meta."""
     import rattler
 
     records = {
@@ -191,7 +194,7 @@ def test_conda_meta_reads_as_rattler_reads_it(rootfs: Path) -> None:
         assert str(rootfs).encode() not in path.read_bytes() and b"/root/" not in path.read_bytes()
 
 
-def test_it_runs(mine: tuple[Builder, Path], docker_engine: Any) -> None:
+def test_run(mine: tuple[Builder, Path], docker_engine: Any) -> None:
     builder, _ = mine
     builder.run("build", "mine", "--load", env={"DOCKER_HOST": docker_engine.host})
 
@@ -212,14 +215,14 @@ def test_it_runs(mine: tuple[Builder, Path], docker_engine: Any) -> None:
     ).startswith(str(2 + 255 + 4 + 1 + 3))
 
 
-def test_a_clash_is_reported(mine: tuple[Builder, Path]) -> None:
-    said = mine[0].json("build", "mine")
-    assert {"path": "opt/conda/share/clash", "winner": "binary", "losers": ["textual"]} in said["conflicts"]
+def test_clash(mine: tuple[Builder, Path]) -> None:
+    """Two packages with the same file are reported."""
+    result = mine[0].json("build", "mine")
+    assert {"path": "opt/conda/share/clash", "winner": "binary", "losers": ["textual"]} in result["conflicts"]
 
 
-def test_it_is_published_to_a_registry_and_a_layout(
-    mine: tuple[Builder, Path], registry: Any, tmp_path: Path
-) -> None:
+def test_publish(mine: tuple[Builder, Path], registry: Any, tmp_path: Path) -> None:
+    """The image is published to a registry and to a layout; a second time nothing is sent."""
     builder, _ = mine
     first = builder.json("publish", "mine", "--registry", registry.host, "--no-tags")
     assert first["tags"] == [] and first["push"]["blobs_sent"] > 0
@@ -229,8 +232,8 @@ def test_it_is_published_to_a_registry_and_a_layout(
     assert there["digest"] == first["digest"]
 
 
-def test_no_tag_moves_when_the_smoke_test_does_not_pass(mine: tuple[Builder, Path], registry: Any) -> None:
-    """This image has no torch: the benchmark says so, and the tags stay away."""
+def test_smoke_fails(mine: tuple[Builder, Path], registry: Any) -> None:
+    """Without a passed smoke test no tag moves (this image has no torch)."""
     builder, _ = mine
     done = builder.run("publish", "mine", "--registry", registry.host, "--runner", "userns", check=False)
     assert done.returncode == 11
@@ -239,9 +242,8 @@ def test_no_tag_moves_when_the_smoke_test_does_not_pass(mine: tuple[Builder, Pat
         assert client.list_tags("tests/mine") == []
 
 
-def test_a_bump_of_a_small_package_sends_that_groups_layer_only(
-    mine: tuple[Builder, Path], registry: Any
-) -> None:
+def test_update_sends_one_layer(mine: tuple[Builder, Path], registry: Any) -> None:
+    """An update of a small package sends only the layer of its group."""
     builder, channel = mine
     builder.run("publish", "mine", "--registry", registry.host, "--no-tags")
     before = builder.json("build", "mine")
@@ -261,7 +263,7 @@ def test_a_bump_of_a_small_package_sends_that_groups_layer_only(
     changed = [
         y for x, y in zip(before["layers"], built["layers"], strict=True) if x["digest"] != y["digest"]
     ]
-    # the group that holds greeter; the two layers of our own, which hold conda-meta/history and the lock
+    # the group with greeter, and builder's own two layers, with conda-meta/history and the lock
     assert len([c for c in changed if c["packages"]]) == 1
     assert all("greeter" in c["packages"] for c in changed if c["packages"])
     assert len(changed) <= 3

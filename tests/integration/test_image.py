@@ -1,4 +1,4 @@
-"""Images and real tools: Debian bases, registries, skopeo, podman, a Docker engine, unpacked root file systems."""
+"""Images and real tools: Debian bases, registries, skopeo, podman, Docker, unpacked root file systems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.base import BaseImage, open_base, resolve_base
+from builder.bases.image import BaseImage
+from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Compression, Recipe
 from builder.errors import ImageError, RegistryError
 from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
@@ -30,12 +31,15 @@ from tests.support import parts
 from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
-REPORT = 'echo "$CONDA_PREFIX $FROM $ACTIVATED $(cat /opt/conda/marker) $(id -u)"; command -v tool; ls -a /opt/conda'
+REPORT = (
+    'echo "$CONDA_PREFIX $FROM $ACTIVATED $(cat /opt/conda/marker) $(id -u)"; '
+    "command -v tool; ls -a /opt/conda"
+)
 
 
 @dataclass
 class Debian:
-    """A ``debian:bookworm`` base in a store, made once for all tests."""
+    """A ``debian:bookworm`` base in a store, built once for all tests."""
 
     settings: Settings
     store: Store
@@ -54,7 +58,7 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Debian:
 
 
 def whole_image(debian: Debian, target: Recipe, top_compression: Compression = "zstd") -> Image:
-    """Base, a conda that the base already had, the layer that hides it, an "environment" and builder's own files."""
+    """Base, a conda in the base, the layer that hides it, an environment, and builder's own files."""
     store = debian.store
     below = layer(
         store,
@@ -98,6 +102,7 @@ def whole(debian: Debian) -> Image:
 
 
 def right(text: str, uid: int = 0) -> bool:
+    """Whether REPORT printed what it prints in the image."""
     return text.split() == [
         "/opt/conda",
         "recipe",
@@ -113,12 +118,13 @@ def right(text: str, uid: int = 0) -> bool:
     ]
 
 
-# Debian bases ---------------------------------------------------------------------------------------------------------
+# Debian bases -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.network
 @pytest.mark.root
-def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian, tmp_path: Path) -> None:
+def test_debian_base_content(debian: Debian, tmp_path: Path) -> None:
+    """A Debian base has what images need, and no file whose content varies."""
     (only,) = debian.base.layers
     assert only.path is not None
     with tarfile.open(only.path) as tar:
@@ -166,13 +172,15 @@ def test_a_debian_base_has_what_it_should_and_nothing_that_varies(debian: Debian
 
 @pytest.mark.network
 @pytest.mark.root
-def test_a_debian_base_is_the_same_for_an_ordinary_user(
-    debian: Debian, ordinary_user: parts.OrdinaryUser
-) -> None:
+def test_debian_base_as_ordinary_user(debian: Debian, ordinary_user: parts.OrdinaryUser) -> None:
+    """An ordinary user builds the same Debian base as root."""
     code = (
-        "from builder.bases.base import resolve_base\nfrom builder.settings import Settings\nfrom builder.store.blobs import Store\n"
+        "from builder.bases.base import resolve_base\n"
+        "from builder.settings import Settings\n"
+        "from builder.store.blobs import Store\n"
         "import os; os.umask(0o077)\n"
-        "s = Settings.from_environment(); st = Store(s.cache); print(resolve_base('debian:bookworm', 'amd64', s, st).digest)\n"
+        "s = Settings.from_environment()\n"
+        "print(resolve_base('debian:bookworm', 'amd64', s, Store(s.cache)).digest)\n"
     )
     done = ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, timeout=300)
     assert done.stdout.strip() == debian.locked.digest
@@ -180,7 +188,8 @@ def test_a_debian_base_is_the_same_for_an_ordinary_user(
 
 @pytest.mark.network
 @pytest.mark.root
-def test_a_debian_base_is_found_again_and_another_is_refused(debian: Debian) -> None:
+def test_debian_base_is_cached(debian: Debian) -> None:
+    """A Debian base is found in the cache. A digest that the mirror no longer has is an error."""
     offline = settings(debian.settings.cache.parent, offline=True)
     assert resolve_base("debian:bookworm", "amd64", offline, debian.store) == debian.locked
     assert (
@@ -192,7 +201,7 @@ def test_a_debian_base_is_found_again_and_another_is_refused(debian: Debian) -> 
         open_base(wrong, "amd64", debian.settings, debian.store)
 
 
-# registries -----------------------------------------------------------------------------------------------------------
+# registries ---------------------------------------------------------------------------------------------
 
 
 def skopeo(*args: str | Path, env: dict[str, str] | None = None) -> str:
@@ -202,9 +211,8 @@ def skopeo(*args: str | Path, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.mark.registry
-def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(
-    registry: parts.Registry, tmp_path: Path
-) -> None:
+def test_layout_to_registry_and_back(registry: parts.Registry, tmp_path: Path) -> None:
+    """A layout that skopeo copies to a registry can be used as a base, with and without its layers."""
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1" * 10000)))
     write_layout(made, tmp_path / "dist", "tiny", store)
@@ -237,9 +245,8 @@ def test_a_layout_goes_to_a_registry_and_comes_back_as_a_base(
 
 
 @pytest.mark.registry
-def test_a_tag_that_moved_gives_what_the_lock_pins_and_needs_no_registry_twice(
-    make_registry: parts.RegistryFactory, tmp_path: Path
-) -> None:
+def test_moved_tag(make_registry: parts.RegistryFactory, tmp_path: Path) -> None:
+    """A lock pins the digest, whatever its tag points to; a cached base needs no registry."""
     own = make_registry()
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     images = [image(store, layer(store, member("a", data))) for data in (b"1", b"2")]
@@ -259,7 +266,8 @@ def test_a_tag_that_moved_gives_what_the_lock_pins_and_needs_no_registry_twice(
 
 
 @pytest.mark.registry
-def test_an_image_index_in_a_registry(registry: parts.Registry, tmp_path: Path) -> None:
+def test_image_index(registry: parts.Registry, tmp_path: Path) -> None:
+    """Of an image index the image for the architecture is used."""
     from builder.registry.client import RegistryClient
 
     given, store = settings(tmp_path), Store(tmp_path / "cache")
@@ -283,7 +291,8 @@ def test_an_image_index_in_a_registry(registry: parts.Registry, tmp_path: Path) 
 
 
 @pytest.mark.registry
-def test_docker_media_types_pass_through(registry: parts.Registry, tmp_path: Path) -> None:
+def test_docker_media_types(registry: parts.Registry, tmp_path: Path) -> None:
+    """A base with Docker's media types has the same layers under OCI's."""
     given, store = settings(tmp_path), Store(tmp_path / "cache")
     made = image(store, layer(store, member("a", b"1")))
     write_layout(made, tmp_path / "dist", "x", store)
@@ -303,12 +312,13 @@ def test_docker_media_types_pass_through(registry: parts.Registry, tmp_path: Pat
     assert json.loads(skopeo("inspect", f"oci:{tmp_path}/built:x"))["Digest"] == built.digest
 
 
-# running ---------------------------------------------------------------------------------------------------------------
+# running ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.docker
 @pytest.mark.network
-def test_docker_loads_and_runs_it(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+def test_docker_loads_and_runs(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+    """A Docker engine loads the image, as a stream and as an archive, and runs it."""
     client = docker_engine.client
     identity = docker_load(whole, "image-test/streamed:1", client)
     assert identity == whole.config_descriptor.digest  # the engine stored the config as it is
@@ -334,7 +344,8 @@ def test_docker_loads_and_runs_it(docker_engine: parts.DockerEngine, whole: Imag
 
 @pytest.mark.docker
 @pytest.mark.network
-def test_what_docker_saves_is_a_base(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+def test_docker_save_is_a_base(docker_engine: parts.DockerEngine, whole: Image, tmp_path: Path) -> None:
+    """What docker save writes can be used as a base."""
     docker_load(whole, "image-test/saved:1", docker_engine.host)
     docker_engine.docker("save", "--output", tmp_path / "saved.tar", "image-test/saved:1")
     given, store = settings(tmp_path), Store(tmp_path / "cache")
@@ -344,7 +355,8 @@ def test_what_docker_saves_is_a_base(docker_engine: parts.DockerEngine, whole: I
 
 
 @pytest.mark.docker
-def test_docker_says_no(docker_engine: parts.DockerEngine, tmp_path: Path) -> None:
+def test_docker_refuses(docker_engine: parts.DockerEngine, tmp_path: Path) -> None:
+    """An image that the engine refuses is an error."""
     store = Store(tmp_path / "cache")
     with pytest.raises(ImageError, match="Docker engine"):
         docker_load(image(store), "NOT A NAME", docker_engine.client)
@@ -352,10 +364,9 @@ def test_docker_says_no(docker_engine: parts.DockerEngine, tmp_path: Path) -> No
 
 @pytest.mark.podman
 @pytest.mark.network
-def test_podman_runs_it_from_layout_and_archives(
-    podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path
-) -> None:
-    # podman reads a layout's path as an image's name, which no folder that begins with a dot may stand in
+def test_podman(podman: parts.Podman, whole: Image, debian: Debian, tmp_path: Path) -> None:
+    # podman parses a layout's path as an image name, which must not contain a folder that begins with a dot
+    """podman runs the image from a layout and from archives."""
     plain = podman.folder / "whole"
     write_layout(whole, plain / "dist", "whole", debian.store)
     write_oci_archive(whole, tmp_path / "oci.tar", "whole")
@@ -372,9 +383,10 @@ def test_podman_runs_it_from_layout_and_archives(
 
 
 @pytest.mark.network
-def test_umoci_unpacks_the_same_files(debian: Debian, tmp_path: Path) -> None:
+def test_umoci(debian: Debian, tmp_path: Path) -> None:
+    """umoci unpacks the same files as builder."""
     (umoci,) = parts.need("umoci")
-    whole = whole_image(debian, recipe(), "gzip")  # umoci knows no zstd
+    whole = whole_image(debian, recipe(), "gzip")  # umoci does not support zstd
     write_layout(whole, tmp_path / "dist", "whole", debian.store)
     subprocess.run(
         [umoci, "unpack", "--rootless", "--image", f"{tmp_path}/dist:whole", str(tmp_path / "bundle")],
@@ -408,15 +420,18 @@ def test_umoci_unpacks_the_same_files(debian: Debian, tmp_path: Path) -> None:
 
 @pytest.mark.network
 @pytest.mark.root
-def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
+def test_ordinary_user_without_engine(
     whole: Image, debian: Debian, ordinary_user: parts.OrdinaryUser, tmp_path: Path
 ) -> None:
+    """An ordinary user unpacks the image and runs it in a user namespace."""
     dist = ordinary_user.home.parent / "image-test"
     write_layout(whole, dist, "whole", debian.store)
     root = ordinary_user.home / "rootfs"
     try:
         code = (
-            "from pathlib import Path\nfrom builder.oci.layout import read_layout\nfrom builder.trees.rootfs import unpack\n"
+            "from pathlib import Path\n"
+            "from builder.oci.layout import read_layout\n"
+            "from builder.trees.rootfs import unpack\n"
             "from builder.store.blobs import Store\n"
             f"image = read_layout(Path({str(dist)!r}), 'whole')\n"
             f"unpack(image, Path({str(root)!r}), Store(Path({str(ordinary_user.home / 'cache')!r})))\n"
@@ -438,7 +453,8 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
             [
                 sys.executable,
                 "-c",
-                f"from pathlib import Path; from builder.trees.rootfs import remove_tree; remove_tree(Path({str(root)!r}))",
+                "from pathlib import Path; from builder.trees.rootfs import remove_tree; "
+                f"remove_tree(Path({str(root)!r}))",
             ],
             {"PYTHONPATH": str(parts.CLONE)},
         )
@@ -449,7 +465,8 @@ def test_an_ordinary_user_unpacks_and_runs_it_without_any_engine(
 
 @pytest.mark.apptainer
 @pytest.mark.network
-def test_apptainer_runs_it(apptainer: parts.Apptainer, whole: Image, debian: Debian, tmp_path: Path) -> None:
+def test_apptainer(apptainer: parts.Apptainer, whole: Image, debian: Debian, tmp_path: Path) -> None:
+    """Apptainer runs the image from a layout."""
     write_layout(whole, tmp_path / "dist", "whole", debian.store)
     apptainer.run("build", "--sandbox", tmp_path / "sandbox", f"oci:{tmp_path}/dist")
     assert right(apptainer.run("run", "--cleanenv", tmp_path / "sandbox").stdout)

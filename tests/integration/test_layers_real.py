@@ -1,4 +1,4 @@
-"""Layers of real wheels: installer's layout, imports that work, other people's gzip readers, builds that are killed."""
+"""Layers of real wheels: installer's files, working imports, other gzip readers, builds that are killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CONTEXT = LinkContext(
     "/opt/conda", VERSION, f"lib/python{VERSION}/site-packages", requested=frozenset({"numpy"})
 )
-#: A program among the scripts, entry points, compiled modules with libraries beside them, headers, data files, plain python.
+#: They have a program among the scripts, entry points, compiled modules with libraries, headers, data files,
+#: plain Python.
 PACKAGES = ("numpy", "ninja", "rich", "pyyaml", "jsonschema", "greenlet", "jupyterlab-widgets")
 
 
@@ -68,15 +69,15 @@ def build(packages: list[Fetched], folder: Path, jobs: int = 2) -> LayersResult:
 
 @pytest.mark.network
 @pytest.mark.parametrize("package", [p.replace("-", "_") for p in PACKAGES])
-def test_real_wheels_are_laid_out_like_installer(
-    real_wheels: list[Path], package: str, tmp_path: Path
-) -> None:
+def test_same_files_as_installer(real_wheels: list[Path], package: str, tmp_path: Path) -> None:
+    """Real wheels are laid out like PyPA installer does it."""
     (wheel,) = [w for w in real_wheels if w.name.lower().startswith(f"{package}-")]
     assert_like_installer(wheel, tmp_path, LinkContext("/opt/conda", VERSION, CONTEXT.site_packages))
 
 
 @pytest.mark.network
 def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
+    """Unpacked layers can be imported, and every RECORD is right and complete."""
     result = build([fetched(w) for w in real_wheels], tmp_path)
     root = tmp_path / "root"
     root.mkdir()
@@ -84,7 +85,10 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
         assert layer.path is not None
         subprocess.run(["tar", "-xzf", layer.path, "-C", root], check=True)
     site = root / "opt/conda" / CONTEXT.site_packages
-    code = "import numpy, rich, yaml._yaml, greenlet; print(numpy.__file__, numpy.linalg.inv(numpy.eye(3)).sum(), yaml.__file__)"
+    code = (
+        "import numpy, rich, yaml._yaml, greenlet; "
+        "print(numpy.__file__, numpy.linalg.inv(numpy.eye(3)).sum(), yaml.__file__)"
+    )
     env = {
         "PYTHONPATH": str(site),
         "PYTHONNOUSERSITE": "1",
@@ -97,7 +101,7 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
     assert numpy_file.startswith(str(site)) and yaml_file.startswith(str(site)) and total == "3.0"
     ninja = subprocess.run([root / "opt/conda/bin/ninja", "--version"], capture_output=True, text=True)
     assert ninja.returncode == 0 and ninja.stdout[0].isdigit()
-    # Every line of every RECORD is true, and everything there is stands in one.
+    # Every line of every RECORD is right, and every file is in one.
     recorded: set[Path] = set()
     for distribution in importlib.metadata.distributions(path=[str(site)]):
         assert distribution.read_text("INSTALLER") == "builder\n"
@@ -114,7 +118,7 @@ def test_unpacked_layers_work(real_wheels: list[Path], tmp_path: Path) -> None:
 
 
 def layout(folder: Path, layers: tuple[Layer, ...]) -> Path:
-    """A minimal OCI layout written by hand, so that nothing of builder but the layers is on trial."""
+    """Writes a minimal OCI layout by hand, so that only the layers are tested."""
     store = folder / "blobs" / "sha256"
     store.mkdir(parents=True)
 
@@ -149,7 +153,7 @@ def layout(folder: Path, layers: tuple[Layer, ...]) -> Path:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
-    """Many gzip members in a layer: spliced ones, blocks, and what lies between."""
+    """A layer with many gzip members: spliced ones and blocks of 1 MiB."""
     folder = tmp_path_factory.mktemp("image")
     files = {f"w/f{i}": noise(str(i), (i % 9) * 20_000 + i) for i in range(60)} | {
         "w/big.so": noise("big", 9 << 20),
@@ -163,13 +167,14 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, byt
 
 
 def test_gzip_reads_many_members(image: tuple[Path, dict[str, bytes]]) -> None:
+    """GNU gzip reads a layer of many members."""
     for blob in (image[0] / "blobs" / "sha256").iterdir():
         if blob.read_bytes()[:2] == b"\x1f\x8b":
             assert subprocess.run(["gzip", "-t"], input=blob.read_bytes()).returncode == 0
 
 
 def test_umoci_reads_many_members(image: tuple[Path, dict[str, bytes]], tmp_path: Path) -> None:
-    """umoci checks the digests of blob and tar while it unpacks with Go's gzip."""
+    """umoci, with Go's gzip, unpacks the layer and verifies the digests of blob and tar."""
     parts.need("umoci")
     bundle = tmp_path / "bundle"
     command = ["umoci", "unpack", "--rootless", "--image", f"{image[0]}:x", bundle]
@@ -186,7 +191,7 @@ def test_umoci_reads_many_members(image: tuple[Path, dict[str, bytes]], tmp_path
 def test_docker_reads_many_members(
     docker_engine: parts.DockerEngine, registry: parts.Registry, image: tuple[Path, dict[str, bytes]]
 ) -> None:
-    """A pull gives the engine the gzip blob as it is; it unpacks it and compares the digest of the tar."""
+    """A Docker engine pulls the gzip blob unchanged and verifies the digest of the tar."""
     parts.need("skopeo")
     name = f"{registry.host}/layers-test:x"
     copy = [
@@ -210,14 +215,14 @@ def test_docker_reads_many_members(
         docker_engine.client.images.remove(pulled.id, force=True)
 
 
-def test_a_member_of_over_4_gib(tmp_path: Path) -> None:
-    """Its size does not fit gzip's trailer, nor its layer 32 bits. The stream is 4097 times the same MiB of zeros."""
+def test_file_over_4_gib(tmp_path: Path) -> None:
+    """A file's size exceeds the 32 bits of gzip's trailer. Its stream is 4097 MiB of zeros."""
     chunk = bytes(1 << 20)
     count = 4097
     compressor = zlib.compressobj(9, wbits=-15)
-    piece = compressor.compress(chunk) + compressor.flush(zlib.Z_FULL_FLUSH)
+    segment = compressor.compress(chunk) + compressor.flush(zlib.Z_FULL_FLUSH)
     last = zlib.compressobj(9, wbits=-15)
-    raw = piece * (count - 1) + last.compress(chunk) + last.flush()
+    raw = segment * (count - 1) + last.compress(chunk) + last.flush()
     crc = 0
     for _ in range(count):
         crc = zlib.crc32(chunk, crc)
@@ -238,8 +243,8 @@ def test_a_member_of_over_4_gib(tmp_path: Path) -> None:
     assert (size, f"sha256:{digest.hexdigest()}") == (layer.unpacked, layer.diff_id)
 
 
-def test_killed_at_any_moment(tmp_path: Path) -> None:
-    """kill -9 while layers are written, again and again: the next build gives the right layers, and sweeps up."""
+def test_killed_builds(tmp_path: Path) -> None:
+    """After kill -9 at any moment the next build returns the right layers, and sweep removes leftovers."""
     packages = [
         fetched(make_wheel(tmp_path, f"p{i}", files={f"p{i}/lib.so": noise(str(i), 8 << 20)}))
         for i in range(8)
@@ -257,7 +262,8 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         from builder.store.blobs import Store
         from tests.support.wheels import fetched
         wheels = [fetched(p) for p in sorted(Path({str(tmp_path)!r}).glob("*.whl"))]
-        context = LinkContext("/opt/conda", {VERSION!r}, {CONTEXT.site_packages!r}, requested=frozenset({{"numpy"}}))
+        site = {CONTEXT.site_packages!r}
+        context = LinkContext("/opt/conda", {VERSION!r}, site, requested=frozenset({{"numpy"}}))
         where = Settings(Path({str(tmp_path)!r}) / "killed", Path({str(tmp_path)!r}) / "tmp", 2)
         print("go", flush=True)
         build_layers(wheels, context, Layers(groups=3), where, Store(where.cache), budget=90)
@@ -275,7 +281,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         killed += b"done" not in process.stdout.read()
         process.wait()
         process.stdout.close()
-    assert killed, "this machine is too fast for the test: make the wheels larger"
+    assert killed, "no build was killed in time: make the wheels larger"
     store = Store(tmp_path / "killed")
     store.sweep()
     assert not list(store.tmp.iterdir())
@@ -287,7 +293,8 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     assert [x.descriptor for x in result.layers] == expected
 
 
-def test_a_layer_of_nothing(tmp_path: Path) -> None:
+def test_empty_layer(tmp_path: Path) -> None:
+    """A layer without entries is an empty tar."""
     layer = make_layer([], "empty", Settings(tmp_path, tmp_path, 1), Store(tmp_path))
     assert layer.path is not None and layer.unpacked == 1024
     assert subprocess.run(["tar", "-tzf", layer.path], capture_output=True).stdout == b""

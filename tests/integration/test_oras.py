@@ -15,14 +15,14 @@ import pytest
 from builder.errors import ImageError, RegistryError
 from builder.model import SifImage
 from builder.progress import NullReporter
-from builder.publishing.layout_destination import LayoutDestination
-from builder.registry.auth import Credentials
+from builder.publishing.places import LayoutPlace
 from builder.registry.client import RegistryClient
+from builder.registry.credentials import Credentials
 from builder.registry.oras import SIF_CONFIG, SIF_LAYER, TITLE, pull_sif, sif_artifact, sif_layer
-from builder.registry.push import push_image
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support import parts
+from tests.support.images import push_tagged
 from tests.support.sif import make_sif
 
 
@@ -39,20 +39,22 @@ def pull(client: RegistryClient, repository: str, ref: str, output: Path, store:
     return pull_sif(client, repository, layer, output, store)
 
 
-def test_what_builder_pushes_apptainer_pulls(
+def test_apptainer_pulls(
     sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
 ) -> None:
+    """Apptainer pulls what builder pushes."""
     with RegistryClient(registry.host) as client:
-        report = push_image(sif_artifact(sif, "ours.sif"), client, "oras/ours", ["26.11", "latest"])
+        report = push_tagged(sif_artifact(sif, "ours.sif"), client, "oras/ours", ["26.11", "latest"])
     assert report.blobs_sent == 2 and report.bytes_sent == sif.size + 2
     apptainer.run("pull", "--no-https", tmp_path / "got.sif", f"oras://{registry.host}/oras/ours:26.11")
     assert sha256_file(tmp_path / "got.sif") == sif.digest
     assert "Squashfs" in apptainer.run("sif", "list", tmp_path / "got.sif").stdout
 
 
-def test_what_apptainer_pushes_builder_pulls(
+def test_apptainer_pushes(
     sif: SifImage, registry: parts.Registry, apptainer: parts.Apptainer, tmp_path: Path
 ) -> None:
+    """Builder pulls what Apptainer pushes, and makes the same artifact."""
     apptainer.run("push", "--no-https", sif.path, f"oras://{registry.host}/oras/theirs:v1")
     store = Store(tmp_path / "cache")
     with RegistryClient(registry.host) as client:
@@ -72,7 +74,8 @@ def test_what_apptainer_pushes_builder_pulls(
     assert theirs == ours, "the same artifact but for that"
 
 
-def test_the_artifact_is_what_apptainer_and_singularity_look_for(sif: SifImage) -> None:
+def test_media_types(sif: SifImage) -> None:
+    """The artifact has the media types that Apptainer and SingularityCE expect."""
     manifest = json.loads(sif_artifact(sif, "t.sif", {"org.opencontainers.image.source": "here"}).manifest)
     assert manifest["config"]["mediaType"] == SIF_CONFIG == "application/vnd.sylabs.sif.config.v1+json"
     (layer,) = manifest["layers"]
@@ -85,24 +88,22 @@ def test_the_artifact_is_what_apptainer_and_singularity_look_for(sif: SifImage) 
     assert manifest["annotations"] == {"org.opencontainers.image.source": "here"}
 
 
-def test_an_unchanged_sif_is_not_sent_again_even_under_another_name(
-    sif: SifImage, registry: parts.Registry
-) -> None:
+def test_unchanged_sif(sif: SifImage, registry: parts.Registry) -> None:
+    """An unchanged SIF is not sent again, also not with another title."""
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
-        same = push_image(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
-        other = push_image(sif_artifact(sif, "b.sif"), client, "oras/again", ["3"])
+        push_tagged(sif_artifact(sif, "a.sif"), client, "oras/again", ["1"])
+        same = push_tagged(sif_artifact(sif, "a.sif"), client, "oras/again", ["2"])
+        other = push_tagged(sif_artifact(sif, "b.sif"), client, "oras/again", ["3"])
         assert (same.bytes_sent, other.bytes_sent) == (0, 0)
         assert same.digest == client.head_manifest("oras/again", "2").digest != other.digest  # type: ignore[union-attr]
 
 
-def test_credentials_serve_oras_too(
-    sif: SifImage, make_registry: parts.RegistryFactory, tmp_path: Path
-) -> None:
+def test_credentials(sif: SifImage, make_registry: parts.RegistryFactory, tmp_path: Path) -> None:
+    """SIFs use the same credentials as images."""
     robot = "robot$m558+perlmutter-nersc-gov"
     closed = make_registry(htpasswd={robot: "pa$$ word"})
     with RegistryClient(closed.host, Credentials(robot, "pa$$ word")) as client:
-        push_image(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
+        push_tagged(sif_artifact(sif, "a.sif"), client, "closed/a", ["latest"])
         assert pull(client, "closed/a", "latest", tmp_path / "a.sif", Store(tmp_path / "cache"))
     with (
         RegistryClient(closed.host, Credentials(robot, "wrong")) as client,
@@ -115,7 +116,7 @@ def test_credentials_serve_oras_too(
 def slow_pull(
     registry: parts.Registry, repository: str, sif: SifImage, target: Path, cache: Path, pause_s: float
 ) -> subprocess.Popen[bytes]:
-    """A pull in another process that stops for a while after every piece."""
+    """A pull in another process that pauses after every chunk."""
     program = f"""
 import time
 from pathlib import Path
@@ -135,11 +136,11 @@ with RegistryClient({registry.host!r}) as client:
     )
 
 
-def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_path: Path) -> None:
-    """The tasks of a job, on one node, into one shared folder."""
+def test_several_at_once(registry: parts.Registry, tmp_path: Path) -> None:
+    """The tasks of a job pull on one node into one shared folder, each with its own cache."""
     big = make_sif(tmp_path / "many.sif", size=8 << 20)
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(big, "many.sif"), client, "oras/many", ["latest"])
+        push_tagged(sif_artifact(big, "many.sif"), client, "oras/many", ["latest"])
     target = tmp_path / "out" / "many.sif"
     target.parent.mkdir()
     (target.parent / ".many.sif.0123456789abcdef.othernode.part").write_bytes(b"at work")
@@ -157,11 +158,11 @@ def test_several_at_once_with_caches_of_their_own(registry: parts.Registry, tmp_
     ]
 
 
-def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_path: Path) -> None:
-    """A slow pull in another process is killed in the middle: the next one asks for the rest; the old file stays until then."""
+def test_killed_pull(registry: parts.Registry, tmp_path: Path) -> None:
+    """A pull that was killed is resumed; the old file stays until the new one is complete."""
     big = make_sif(tmp_path / "big.sif", size=24 << 20)
     with RegistryClient(registry.host) as client:
-        push_image(sif_artifact(big, "big.sif"), client, "oras/big", ["latest"])
+        push_tagged(sif_artifact(big, "big.sif"), client, "oras/big", ["latest"])
     target = tmp_path / "out" / "big.sif"
     target.parent.mkdir()
     target.write_bytes(b"last month's")
@@ -198,22 +199,22 @@ def test_a_pull_that_was_killed_is_gone_on_with(registry: parts.Registry, tmp_pa
     ]
 
 
-def test_a_layout_holds_a_copy_that_signing_the_original_does_not_change(
-    sif: SifImage, tmp_path: Path
-) -> None:
+def test_layout_holds_a_copy(sif: SifImage, tmp_path: Path) -> None:
+    """Signing the original does not change the copy in a layout."""
     original = make_sif(tmp_path / "o.sif", size=1 << 20)
-    place = LayoutDestination(tmp_path / "layout", Store(tmp_path / "cache"))
+    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
     image = sif_artifact(original, "o.sif")
-    place.push_blobs(image)
+    place.push(image)
     place.move_tag("latest", image)
     with original.path.open("r+b") as f:
         f.seek(-1, os.SEEK_END)
         f.write(b"\xff")
     blob = tmp_path / "layout/blobs" / original.digest.replace(":", "/")
-    assert sha256_file(blob) == original.digest and place.resolve("latest") == image.digest
+    assert sha256_file(blob) == original.digest and place.resolve("latest").digest == image.digest  # type: ignore[union-attr]
 
 
-def test_not_a_sif_is_refused_before_it_is_sent(tmp_path: Path) -> None:
+def test_not_a_sif(tmp_path: Path) -> None:
+    """A file that is not a SIF is refused before anything is sent."""
     (tmp_path / "x.sif").write_bytes(b"#!/bin/sh\n" * 100)
     with pytest.raises(ImageError, match=r"x\.sif is not a SIF"):
         sif_artifact(SifImage(tmp_path / "x.sif", "sha256:" + "0" * 64, 1000), "x.sif")

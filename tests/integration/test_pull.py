@@ -1,67 +1,22 @@
-"""What one machine publishes, another pulls: images and SIFs, through real registries, OCI layouts and engines."""
+"""One machine publishes and another pulls: images and SIFs, through registries, OCI layouts and engines."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import subprocess
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
-from builder.publishing.publish import SmokeRecord
 from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
 from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
-from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole
-
-ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "s3cr$t 'word'"
-
-
-@dataclass
-class Machine:
-    """A project and a cache of its own, as on a machine of its own."""
-
-    project: TinyProject
-
-    def run(
-        self, *args: str | Path, check: bool = True, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
-        full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
-        done = subprocess.run(
-            [str(c) for c in command], env=full, capture_output=True, text=True, check=False
-        )
-        assert PASSWORD not in done.stdout + done.stderr
-        if check and done.returncode:
-            pytest.fail(
-                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-            )
-        return done
-
-    def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        return json.loads(self.run(*args, "--json", env=env).stdout)
-
-    def passed(self, digest: str, when: str = "2026-11-21T08:00:00Z") -> None:
-        """Says that the smoke test of an image passed here; these images have no Python to run it."""
-        report = {"schema_version": 1, "verdict": "pass", "started": when, "image": {"digest": digest}}
-        path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report))
-        SmokeRecord(self.project.cache).keep(digest, "pass", "userns", path)
-
-    def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
-        built = self.json("build", "tiny")
-        self.passed(built["digest"])
-        return self.json("publish", "tiny", *args, env=env)
+from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
+from tests.support.project import edit, tiny_channel, tiny_project, whole
 
 
 @pytest.fixture(scope="module")
@@ -86,26 +41,15 @@ def published(maker: Machine, registry: parts.Registry) -> Any:
     return maker.publish("--registry", f"{registry.host}/pull")
 
 
-@dataclass
-class Asked:
-    """What a registry was asked since."""
-
-    registry: parts.Registry
-    start: int
-
-    def lines(self) -> list[str]:
-        text = self.registry.log.read_bytes()[self.start :].decode(errors="replace")
-        return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)
-
-
 @pytest.fixture
-def asked(registry: parts.Registry) -> Asked:
-    return Asked(registry, registry.log.stat().st_size)
+def asked(registry: parts.Registry) -> RequestLog:
+    return RequestLog(registry, registry.log.stat().st_size)
 
 
-def test_an_image_comes_once_and_again_when_it_has_changed(
-    published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: Asked, channel: Path
+def test_if_changed(
+    published: Any, user: Machine, maker: Machine, registry: parts.Registry, asked: RequestLog, channel: Path
 ) -> None:
+    """With --if-changed an image is downloaded once, and again when it has changed."""
     place = ("--registry", f"{registry.host}/pull")
     first = user.json("pull", "tiny", *place, "--if-changed")
     assert first == {
@@ -140,7 +84,8 @@ def test_an_image_comes_once_and_again_when_it_has_changed(
     assert back["changed"] and back["reference"] == f"{registry.host}/pull/tests/tiny@{first['digest']}"
 
 
-def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registry: parts.Registry) -> None:
+def test_damaged_layer(published: Any, user: Machine, registry: parts.Registry) -> None:
+    """A damaged layer is downloaded again."""
     place = ("--registry", f"{registry.host}/pull", "--if-changed")
     first = user.json("pull", "tiny", *place)
     blob = max((user.project.root / "dist/blobs/sha256").iterdir(), key=lambda p: p.stat().st_size)
@@ -152,27 +97,26 @@ def test_a_damaged_layer_is_fetched_again(published: Any, user: Machine, registr
     assert user.json("pull", "tiny", *place)["changed"] is False
 
 
-def test_what_was_said_about_it_is_attached(
-    published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path
-) -> None:
-    """Debian's registry does not list referrers: the lists are tags."""
+def test_attached(published: Any, maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    """SBOM, provenance and report are attached. Debian's registry has no lists of referrers: the lists are
+    tags.
+    """
     assert set(published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     reference = f"{published['reference']}@{published['digest']}"
     settings = Settings.from_environment({"HOME": str(tmp_path)})
-    (bill,) = fetch_attached(reference, SBOM, settings)
-    names = {c["name"] for c in json.loads(bill.files[0].data)["components"]}
+    (sbom,) = fetch_attached(reference, SBOM, settings)
+    names = {c["name"] for c in json.loads(sbom.files[0].data)["components"]}
     assert {"python", "greeter", "bulky", "small0", "pure", "oci:base"} <= names
     (statement,) = fetch_attached(reference, PROVENANCE, settings)
-    said = json.loads(statement.files[0].data)
-    assert said["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
+    provenance = json.loads(statement.files[0].data)
+    assert provenance["subject"] == [{"name": "tiny", "digest": {"sha256": published["digest"][7:]}}]
     (report,) = fetch_attached(reference, SMOKE_REPORT, settings)
     assert json.loads(report.files[0].data)["image"] == {"digest": published["digest"]}
     assert report.created == "2026-11-21T08:00:00Z"
 
 
-def test_publishing_the_same_again_attaches_nothing_more(
-    maker: Machine, registry: parts.Registry, tmp_path: Path
-) -> None:
+def test_publish_twice(maker: Machine, registry: parts.Registry, tmp_path: Path) -> None:
+    """Publishing the same image again attaches nothing more."""
     one = maker.publish("--to", f"{registry.host}/pull/twice")
     two = maker.publish("--to", f"{registry.host}/pull/twice")
     assert two["attached"] == one["attached"] and two["push"]["bytes_sent"] == 0
@@ -181,7 +125,8 @@ def test_publishing_the_same_again_attaches_nothing_more(
         assert len(fetch_attached(f"{one['reference']}:latest", kind, settings)) == 1
 
 
-def test_through_a_folder_without_any_registry(maker: Machine, user: Machine, tmp_path: Path) -> None:
+def test_layout(maker: Machine, user: Machine, tmp_path: Path) -> None:
+    """An OCI layout on disk works as a registry does."""
     done = maker.publish("--to", f"oci:{tmp_path / 'pub'}")
     place = ("--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
     first = user.json("pull", "tiny", *place)
@@ -196,7 +141,7 @@ def test_through_a_folder_without_any_registry(maker: Machine, user: Machine, tm
     assert missing.returncode == 9 and f"there is no oci:{tmp_path / 'pub'}:20.01" in missing.stderr
 
 
-# credentials ----------------------------------------------------------------------------------------------------------
+# credentials ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +164,10 @@ def profile(folder: Path, password: str = PASSWORD) -> Path:
     return path
 
 
-def test_the_robot_account_of_a_profile(
+def test_profile(
     closed_image: Any, closed: parts.Registry, maker: Machine, user: Machine, tmp_path: Path
 ) -> None:
+    """The robot account of a profile is used, also through the variables."""
     file = profile(tmp_path)
     again = maker.json(
         "publish", "tiny", "--to", f"{closed.host}/p/t", env={"BUILDER_REGISTRY_PROFILE": str(file)}
@@ -235,9 +181,8 @@ def test_the_robot_account_of_a_profile(
     assert f"chmod 600 {file}" in user.run(*place, "--profile", file).stderr
 
 
-def test_credentials_that_do_not_do(
-    closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path
-) -> None:
+def test_wrong_credentials(closed_image: Any, closed: parts.Registry, user: Machine, tmp_path: Path) -> None:
+    """Missing and wrong credentials are errors that name their source."""
     place = ("pull", "tiny", "--from", f"{closed.host}/p/t")
     none = user.run(*place, check=False)
     assert (
@@ -253,11 +198,11 @@ def test_credentials_that_do_not_do(
     assert absent.returncode == 9 and f"cannot read the registry profile {tmp_path / 'none'}" in absent.stderr
 
 
-# engines --------------------------------------------------------------------------------------------------------------
+# engines ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
-def test_podman_pulls_it_itself_with_the_same_credentials(
+def test_into_podman(
     engine: str,
     closed_image: Any,
     closed: parts.Registry,
@@ -265,7 +210,7 @@ def test_podman_pulls_it_itself_with_the_same_credentials(
     podman: parts.Podman,
     tmp_path: Path,
 ) -> None:
-    """podman-hpc is a stand-in here: a script that hands its arguments to podman, as podman-hpc does with most of them."""
+    """podman pulls with the same credentials. podman-hpc is a script here that calls podman."""
     script = tmp_path / "bin/podman-hpc"
     script.parent.mkdir()
     script.write_text('#!/bin/sh\nexec podman "$@"\n')
@@ -300,13 +245,14 @@ def test_podman_pulls_it_itself_with_the_same_credentials(
     podman.run("rmi", name)
 
 
-def test_docker_pulls_it_itself_with_the_same_credentials(
+def test_into_docker(
     closed_image: Any,
     closed: parts.Registry,
     user: Machine,
     docker_engine: parts.DockerEngine,
     tmp_path: Path,
 ) -> None:
+    """Docker pulls with the same credentials."""
     place = (
         "pull",
         "tiny",
@@ -325,9 +271,8 @@ def test_docker_pulls_it_itself_with_the_same_credentials(
     assert user.json(*place, env=env)["changed"] is False
 
 
-def test_into_an_engine_that_is_not_there_or_from_a_folder(
-    published: Any, user: Machine, registry: parts.Registry
-) -> None:
+def test_into_errors(published: Any, user: Machine, registry: parts.Registry) -> None:
+    """A missing engine, and a layout with --into, are errors."""
     place = ("pull", "tiny", "--registry", f"{registry.host}/pull")
     done = user.run(*place, "--into", "podman-hpc", check=False)
     assert done.returncode == 10 and "podman-hpc is not installed here" in done.stderr
@@ -335,7 +280,7 @@ def test_into_an_engine_that_is_not_there_or_from_a_folder(
     assert done.returncode == 2 and "--into podman needs a registry" in done.stderr
 
 
-# SIFs -----------------------------------------------------------------------------------------------------------------
+# SIFs -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +301,7 @@ def sif_user(user: Machine) -> Machine:
     return user
 
 
-def test_a_sif_is_built_published_and_pulled(
+def test_sif(
     sif_published: Any,
     sif_maker: Machine,
     sif_user: Machine,
@@ -364,6 +309,7 @@ def test_a_sif_is_built_published_and_pulled(
     apptainer: parts.Apptainer,
     tmp_path: Path,
 ) -> None:
+    """A SIF is built, published, pulled to the places where it may be, and read by Apptainer."""
     ours = sha256_file(sif_maker.project.root / "dist/tiny.sif")
     assert (
         set(sif_published["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT} and len(sif_published["tags"]) == 2
@@ -396,9 +342,8 @@ def test_a_sif_is_built_published_and_pulled(
     assert sha256_file(tmp_path / "theirs.sif") == ours
 
 
-def test_a_sif_that_was_changed_here_is_pulled_again(
-    sif_published: Any, sif_user: Machine, registry: parts.Registry
-) -> None:
+def test_changed_sif(sif_published: Any, sif_user: Machine, registry: parts.Registry) -> None:
+    """A SIF that was changed on this machine is pulled again."""
     place = ("pull", "tiny", "--from", f"{registry.host}/pull/sif", "--if-changed")
     file = Path(sif_user.json(*place)["place"])
     with file.open("r+b") as f:
@@ -408,7 +353,8 @@ def test_a_sif_that_was_changed_here_is_pulled_again(
     assert sif_user.json(*place)["changed"] is False
 
 
-def test_a_sif_through_a_folder(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
+def test_sif_in_layout(sif_maker: Machine, sif_user: Machine, tmp_path: Path) -> None:
+    """A SIF is published to and pulled from an OCI layout."""
     done = sif_maker.publish("--to", f"oci:{tmp_path / 'pub'}")
     assert set(done["attached"]) == {SBOM, PROVENANCE, SMOKE_REPORT}
     place = ("pull", "tiny", "--from", f"oci:{tmp_path / 'pub'}", "--if-changed")
@@ -417,9 +363,10 @@ def test_a_sif_through_a_folder(sif_maker: Machine, sif_user: Machine, tmp_path:
     assert sif_user.json(*place)["changed"] is False
 
 
-def test_one_kind_where_the_other_is_needed(
+def test_wrong_kind(
     published: Any, sif_published: Any, user: Machine, registry: parts.Registry, tmp_path: Path
 ) -> None:
+    """A SIF for an OCI target, and the reverse, are errors."""
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/sif", check=False)
     assert done.returncode == 8 and "is a SIF, and target tiny runs an OCI image" in done.stderr
     edit(user.project.recipe, format="sif")
@@ -429,7 +376,8 @@ def test_one_kind_where_the_other_is_needed(
     assert done.returncode == 2 and "runs a SIF, which podman does not" in done.stderr
 
 
-def test_places_that_are_none(user: Machine, registry: parts.Registry, published: Any) -> None:
+def test_wrong_places(user: Machine, registry: parts.Registry, published: Any) -> None:
+    """What does not name a published image is an error."""
     done = user.run("pull", "tiny", check=False)
     assert done.returncode == 2 and "no --registry or --from was given" in done.stderr
     done = user.run("pull", "tiny", "--registry", f"{registry.host}/pull", "--tag", "20.01", check=False)
@@ -439,7 +387,9 @@ def test_places_that_are_none(user: Machine, registry: parts.Registry, published
     done = user.run(
         "pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False
     )
-    assert done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not asked" in done.stderr
+    assert (
+        done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not contacted" in done.stderr
+    )
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
     assert done.returncode == 2 and "as --tag" in done.stderr
     done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)

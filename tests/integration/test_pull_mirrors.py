@@ -1,4 +1,4 @@
-"""Recipes like those of the sites, built far from them: base, channel and index come from local copies by BUILDER_MIRRORS."""
+"""Recipes as of the sites, built elsewhere: BUILDER_MIRRORS names copies of base, channel and index."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from builder.lock import read_lock
+from builder.lock.file import read_lock
 from builder.model import Image
 from builder.oci.layout import write_layout
 from builder.registry.client import RegistryClient
-from builder.registry.push import push_image
 from builder.settings import Settings
-from builder.sif.image import write_sif
+from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from tests.support import parts
 from tests.support.image_kit import image
+from tests.support.images import push_tagged
 from tests.support.project import TinyProject, tiny_channel, whole
 from tests.support.wheels import make_wheel
 
@@ -49,7 +49,7 @@ WHEEL = "https://download.pytorch.org/whl/rocm6.3/site-wheel/site_wheel-1.0%2Bro
 
 
 class Place:
-    """Local copies of a channel, of an index and of base images, and a project that knows nothing of them."""
+    """Local copies of a channel, an index and base images; projects name the public ones."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ def lock_of(project: TinyProject) -> Any:
 
 
 def check_lock(project: TinyProject, place: Place, base: str) -> None:
-    """Only public places are in the lock, and the image says the public base too."""
+    """The lock contains public addresses only, and the image names the public base."""
     text = (project.root / "environments/site.site.lock.yml").read_text()
     assert str(place.folder) not in text and "127.0.0.1" not in text
     lock = lock_of(project)
@@ -117,10 +117,11 @@ def check_lock(project: TinyProject, place: Place, base: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["registry", "oci:", "folder"])
-def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Registry) -> None:
+def test_image_base(kind: str, place: Place, registry: parts.Registry) -> None:
+    """An image as on Perlmutter: the base comes from a registry, a layout or a folder."""
     if kind == "registry":
         with RegistryClient(registry.host) as client:
-            push_image(place.base, client, "mirror/library/debian", ["bookworm-slim"])
+            push_tagged(place.base, client, "mirror/library/debian", ["bookworm-slim"])
         mirror = f"docker://docker.io=docker://{registry.host}/mirror"
     else:
         write_layout(place.base, place.folder / "hub/library/debian", "bookworm-slim", place.store)
@@ -142,7 +143,8 @@ def test_an_image_like_perlmutters(kind: str, place: Place, registry: parts.Regi
     )
 
 
-def test_a_sif_like_lumis(place: Place) -> None:
+def test_sif_base(place: Place) -> None:
+    """A SIF as on LUMI: the base is a SIF of the site."""
     settings = Settings.from_environment({"HOME": str(place.folder)}, cache=place.folder / "base-store")
     copy = place.folder / "appl/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
     copy.parent.mkdir(parents=True)
@@ -160,7 +162,8 @@ def test_a_sif_like_lumis(place: Place) -> None:
     assert place.build(project, mirror, offline=True)["digest"] == built["digest"]
 
 
-def test_what_a_mirror_lacks_is_named_by_its_public_place_too(place: Place) -> None:
+def test_missing_in_mirror(place: Place) -> None:
+    """What a mirror lacks is named by the mirror's path."""
     project = place.project("lacking", "docker://docker.io/library/debian:bookworm-slim")
     done = place.run(project, "lock", "site", mirrors=(f"docker://docker.io={place.folder}/nothing",))
     assert done.returncode == 8 and f"{place.folder}/nothing/library/debian" in done.stderr

@@ -1,4 +1,4 @@
-"""SIFs that builder wrote, in the hands of Apptainer and siftool: target cpu in both layouts, bases of others, refusals."""
+"""SIFs that builder wrote, used by Apptainer and siftool: both layouts, bases of Apptainer, and refusals."""
 
 from __future__ import annotations
 
@@ -13,20 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.base import open_base, resolve_base
+from builder.bases.pack import pack_tar
+from builder.bases.resolve import open_base, resolve_base
 from builder.errors import RunnerError
 from builder.image.config import make_image
 from builder.image.convert import image_tree
 from builder.model import Image, Lock, SifImage
 from builder.oci.layout import read_layout
 from builder.run.apptainer import ApptainerRunner
+from builder.run.base import RunOptions
 from builder.run.docker import DockerRunner
 from builder.run.podman import PodmanRunner
 from builder.run.userns import UsernsRunner
 from builder.settings import Settings
-from builder.sif.image import open_sif, read_sif, write_sif
+from builder.sif.read import open_sif, read_sif
+from builder.sif.write import write_sif
 from builder.store.blobs import Store
-from builder.trees.merge import compare_trees
+from builder.trees.compare import compare_trees
 from tests.integration.conftest import Builder
 from tests.support import image_kit, parts
 from tests.support.image_kit import layer
@@ -38,7 +41,7 @@ TORCH = "import torch, numpy; print(torch.__version__, numpy.zeros(2).sum(), tor
 
 @dataclass
 class Sifs:
-    """Target cpu as SIFs, and the command line that made them."""
+    """Target cpu as a SIF of each layout, and the builder that made them."""
 
     builder: Builder
     flat: Path
@@ -53,8 +56,8 @@ class Sifs:
 def sifs(cpu: Builder, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Sifs:
     layered = tmp_path_factory.mktemp("layered") / "layered.sif"
     oci = f"oci:{cpu.root}/dist:cpu"
-    told = cpu.json("convert", oci, layered, "--layout", "layered")
-    assert told["size"] == layered.stat().st_size
+    result = cpu.json("convert", oci, layered, "--layout", "layered")
+    assert result["size"] == layered.stat().st_size
     return Sifs(cpu, cpu_sif, layered, oci)
 
 
@@ -63,13 +66,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
-# target cpu -----------------------------------------------------------------------------------------------------------
+# target cpu -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["flat", "layered"])
-def test_torch_as_root_and_as_an_ordinary_user(
+def test_torch(
     sifs: Sifs, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser
 ) -> None:
+    """torch computes in both layouts, for root and for an ordinary user."""
     sif = sifs[layout]
     done = apptainer.run("exec", "--containall", "--cleanenv", sif, "python", "-c", TORCH)
     assert done.stdout.split()[1:] == ["0.0", "2.0"]
@@ -80,6 +84,7 @@ def test_torch_as_root_and_as_an_ordinary_user(
 
 @pytest.mark.parametrize("layout", ["flat", "layered"])
 def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) -> None:
+    """apptainer inspect shows labels, scripts and the definition; a shell has the environment."""
     sif = sifs[layout]
     labels = json.loads(apptainer.run("inspect", "--json", "--labels", sif).stdout)["data"]["attributes"][
         "labels"
@@ -104,7 +109,8 @@ def test_inspect_and_shell(sifs: Sifs, layout: str, apptainer: parts.Apptainer) 
     assert paths[1] == "/.singularity.d/libs"
 
 
-def test_siftool_lists_both(sifs: Sifs) -> None:
+def test_siftool_list(sifs: Sifs) -> None:
+    """siftool lists one system partition, and the overlays of the layered SIF."""
     (siftool,) = parts.need("siftool")
     flat, layered = (
         subprocess.run([siftool, "list", p], check=True, capture_output=True, text=True).stdout
@@ -115,13 +121,15 @@ def test_siftool_lists_both(sifs: Sifs) -> None:
     assert 4 <= layered.count("Squashfs/Overlay/amd64") <= 8
 
 
-def test_the_same_bytes_from_another_cache(sifs: Sifs, tmp_path: Path) -> None:
+def test_reproducible(sifs: Sifs, tmp_path: Path) -> None:
+    """Another cache and number of threads make the same bytes."""
     again = Builder(sifs.builder.root, tmp_path / "cache")
     again.run("--jobs", "1", "convert", sifs.oci, tmp_path / "layered.sif", "--layout", "layered")
     assert sha256(tmp_path / "layered.sif") == sha256(sifs.layered)
 
 
-def test_the_file_trees_are_those_of_the_oci_image(sifs: Sifs, tmp_path: Path) -> None:
+def test_same_files_as_oci_image(sifs: Sifs, tmp_path: Path) -> None:
+    """Both SIFs have the files of the OCI image."""
     store = Store(sifs.builder.cache)
     layout, _, tag = sifs.oci.removeprefix("oci:").rpartition(":")
     tree = image_tree(read_layout(Path(layout), tag), store)
@@ -131,7 +139,7 @@ def test_the_file_trees_are_those_of_the_oci_image(sifs: Sifs, tmp_path: Path) -
         assert compare_trees(tree, image_tree(open_sif(path, store), store)) == []
 
 
-# tiny ones ------------------------------------------------------------------------------------------------------------
+# tiny images ------------------------------------------------------------------------------------------------
 
 
 DEFINITION = """\
@@ -196,9 +204,10 @@ def tiny(apptainer: parts.Apptainer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.parametrize("layout", ["flat", "layered"])
-def test_a_base_that_apptainer_built(
+def test_base_of_apptainer(
     tiny: Tiny, layout: str, apptainer: parts.Apptainer, ordinary_user: parts.OrdinaryUser, tmp_path: Path
 ) -> None:
+    """Packages above a SIF that Apptainer built run, in both layouts."""
     path = tmp_path / "a.sif"
     sif = write_sif(tiny.image, path, tiny.settings, tiny.store, layout=layout, base=tiny.base)  # type: ignore[arg-type]
     show = "cat /etc/builder-test; ls /opt/conda/bin; cat /opt/conda/bin/both; echo; echo $PATH"
@@ -214,7 +223,7 @@ def test_a_base_that_apptainer_built(
     labels = apptainer.run("inspect", "--labels", path).stdout
     assert "site.base: yes" in labels
     assert "org.builder.target: tiny" in labels
-    if layout == "layered":  # copied, not squashed again
+    if layout == "layered":  # the base's partition is copied
         own, theirs = read_sif(path).partitions[0], read_sif(tiny.base.path).partitions[0]
         with path.open("rb") as a, tiny.base.path.open("rb") as b:
             a.seek(own.offset)
@@ -228,10 +237,8 @@ def test_a_base_that_apptainer_built(
         assert compare_trees(image_tree(sif, tiny.store), image_tree(other, tiny.store)) == []
 
 
-def test_what_apptainer_makes_is_read_as_apptainer_reads_it(
-    tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path
-) -> None:
-    """Its own unpacking (a sandbox) and builder's reading of the SIF agree."""
+def test_reads_sif_of_apptainer(tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path) -> None:
+    """Apptainer's sandbox and builder's reading of a SIF have the same files."""
     apptainer.run("build", "--sandbox", tmp_path / "sandbox", tiny.base.path)
     tree = image_tree(tiny.base, tiny.store)
     tree = {
@@ -254,8 +261,6 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
     tree = make_rootfs(tmp_path / "rootfs")
     tar = tmp_path / "rootfs.tar"
     subprocess.run(["tar", "--owner=0", "--group=0", "-C", tree, "-cf", tar, "."], check=True)
-    from builder.bases.pack import pack_tar
-
     base = image_kit.base(pack_tar([tar.read_bytes()], store, 2, "base"))
     recipe = image_kit.recipe(env={"MINE": "x"}, cmd=("hello",), entrypoint=())
     layers = list(tiny.image.layers)
@@ -271,8 +276,8 @@ def layered(tiny: Tiny, tmp_path: Path) -> SifImage:
     return write_sif(image, tmp_path / "layered.sif", tiny.settings, store, layout="layered")
 
 
-def test_the_host_s_variables(layered: SifImage, apptainer: parts.Apptainer) -> None:
-    """The image's variables do not give way to the host's conda; --env wins over them."""
+def test_host_variables(layered: SifImage, apptainer: parts.Apptainer) -> None:
+    """The image's variables win over the host's, and --env over the image's."""
     env = {**apptainer.env, "CONDA_PREFIX": "/host/conda", "PYTHONNOUSERSITE": "", "OMP_NUM_THREADS": "3"}
     command = [apptainer.path, "exec", "--env", "MINE=a b", layered.path, "sh", "-c"]
     show = 'echo "$CONDA_PREFIX|$PYTHONNOUSERSITE|$MINE|$OMP_NUM_THREADS"'
@@ -284,7 +289,8 @@ def test_the_host_s_variables(layered: SifImage, apptainer: parts.Apptainer) -> 
     assert shown.stdout.strip() == "/opt/conda|1|x|"
 
 
-def test_there_and_back(layered: SifImage, tiny: Tiny, tmp_path: Path) -> None:
+def test_convert_and_back(layered: SifImage, tiny: Tiny, tmp_path: Path) -> None:
+    """A SIF becomes an image of each OCI form, and a SIF with the same files again."""
     (skopeo,) = parts.need("skopeo")
     builder = Builder(tmp_path, tiny.settings.cache)
     for place in (
@@ -300,9 +306,10 @@ def test_there_and_back(layered: SifImage, tiny: Tiny, tmp_path: Path) -> None:
         assert builder.json("diff", "--files", layered.path, tmp_path / "again.sif")["equal"]
 
 
-def test_an_ordinary_user_without_any_tool_makes_the_same_bytes(
+def test_same_bytes_without_tools(
     layered: SifImage, tiny: Tiny, ordinary_user: parts.OrdinaryUser, tmp_path: Path
 ) -> None:
+    """An ordinary user without any tool makes the same bytes as root."""
     builder = Builder(tmp_path, tiny.settings.cache)
     builder.run("convert", layered.path, f"oci:{tmp_path}/dist:tiny")
     for layout in ("flat", "layered"):
@@ -316,9 +323,10 @@ def test_an_ordinary_user_without_any_tool_makes_the_same_bytes(
         assert sha256(place) == sha256(tmp_path / f"{layout}.sif")
 
 
-def test_a_runtime_without_overlays(
+def test_runtime_without_overlays(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A runtime that does not mount overlays says so, with a hint."""
     installed = next(
         p for p in apptainer.path.resolve().parents if (p / "etc/apptainer/apptainer.conf").exists()
     )
@@ -342,9 +350,10 @@ def test_a_runtime_without_overlays(
     assert "sif: {layout: flat}" in e.value.hint
 
 
-def test_a_sif_in_every_runner(
+def test_every_runner(
     layered: SifImage, tiny: Tiny, apptainer: parts.Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Runners for SIFs run it; docker and podman refuse it with a hint."""
     for name, value in apptainer.env.items():
         monkeypatch.setenv(name, value)
     for runner in (ApptainerRunner(tiny.settings, tiny.store), UsernsRunner(tiny.settings, tiny.store)):
@@ -354,10 +363,13 @@ def test_a_sif_in_every_runner(
         done = runner.run(
             layered,
             ["sh", "-c", 'echo "$1" $EXTRA; cat /opt/conda/bin/both; exit 7', "-", "a  b"],
-            env={"EXTRA": "$e"},
+            RunOptions(env={"EXTRA": "$e"}),
         )
         assert (done.returncode, done.stdout) == (7, "a  b $e\nnew")
-        assert runner.run(layered, ["-c", "pwd"], entrypoint=["sh"], workdir="/etc").stdout == "/etc\n"
+        assert (
+            runner.run(layered, ["-c", "pwd"], RunOptions(entrypoint=["sh"], workdir="/etc")).stdout
+            == "/etc\n"
+        )
     for refusing in (DockerRunner(tiny.settings, tiny.store), PodmanRunner(tiny.settings, tiny.store)):
         with pytest.raises(
             RunnerError, match=f"{refusing.name} does not run SIFs, and .*layered.sif is one"
@@ -366,15 +378,20 @@ def test_a_sif_in_every_runner(
         assert "builder convert" in e.value.hint
 
 
-def test_sif_of_apptainer(tiny: Tiny) -> None:
+def test_userns_runs_sif_of_apptainer(tiny: Tiny) -> None:
+    """The user-namespace runner runs a SIF that Apptainer built."""
     runner = UsernsRunner(tiny.settings, tiny.store)
     if reason := runner.available():
         parts.part_missing(reason)
-    assert runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], entrypoint=[]).stdout == "/opt/rocm\n"
+    assert (
+        runner.run(tiny.base, ["sh", "-c", "echo $ROCM_PATH"], RunOptions(entrypoint=[])).stdout
+        == "/opt/rocm\n"
+    )
     assert runner.run(tiny.base, []).stdout == "base\n"
 
 
-def test_bad_bases_on_the_command_line(tiny: Tiny, tmp_path: Path) -> None:
+def test_bad_bases(tiny: Tiny, tmp_path: Path) -> None:
+    """Bad base SIFs end builder lock with exit code 8 and a message."""
     project = tmp_path / "project"
     for name in ("recipes", "environments"):
         (project / name).mkdir(parents=True)
@@ -385,61 +402,66 @@ def test_bad_bases_on_the_command_line(tiny: Tiny, tmp_path: Path) -> None:
     )
     builder = Builder(project, tmp_path / "cache")
 
-    def said(code: int) -> str:
+    def error_text(code: int) -> str:
         done = builder.run("lock", "a", check=False)
         assert done.returncode == code
         assert "Traceback" not in done.stderr
         return " ".join(done.stderr.split())
 
-    assert "bases/rocm.sif does not exist" in said(8)
+    assert "bases/rocm.sif does not exist" in error_text(8)
     (project / "bases").mkdir()
     good = tiny.base.path.read_bytes()
     base = project / "bases/rocm.sif"
     base.write_bytes(good[: len(good) // 2])
-    assert "is cut short" in said(8)
+    assert "is cut short" in error_text(8)
     base.write_bytes(b"#!/bin/sh\n" * 100)
-    assert "is not a SIF" in said(8)
+    assert "is not a SIF" in error_text(8)
     sif = read_sif(tiny.base.path)
     number = next(i for i, o in enumerate(sif.objects) if o is sif.partitions[0])
     at = 4096 + 585 * number + 201
     for kind, message in ((5, "is encrypted"), (2, "is ext3, not squashfs")):
         base.write_bytes(good[:at] + struct.pack("<i", kind) + good[at + 4 :])
-        assert message in said(8)
+        assert message in error_text(8)
     base.write_bytes(good)
     (project / "recipes/a.yaml").write_text(recipe + "platform: linux-aarch64\n")
-    assert "is for amd64, not for arm64" in said(8)
+    assert "is for amd64, not for arm64" in error_text(8)
 
 
-def test_convert_says_what_it_cannot(sifs: Sifs, tmp_path: Path) -> None:
-    def said(*args: str | Path) -> tuple[int, str]:
+def test_convert_errors(sifs: Sifs, tmp_path: Path) -> None:
+    """builder convert refuses what it cannot convert, and leaves no file."""
+
+    def run(*args: str | Path) -> tuple[int, str]:
         done = sifs.builder.run(*args, check=False)
         return done.returncode, " ".join(done.stderr.split())
 
-    code, text = said("convert", sifs.flat, tmp_path / "b.sif")
+    code, text = run("convert", sifs.flat, tmp_path / "b.sif")
     assert code == 2
     assert "are both SIFs" in text
-    code, text = said("convert", sifs.oci, "somewhere")
+    code, text = run("convert", sifs.oci, "somewhere")
     assert code == 2
     assert "'somewhere' does not name an image" in text
-    code, text = said("convert", "oci:/nowhere:cpu", tmp_path / "b.sif")
+    code, text = run("convert", "oci:/nowhere:cpu", tmp_path / "b.sif")
     assert code == 8
     assert "no such folder" in text
-    code, text = said("convert", "none.sif", f"oci:{tmp_path}/x:y")
+    code, text = run("convert", "none.sif", f"oci:{tmp_path}/x:y")
     assert code == 8
     assert "none.sif: no such file" in text
     assert not (tmp_path / "b.sif").exists()
 
 
-def test_diff_ends_with_1_and_names_the_files(tiny: Tiny, tmp_path: Path) -> None:
+def test_diff(tiny: Tiny, tmp_path: Path) -> None:
+    """builder diff --files names the files that differ and ends with exit code 1."""
     builder = Builder(tmp_path, tiny.settings.cache)
     sif = write_sif(tiny.image, tmp_path / "a.sif", tiny.settings, tiny.store, base=tiny.base)
     done = builder.run("diff", "--files", tiny.base.path, sif.path, check=False)
     assert done.returncode == 1
     assert "/opt/conda/bin/old: only in" in done.stdout
     assert "/opt/conda/bin/both: " in done.stdout
-    told = json.loads(builder.run("diff", "--files", tiny.base.path, sif.path, "--json", check=False).stdout)
-    assert not told["equal"]
-    by_path = {d["path"]: d for d in told["differences"]}
+    result = json.loads(
+        builder.run("diff", "--files", tiny.base.path, sif.path, "--json", check=False).stdout
+    )
+    assert not result["equal"]
+    by_path = {d["path"]: d for d in result["differences"]}
     assert by_path["/opt/conda/bin/hello"]["kind"] == "only-b"
     assert "sha256" in by_path["/opt/conda/bin/both"]["what"]
     assert open_sif(sif.path, tiny.store).digest == sif.digest

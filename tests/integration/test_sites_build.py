@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe, recipe_files
-from builder.lock import read_environment, read_lock
+from builder.lock.environment import read_environment
+from builder.lock.file import read_lock
 from builder.model import LockedPackage
 from builder.oci.layout import write_layout
 from builder.store.blobs import Store

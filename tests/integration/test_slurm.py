@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe, recipe_files
-from builder.fetch.packages import pip_configuration
+from builder.net.pipconfig import pip_configuration
 from builder.site.plan import JobRequest, plan_job
 from builder.site.render import render
 from tests.integration.conftest import CLONE, Builder, new_project

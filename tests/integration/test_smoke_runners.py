@@ -1,18 +1,21 @@
-"""The benchmark with a real torch: under each runner, with several ranks, with faults made on purpose, and on a GPU's way."""
+"""The benchmark with a real torch: under each runner, with several ranks, with faults, with a fake GPU."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from builder.model import Image
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
 from builder.project import Project
-from builder.run.base import Mount
+from builder.run.base import Mount, RunOptions
+from builder.run.rootfs import cached_rootfs
 from builder.run.select import runners
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -30,22 +33,53 @@ def cpu_image(cpu: Builder) -> tuple[Image, Settings, Store]:
     return project.build(project.recipe("cpu")).image, project.settings, project.store
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> RunOptions:
+    """Options that share torch's bytecode between containers, because compiling it takes seconds."""
+    folder = tmp_path_factory.mktemp("pycache")
+    return RunOptions(
+        env={"PYTHONPYCACHEPREFIX": "/pycache"}, mounts=[Mount(folder, "/pycache", readonly=False)]
+    )
+
+
+@pytest.fixture(scope="session")
+def with_benchmark(compiled: RunOptions) -> RunOptions:
+    """Options that run the working tree's benchmark, not the image's copy."""
+    mounts = [*compiled.mounts, Mount(program().parent, "/smoke")]
+    return replace(compiled, entrypoint=[], mounts=mounts, timeout_s=200)
+
+
+@pytest.fixture(scope="session")
+def without_packages(cpu_image: tuple[Image, Settings, Store]) -> Image:
+    """The image without its packages' layers, which an engine loads quickly. The packages are mounted."""
+    image, _, store = cpu_image
+    layers = tuple(layer for layer in image.layers if not layer.packages)
+    config = json.loads(image.config)
+    config["rootfs"]["diff_ids"] = [layer.diff_id for layer in layers]
+    del config["history"]
+    data = canonical_json(config)
+    described = Descriptor(OCI_CONFIG, store.add(data), len(data))
+    manifest = json.loads(image.manifest)
+    manifest |= {"config": described.to_json(), "layers": [layer.descriptor.to_json() for layer in layers]}
+    text = canonical_json(manifest)
+    return Image(layers, data, described, text, Descriptor.of(OCI_MANIFEST, text))
+
+
 Torch = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
 def torch(request: pytest.FixtureRequest) -> Torch:
-    """``torch(code, *options)`` runs the benchmark after ``code``, with this Python's torch, or else with that of the image."""
+    """``torch(code, *options)`` runs the benchmark after ``code``, with the torch here or in the image."""
     if importlib.util.find_spec("torch") and os.environ.get("CI") != "true":
         return lambda code, *options: run_here(Modified(PREPARE + code).command(*options))
     image, settings, store = request.getfixturevalue("cpu_image")
+    options_in_userns = request.getfixturevalue("with_benchmark")
     userns = next(r for r in runners(settings, store) if r.name == "userns")
 
     def inside(code: str, *options: str) -> Result:
         words = Modified(PREPARE + code).command(*options, python=PYTHON, file="/smoke/smoke.py")
-        done = userns.run(
-            image, words, entrypoint=[], mounts=[Mount(program().parent, "/smoke")], timeout_s=200
-        )
+        done = userns.run(image, words, options_in_userns)
         return Result(
             subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
         )
@@ -57,7 +91,7 @@ def run_here(words: list[str]) -> Result:
     return Result(subprocess.run(words, capture_output=True, text=True, timeout=200), valid=False)
 
 
-#: ``only(...)`` leaves these measurements; ``fault(run)``, when there is one, is called once torch is there.
+#: ``only(...)`` selects measurements; ``fault(torch)``, if defined, is called after the import of torch.
 PREPARE = """
 def only(*names):
     measurements, probes = bench.measurements.MEASUREMENTS, bench.probes.PROBES
@@ -70,7 +104,10 @@ def only(*names):
 
 
 def faulty(torch: Torch, names: str, body: str, *options: str, before: str = "") -> Result:
-    """Some measurements (by blanks), after ``body`` has put a fault into torch; ``before`` is for the launcher."""
+    """Runs measurements (separated by blanks) after ``body`` has put a fault into torch.
+
+    ``before`` runs in the launcher.
+    """
     indented = "\n    ".join(body.strip().splitlines())
     return torch(
         f"{before}\ndef fault(torch):\n    {indented}\nonly(*{names.split()!r})\n",
@@ -80,16 +117,21 @@ def faulty(torch: Torch, names: str, body: str, *options: str, before: str = "")
     )
 
 
-# all is well ----------------------------------------------------------------------------------------------------------
+# no faults ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["userns", "podman", "docker", "apptainer"])
-def test_two_ranks_talk_under_each_runner(
+def test_two_ranks_under_each_runner(
     name: str,
     cpu_image: tuple[Image, Settings, Store],
+    compiled: RunOptions,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Two ranks communicate.
+
+    test_everywhere.py loads the whole image into docker and podman. Here the packages are mounted.
+    """
     if name == "docker":
         monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine").host)
     elif name == "podman":
@@ -102,10 +144,15 @@ def test_two_ranks_talk_under_each_runner(
         monkeypatch.setenv("PATH", f"{part.path.parent}:{os.environ['PATH']}")
     image, settings, store = cpu_image
     runner = next(r for r in runners(settings, store) if r.name == name)
-    # All of it under one of them; under the others what several ranks need.
+    # all measurements under one runner; under the others what several ranks need
     options = [] if name == "userns" else ["--budget", "5"]
     command = [PYTHON, "/opt/builder/smoke.py", "--expect", "none", "--ranks", "2", "--json", "-", *options]
-    done = runner.run(image, command, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
+    run_options = replace(compiled, entrypoint=["/opt/builder/entrypoint"], timeout_s=300)
+    if name in ("docker", "podman"):
+        packages = cached_rootfs(image, settings, store) / "opt/conda"
+        run_options = replace(run_options, mounts=[*compiled.mounts, Mount(packages, "/opt/conda")])
+        image = request.getfixturevalue("without_packages")
+    done = runner.run(image, command, run_options)
     result = Result(subprocess.CompletedProcess(command, done.returncode, done.stdout, done.stderr))
     assert result.verdict in ("pass", "warn") and not result.failed, result.table
     assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
@@ -117,7 +164,7 @@ def test_two_ranks_talk_under_each_runner(
 
 
 def check_everything(result: Result) -> None:
-    """On a CPU that has the time."""
+    """Every measurement that a CPU has is there and correct."""
     gpu_only = {
         "matmul.tf32",
         "matmul.fp16",
@@ -139,8 +186,8 @@ def check_everything(result: Result) -> None:
     assert result.report["facts"]["torch"]["build"] == "CPU"
 
 
-def test_srun_starts_ranks_on_two_nodes(slurm: Any) -> None:
-    """A real srun, two nodes of one rank and of two; with work that needs no torch (tests/support/ranks.py)."""
+def test_srun_on_two_nodes(slurm: Any) -> None:
+    """A real srun starts one or two ranks on each of two nodes; the work needs no torch."""
     for tasks in ("1", "2"):
         folder = slurm.folder / f"meeting{tasks}"
         folder.mkdir()
@@ -159,7 +206,7 @@ def test_srun_starts_ranks_on_two_nodes(slurm: Any) -> None:
         assert {d["host"] for d in result.report["facts"]["devices"]} == {"node1", "node2"}
 
 
-# wrong results --------------------------------------------------------------------------------------------------------
+# wrong results ----------------------------------------------------------------------------------------------
 
 ONE_TILE = """
 right = torch.matmul
@@ -181,7 +228,7 @@ ONE_ENTRY = ONE_TILE.replace("c[128:192, 64:128] = 0", "c[3, 5] += 1")
         ("torch.matmul = lambda a, b: a * float('nan')", 512),
     ],
 )
-def test_a_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
+def test_wrong_matrix_product(code: str, size: int, torch: Torch) -> None:
     result = faulty(torch, "matmul.fp32", f"{code}\nbench.measurements.matmul.SIZES['cpu'] = ({size},)")
     assert result.verdict == "fail" and result.failed == {"matmul.fp32"}
     found = result.measurement("matmul.fp32")
@@ -196,21 +243,24 @@ WRONG = {
     "cpu.peak": "right = torch.mm\n"
     "torch.mm = lambda a, b, out=None: right(a, b, out=out).mul_(1.01 if a.dtype == torch.float32 else 1)",
     "memory.copy": "torch.Tensor.copy_ = lambda self, other, **k: self",
-    "memory.triad": "right = torch.add\ntorch.add = lambda b, c, alpha, out: right(b, c, alpha=alpha + 1, out=out)",
+    "memory.triad": "right = torch.add\n"
+    "torch.add = lambda b, c, alpha, out: right(b, c, alpha=alpha + 1, out=out)",
     "conv.training": "right = torch.relu\ntorch.relu = lambda x: right(x) + 0.1 * (x.dtype == torch.float32)",
     "attention": "f = torch.nn.functional\nright = f.scaled_dot_product_attention\n"
     "f.scaled_dot_product_attention = lambda q, k, v: right(q, k, v) * 1.1",
     "torch.first_kernel": "start.STARTER = start.STARTER.replace('2.0', '2.5')",
     "torch.import_time": "start.STARTER = start.STARTER.replace('torch.__version__', '\"9.9\"')",
-    "dataloader": "samples = bench.measurements.dataloader.Samples\nright = samples.__getitem__\n"
-    "samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
+    "dataloader": "right = bench.measurements.dataloader.Samples.__getitem__\n"
+    "bench.measurements.dataloader.Samples.__getitem__ = lambda self, i: (right(self, i)[0] * 1.001, i)",
     "checkpoint.read": "right = torch.load\n"
-    "torch.load = lambda *a, **k: {key: value + 1 if key == 'layer7' else value for key, value in right(*a, **k).items()}",
-}  # fmt: skip
+    "def load(*a, **k):\n    loaded = right(*a, **k)\n"
+    "    loaded['layer7'] = loaded['layer7'] + 1\n    return loaded\n"
+    "torch.load = load",
+}
 
 
 def test_other_wrong_results(torch: Torch) -> None:
-    """One run with a fault for each measurement."""
+    """One run, with a fault in every measurement."""
     names = "{'torch': torch, 'bench': bench, 'start': bench.measurements.start}"
     body = "".join(f"exec({code!r}, {names})\n" for code in WRONG.values())
     result = faulty(torch, " ".join([*WRONG, "checkpoint.write"]), body)
@@ -226,21 +276,23 @@ def test_other_wrong_results(torch: Torch) -> None:
     ("code", "said"),
     [
         (
-            "f = torch.nn.functional\nright = f.cross_entropy\nf.cross_entropy = lambda a, b: right(a, b) * float('nan')",
+            "f = torch.nn.functional\nright = f.cross_entropy\n"
+            "f.cross_entropy = lambda a, b: right(a, b) * float('nan')",
             "nan at step 0",
         ),
         ("torch.optim.Adam.step = lambda self: None", "accuracy 0."),
         ("torch.nn.ReLU.forward = lambda self, x: x * float('inf')", "the loss is nan"),
     ],
 )
-def test_a_training_that_goes_wrong(code: str, said: str, torch: Torch) -> None:
+def test_wrong_training(code: str, said: str, torch: Torch) -> None:
     result = faulty(torch, "training", code)
     assert result.verdict == "fail" and result.failed == {"training"}
     assert said in result.measurement("training")["seen"]
 
 
 def test_operations_that_raise(torch: Torch) -> None:
-    code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\ntorch.matmul = matmul\n"
+    code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\n"
+    code += "torch.matmul = matmul\n"
     code += "bench.measurements.dataloader.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
     result = faulty(torch, "matmul.fp32 memory.copy dataloader", code)
     assert (
@@ -260,10 +312,10 @@ def test_no_room_for_a_checkpoint(torch: Torch) -> None:
     assert result.measurement("checkpoint.read")["status"] == "skip"
 
 
-# ranks ----------------------------------------------------------------------------------------------------------------
+# ranks ------------------------------------------------------------------------------------------------------
 
 
-#: Importing torch may take its time on a busy machine; what ranks do together may not.
+#: The import of torch may be slow on a busy machine, so the short limit is for communication only.
 IMPATIENT = """
 evaluate = bench.ranks.watchdog.Watchdog.evaluate
 def impatient(watchdog, now):
@@ -282,7 +334,7 @@ bench.ranks.watchdog.Watchdog.evaluate = impatient
         ("raise RuntimeError('connection reset')", "allreduce.node", "connection reset"),
     ],
 )
-def test_a_rank_among_others(code: str, failed: str, said: str, torch: Torch) -> None:
+def test_faulty_rank(code: str, failed: str, said: str, torch: Torch) -> None:
     body = f"""
 right = torch.distributed.all_reduce
 def all_reduce(tensor, group=None):
@@ -299,7 +351,7 @@ torch.distributed.all_reduce = all_reduce
     assert result.report["duration_s"] < 90
 
 
-# a slow machine -------------------------------------------------------------------------------------------------------
+# a slow machine ---------------------------------------------------------------------------------------------
 
 THROTTLE = """
 import subprocess
@@ -310,8 +362,8 @@ subprocess.Popen([sys.executable, "-S", "-c", code, str(os.getpid())], stderr=su
 """
 
 
-def test_a_throttled_machine(torch: Torch) -> None:
-    """Stopped for two thirds of the time: that is told, the time is kept, and nothing fails."""
+def test_throttled_machine(torch: Torch) -> None:
+    """A process that is stopped for two thirds of the time is reported, keeps its budget, and passes."""
     names = "torch.import_time training matmul.fp32 cpu.peak conv.training attention memory.copy memory.triad"
     result = faulty(torch, names, THROTTLE, "--budget", "25")
     assert result.verdict == "warn" and not result.failed, result.table
@@ -320,7 +372,7 @@ def test_a_throttled_machine(torch: Torch) -> None:
     assert result.report["duration_s"] < 60
 
 
-def test_a_spent_budget(torch: Torch) -> None:
+def test_spent_budget(torch: Torch) -> None:
     result = faulty(torch, "matmul.fp32 transfer.h2d_pinned", "pass", "--budget", "0.001")
     assert result.verdict == "warn" and result.probe("time.budget")["seen"].endswith(
         "not enough for matmul.fp32"
@@ -328,15 +380,15 @@ def test_a_spent_budget(torch: Torch) -> None:
     assert "budget" in result.measurement("matmul.fp32")["seen"]
 
 
-def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store]) -> None:
-    """Really: /dev/shm of the image's namespace is made smaller."""
+def test_small_shared_memory(cpu_image: tuple[Image, Settings, Store], with_benchmark: RunOptions) -> None:
+    """The benchmark runs with a /dev/shm of 1 MiB."""
     image, settings, store = cpu_image
     userns = next(r for r in runners(settings, store) if r.name == "userns")
     code = "def fault(torch): pass\nonly('dataloader')\n"
     code += "bench.probes.PROBES.insert(2, bench.core.Probe('memory.shm', bench.probes.system.probe_shm))\n"
     words = Modified(PREPARE + code).command("--expect", "none", python=PYTHON, file="/smoke/smoke.py")
     shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
-    done = userns.run(image, shell, entrypoint=[], mounts=[Mount(program().parent, "/smoke")], timeout_s=200)
+    done = userns.run(image, shell, with_benchmark)
     result = Result(
         subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
     )
@@ -345,17 +397,18 @@ def test_shared_memory_that_is_too_small(cpu_image: tuple[Image, Settings, Store
     assert "--shm-size" in result.measurement("dataloader")["advice"]
 
 
-# the way of a GPU -----------------------------------------------------------------------------------------------------
+# a fake GPU -------------------------------------------------------------------------------------------
 
-#: What torch.cuda gives, on the CPU: every line that only a GPU takes runs, and its results are checked.
-STAND_IN = """
+#: Replaces torch.cuda by the CPU: every line that only GPUs run is run, and its results are checked.
+FAKE_GPU = """
 import types
 class Event:
     def __init__(self, enable_timing): pass
     def record(self): self.at = time.perf_counter()
     def synchronize(self): pass
     def elapsed_time(self, end): return 1e3 * (end.at - self.at)
-properties = types.SimpleNamespace(name="made up", major=8, minor=0, total_memory=1 << 30, multi_processor_count=1)
+properties = types.SimpleNamespace(
+    name="made up", major=8, minor=0, total_memory=1 << 30, multi_processor_count=1)
 bench.core.Run.gpus = property(lambda run: 1)
 bench.core.Run.build = property(lambda run: "CUDA")
 bench.core.Run.device = property(lambda run: "cpu")
@@ -370,28 +423,31 @@ bench.measurements.layers.ATTENTIONS["gpu"] = (1, 2, 128, 64)
 """
 
 
-def test_the_way_of_a_gpu(torch: Torch) -> None:
-    names = "matmul.fp32 matmul.tf32 matmul.fp16 matmul.bf16 conv.training attention memory.copy memory.triad training"
+def test_code_for_gpus(torch: Torch) -> None:
+    names = "matmul.fp32 matmul.tf32 matmul.fp16 matmul.bf16 conv.training attention"
+    names += " memory.copy memory.triad training"
     names += " transfer.h2d_pinned transfer.h2d_pageable transfer.d2h_pinned transfer.d2h_pageable cpu.peak"
-    result = faulty(torch, names, STAND_IN, "--expect", "nvidia", "--budget", "150")
+    result = faulty(torch, names, FAKE_GPU, "--expect", "nvidia", "--budget", "150")
     for item in result.report["measurements"]:
         assert item["status"] == ("skip" if item["id"] == "cpu.peak" else "pass"), item
     assert result.measurement("conv.training")["precision"] == "fp16"
     assert result.measurement("attention")["precision"] == "bf16"
 
 
-def test_a_gpu_that_multiplies_wrongly(torch: Torch) -> None:
+def test_wrong_gpu_results(torch: Torch) -> None:
     body = (
-        STAND_IN
-        + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\ntorch.mm = lambda a, b: right(a, b) * 1.5\n"
+        FAKE_GPU
+        + "torch.Tensor.to = lambda self, *a, **k: self\nright = torch.mm\n"
+        + "torch.mm = lambda a, b: right(a, b) * 1.5\n"
     )
     code = "\n    ".join(("def fault(torch):\n" + body).splitlines())
-    code += "\nonly()\nbench.probes.PROBES.append(bench.core.Probe('gpu.compute', bench.probes.gpu.probe_compute))\n"
+    code += "\nonly()\nprobe = bench.core.Probe('gpu.compute', bench.probes.gpu.probe_compute)\n"
+    code += "bench.probes.PROBES.append(probe)\n"
     result = torch(code, "--expect", "nvidia")
     assert "GPU 0: a matrix product is off" in result.probe("gpu.compute")["seen"]
 
 
-def test_a_gpu_image_without_a_gpu(torch: Torch) -> None:
+def test_gpu_image_without_gpu(torch: Torch) -> None:
     result = torch("", "--expect", "nvidia", "--devices", "4")
     assert result.verdict == "fail" and {"torch.build", "gpu.visible"} <= result.failed
     assert result.report["expect"] == {"gpu": "nvidia", "architectures": [], "devices": 4}

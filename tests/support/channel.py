@@ -1,9 +1,9 @@
-"""Small real conda channels for tests: packages written by hand, indexed by rattler, served over http on loopback.
+"""Small real conda channels for tests: written packages, indexed by rattler, served over http on loopback.
 
-make_package(channel, "hello", "1.0", files={"bin/hello": "#!/bin/sh\\necho hello\\n"}, depends=["python >=3.11"])
-index_channel(channel)
+make_package(channel, "hello", "1.0", files={"bin/hello": "#!/bin/sh\\necho hello\\n"}, depends=["python
+>=3.11"]) index_channel(channel)
 with serve(channel) as server:
-    ...  # server.url is "http://127.0.0.1:PORT", server.requests the paths asked for so far
+    ...  # server.url is "http://127.0.0.1:PORT", server.requests are the requested paths
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, Literal
 
 import zstandard
 
-#: What stands in the files of a package where the environment's prefix will be; 255 characters long as conda-build makes it.
+#: The placeholder for the prefix in the files of a package; 255 characters long, as conda-build writes it.
 PLACEHOLDER = ("/opt/build/" + "placehold_" * 25)[:255]
-#: 2024-05-01T00:00:00Z in milliseconds: the build time of packages unless a test says otherwise.
+#: The build time of packages unless a test sets one: 2024-05-01T00:00:00Z, in milliseconds.
 TIMESTAMP = 1714521600000
 
 
@@ -50,19 +50,25 @@ def make_package(
     extension: Literal[".conda", ".tar.bz2"] = ".conda",
     index: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes one conda package into ``folder/<subdir>/`` and gives its path. The same arguments give the same bytes.
+    """Writes one conda package into ``folder/<subdir>/`` and returns its path. The same arguments write the
+    same bytes.
 
-    Files under ``bin/`` (or with a shebang line) are executable. ``prefix_files`` names those of ``files`` that hold
-    :data:`PLACEHOLDER`. ``entry_points`` (``hello = hello:main``) are for ``noarch="python"``, whose files lie in
-    ``site-packages/`` and ``python-scripts/``.
-    ``index`` adds to or overrides ``info/index.json`` (``track_features``, ``python_site_packages_path`` ...).
+    Files under ``bin/`` (or with a shebang line) are executable.
+
+    Args:
+        files: contents by path; for ``noarch="python"`` the paths begin with ``site-packages/`` or
+        ``python-scripts/``.
+        prefix_files: those of ``files`` that contain :data:`PLACEHOLDER`, and how it is replaced.
+        entry_points: for ``noarch="python"``: ``hello = hello:main``.
+        index: replaces or adds keys of ``info/index.json`` (``track_features``,
+        ``python_site_packages_path``...).
     """
     subdir = "noarch" if noarch else subdir
     content = {path: data.encode() if isinstance(data, str) else data for path, data in (files or {}).items()}
     links = dict(symlinks or {})
     prefixed = dict(prefix_files or {})
     for path in prefixed:
-        assert PLACEHOLDER.encode() in content[path], f"{path} holds no placeholder"
+        assert PLACEHOLDER.encode() in content[path], f"{path} contains no placeholder"
     paths = []
     for path in sorted({*content, *links}):
         if path in links:
@@ -85,11 +91,7 @@ def make_package(
         "build_number": build_number,
         "depends": list(depends),
         "subdir": subdir,
-        "arch": None
-        if noarch
-        else subdir.partition("-")[2].replace("64", "x86_64", 1)
-        if subdir == "linux-64"
-        else None,
+        "arch": "x86_64" if subdir == "linux-64" else None,
         "platform": None if noarch else "linux",
     }
     if constrains:
@@ -153,15 +155,16 @@ def _tar(files: Mapping[str, bytes], links: Mapping[str, str], compression: str 
 
 
 def index_channel(folder: Path) -> Path:
-    """Writes ``repodata.json`` of a channel's subdirs (``linux-64`` and ``noarch`` always) with rattler; gives the folder."""
+    """Writes ``repodata.json`` of a channel's subdirs (always ``linux-64`` and ``noarch``); returns the
+    folder.
+    """
     from rattler.index import index_fs
 
     for subdir in ("linux-64", "noarch"):
         (folder / subdir).mkdir(parents=True, exist_ok=True)
     asyncio.run(index_fs(folder, force=True, write_shards=False, write_zst=False))
-    for repodata in folder.glob(
-        "*/repodata.json"
-    ):  # when it was indexed goes before when it was built; tests date the builds
+    # rattler's exclude_newer uses the time of indexing if there is one; tests set the time of the build.
+    for repodata in folder.glob("*/repodata.json"):
         data = json.loads(repodata.read_text())
         for record in (*data["packages"].values(), *data["packages.conda"].values()):
             record.pop("indexed_timestamp", None)
@@ -171,7 +174,7 @@ def index_channel(folder: Path) -> Path:
 
 @dataclass
 class Server:
-    """A folder on http. ``requests`` are the paths asked for, in order."""
+    """A folder served over http. ``requests`` are the requested paths, in order."""
 
     url: str
     requests: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Conda packages written member by member, so that tests can say everything a real (or hostile) archive can say."""
+"""Conda packages written member by member, with everything that a real or malicious archive can contain."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Extension = Literal[".conda", ".tar.bz2"]
 
 @dataclass(frozen=True)
 class Member:
-    """A member of the package's tar. ``prefix``: how its placeholder is replaced; ``listed``: whether paths.json names it."""
+    """A member of the package's tar."""
 
     path: str
     data: bytes = b""
@@ -31,7 +31,9 @@ class Member:
     kind: Literal["file", "symlink", "hardlink", "dir", "device"] = "file"
     target: str = ""
     prefix: Literal["", "text", "binary"] = ""
+    """How the placeholder in it is replaced; empty for a file without one."""
     listed: bool = True
+    """Whether ``paths.json`` lists it."""
 
 
 def symlink(path: str, target: str) -> Member:
@@ -57,7 +59,10 @@ def pack(
     index: Mapping[str, Any] | None = None,
     info: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Writes a package into its subdir of a channel. ``old``: with info/files and info/has_prefix instead of paths.json."""
+    """Writes a package into its subdir of a channel.
+
+    ``old``: with ``info/files`` and ``info/has_prefix`` instead of ``paths.json``.
+    """
     subdir = "noarch" if noarch else "linux-64"
     record: dict[str, Any] = {
         "name": name,
@@ -99,7 +104,7 @@ def pack(
 
 
 def write_conda(target: Path, info: bytes, pkg: bytes) -> None:
-    """A ``.conda`` out of its two tars."""
+    """Writes a ``.conda`` from its two tars."""
     stem = target.name.removesuffix(".conda")
     compress = zstandard.ZstdCompressor(level=3).compress
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as out:
@@ -153,7 +158,7 @@ def tar_of(members: Iterable[Member], compression: str = "") -> bytes:
 
 
 def fetched(path: Path, name: str | None = None, **more: Any) -> Fetched:
-    """A package file as the fetch stage gives it; the name is the file's unless given."""
+    """A package file as fetching returns it; the name is the file's unless one is given."""
     stem = path.name.removesuffix(".conda").removesuffix(".tar.bz2")
     own, version, _ = stem.rsplit("-", 2)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -169,7 +174,7 @@ def fetched(path: Path, name: str | None = None, **more: Any) -> Fetched:
 
 
 def data_of(entry: Entry) -> bytes:
-    """A regular file's content. A Range is valid only while its reader has not gone on."""
+    """The content of a regular file. A Range is valid only until its reader reads on."""
     content = entry.content
     if isinstance(content, Inline):
         return content.data
@@ -182,7 +187,7 @@ def data_of(entry: Entry) -> bytes:
 
 
 def write_tree(entries: Iterable[Entry], root: Path) -> None:
-    """Puts entries into a folder as unpacking their layer would; a later one takes an earlier one's place."""
+    """Writes entries into a folder as unpacking their layer would; later entries replace earlier ones."""
     for e in entries:
         path = root / e.path
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Disks that are soon full."""
+"""Small file systems, to fill them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.support.parts import part_missing
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """``folder`` as a file system of its own of ``size`` (``1m``), for root; gone with all that is in it afterwards."""
+    """A file system of a size (``1m``) in ``folder``, which must not exist. Needs root."""
     folder.mkdir()
     if subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True
     ).returncode:
-        part_missing("a tmpfs cannot be mounted: not root")
+        part_missing("only root can mount a tmpfs")
     try:
         yield folder
     finally:

@@ -1,7 +1,8 @@
-"""A registry in memory that can be told to misbehave: what real ones do seldom, or far away.
+"""A registry in memory with faults on request, as real registries have them sometimes.
 
-It speaks distribution-spec over plain http on this machine: blobs, uploads (POST, PATCH, PUT, status), mounts, manifests, ranges,
-referrers (when ``lists_referrers``, two a page), and Docker's token authentication.
+It implements the distribution-spec over plain http on this machine: blobs, uploads (POST, PATCH, PUT,
+status), mounts, manifests, ranges, referrers (with ``lists_referrers``, two per page), and Docker's token
+authentication.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Request:
 
 @dataclass
 class Reply:
-    """What a fault answers instead; ``drain`` reads the request's body first, as polite servers do."""
+    """What a fault answers instead of the registry; ``drain`` reads the request's body before."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -44,7 +45,7 @@ class Reply:
 
 @dataclass
 class Cut:
-    """Hangs up after ``after`` bytes of the request's body (of the answer's, for GET); they count as received."""
+    """Closes the connection after ``after`` bytes of the request's body (GET: the response's)."""
 
     after: int = 0
 
@@ -73,7 +74,7 @@ class FakeRegistry:
         self.patch_limit: int | None = None
         self.put_limit: int | None = None
         self.lists_referrers = False
-        self.says_so = True
+        self.sends_subject = True
         self.lock = threading.Lock()
         outer = self
 
@@ -107,7 +108,7 @@ class FakeRegistry:
         return sum(r.method == method and re.search(pattern, r.path) is not None for r in self.requests)
 
     def fail_once(self, method: str, pattern: str, what: Reply | Cut, times: int = 1) -> None:
-        """The next ``times`` matching requests are answered so."""
+        """The next ``times`` matching requests get this fault."""
         left = [times]
 
         def fault(request: Request) -> Reply | Cut | None:
@@ -206,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
                 request.query.get("scope", []),
             )
         if not good:
-            self.error(401, "UNAUTHORIZED", "who are you?")
+            self.error(401, "UNAUTHORIZED", "wrong credentials")
             return
         token = uuid.uuid4().hex
         fake.valid[token] = set(scopes)
@@ -302,7 +303,7 @@ class _Handler(BaseHTTPRequestHandler):
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
             known = (
                 {"OCI-Subject": subject}
-                if subject and self.fake.lists_referrers and self.fake.says_so
+                if subject and self.fake.lists_referrers and self.fake.sends_subject
                 else {}
             )
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})

@@ -1,4 +1,4 @@
-"""Tiny images for tests: layers out of ``tarfile`` members, so that hostile and odd ones can be made too."""
+"""Tiny images for tests. Layers consist of ``tarfile`` members, so that hostile ones are possible too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from builder.bases.base import BaseImage
+from builder.bases.image import BaseImage
 from builder.bases.pack import pack_tar
 from builder.config.recipe import Recipe
 from builder.image.config import make_image
@@ -20,7 +20,7 @@ EPOCH = 315532800
 
 
 def settings(folder: Path, **more: Any) -> Settings:
-    """Settings with a cache of their own."""
+    """Settings with their own cache."""
     return Settings(cache=folder / "cache", tmpdir=folder / "cache" / "tmp", jobs=2, **more)
 
 
@@ -29,9 +29,12 @@ def member(
 ) -> tuple[tarfile.TarInfo, bytes]:
     """A tar member; a directory when the name ends with a slash, a symlink when it has a target."""
     info = tarfile.TarInfo(name.rstrip("/") if name != "/" else name)
-    info.type = kind or (
-        tarfile.DIRTYPE if name.endswith("/") else tarfile.SYMTYPE if target else tarfile.REGTYPE
-    )
+    if kind:
+        info.type = kind
+    elif name.endswith("/"):
+        info.type = tarfile.DIRTYPE
+    else:
+        info.type = tarfile.SYMTYPE if target else tarfile.REGTYPE
     info.mode, info.linkname, info.mtime = mode, target, EPOCH
     info.size = len(data or b"") if info.type == tarfile.REGTYPE else 0
     return info, data or b""
@@ -54,7 +57,7 @@ def layer(store: Store, *members: tuple[tarfile.TarInfo, bytes], title: str = "t
 def base(
     *layers: Layer, env: Iterable[str] = (), reference: str = "debian:bookworm", **config: Any
 ) -> BaseImage:
-    """A base out of layers."""
+    """A base image of layers. ``config`` is added to the inner part of its config."""
     inner = {"Env": list(env), **config}
     data = {
         "architecture": "amd64",
@@ -66,7 +69,7 @@ def base(
 
 
 def recipe(folder: Path = Path(), **more: Any) -> Recipe:
-    """A recipe with nothing special."""
+    """A recipe with default values, except for ``more``."""
     values = {
         "name": "tiny",
         "base": "debian:bookworm",
@@ -77,7 +80,7 @@ def recipe(folder: Path = Path(), **more: Any) -> Recipe:
 
 
 def image(store: Store, *layers: Layer, **more: Any) -> Image:
-    """An image of one base layer and these layers; ``more`` goes into the recipe."""
+    """An image of one base layer and these layers. ``more`` are values of the recipe."""
     bottom = layer(store, member("etc/"), member("etc/base", b"base\n"), title="bottom")
     return make_image(
         base(bottom),

@@ -1,4 +1,4 @@
-"""Tiny real images for tests: tar+gzip layers, config and manifest."""
+"""Tiny real images for tests (tar+gzip layers, config and manifest), and a push of them with tags."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import hashlib
 import io
 import random
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
+from builder.progress import QUIET, Reporter
+from builder.registry.client import RegistryClient
+from builder.registry.push import PushReport, move_tags, push_image
 
 
 def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
-    """A layer with one file of ``size`` bytes that do not compress; the same name and size give the same layer."""
+    """A layer with one file of ``size`` bytes that do not compress; the same for the same name and size."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
@@ -32,7 +36,7 @@ def make_layer(folder: Path, name: str, size: int = 1000) -> Layer:
 
 
 def make_test_image(layers: list[Layer], label: str = "") -> Image:
-    """An image for linux/amd64 of these layers; ``label`` makes another digest of the same layers."""
+    """An image for linux/amd64 of these layers; another ``label`` is another digest."""
     config = canonical_json(
         {
             "architecture": "amd64",
@@ -58,6 +62,21 @@ def make_test_image(layers: list[Layer], label: str = "") -> Image:
         manifest,
         Descriptor(OCI_MANIFEST, digest_of(manifest), len(manifest)),
     )
+
+
+def push_tagged(
+    image: Image,
+    client: RegistryClient,
+    repository: str,
+    tags: Sequence[str],
+    *,
+    mount_from: Sequence[str] = (),
+    reporter: Reporter = QUIET,
+) -> PushReport:
+    """Pushes an image, then moves tags to it."""
+    report = push_image(image, client, repository, mount_from=mount_from, reporter=reporter)
+    move_tags(image, client, repository, tags)
+    return report
 
 
 def digest_of(data: bytes) -> str:

@@ -1,9 +1,9 @@
-"""What stands for Miniforge in tests of cotainr: its installer comes from GitHub, which tests do not reach.
+"""A stub of Miniforge for tests of cotainr, because tests cannot download its installer from GitHub.
 
-Only the download is replaced: cotainr's own code makes the sandbox, runs this installer in it, asks conda for what it always asks
-and packs the SIF. The installer is a shell script with a tar behind it, as Miniforge's is: it shows a licence, and puts a small
-``conda`` at its prefix. That ``conda`` really works, by rattler: ``env create`` solves the environment file against its channels,
-installs what comes out, and lets the environment's pip install the wheels.
+Only the download is replaced. cotainr's own code creates the sandbox, runs this installer in it, runs its
+usual conda commands and writes the SIF. The installer is a shell script followed by a tar, as Miniforge's is.
+It shows a licence, and installs a small ``conda`` that works by rattler: ``env create`` solves the
+environment file with its channels, installs the packages, and runs the environment's pip for the wheels.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ exit 0
 END_OF_SCRIPT
 """
 
-#: Read on the Python of the tool, which has nothing but the standard library and py-rattler.
+#: Runs on the Python of the tool, which has only the standard library and py-rattler.
 CONDA = """\
 import asyncio
 import os
@@ -94,14 +94,17 @@ async def create(file, target):
     cache = prefix + "/pkgs"
     gateway = rattler.Gateway(cache_dir=cache + "/repodata")
     platforms = ["linux-64", "noarch"]
-    records = await rattler.solve(channels, specs, gateway=gateway, platforms=platforms, virtual_packages=generic)
+    records = await rattler.solve(
+        channels, specs, gateway=gateway, platforms=platforms, virtual_packages=generic
+    )
     assert len(records) == len(specs), (len(records), specs)
     await rattler.install(records, target, cache_dir=cache, show_progress=False)
     if wanted["pip"]:
         requirements = Path(prefix, "requirements.txt")
         requirements.write_text("\\n".join(wanted["pip"]) + "\\n")
-        pip = [target + "/bin/python", "-m", "pip", "install", "--no-cache-dir", "--disable-pip-version-check", "-r"]
-        subprocess.run([*pip, str(requirements)], check=True)
+        pip = [target + "/bin/python", "-m", "pip", "install", "--no-cache-dir"]
+        options = ["--disable-pip-version-check", "-r", str(requirements)]
+        subprocess.run([*pip, *options], check=True)
         requirements.unlink()
 
 
@@ -112,35 +115,41 @@ elif command == "env":
     name = arguments[arguments.index("-n") + 1]
     asyncio.run(create(file, prefix + "/envs/" + name))
     sys.stdout.flush()
-    os._exit(0)  # see builder/engines/kit.py
+    os._exit(0)  # see builder/engines/install_conda.py
 elif command == "clean":
     shutil.rmtree(prefix + "/pkgs", ignore_errors=True)
-    if any(Path(prefix, "envs").iterdir()):  # the last that cotainr asks for: the tool is not to weigh on the image
+    if any(Path(prefix, "envs").iterdir()):  # cotainr's last command: the tool does not belong in the image
         shutil.rmtree(prefix + "/tool")
 """
 
 COTAINR = """\
 #!{python}
-# cotainr itself, but for the download of the installer.
+# cotainr itself, except for the download of the installer, or the pauses between its attempts.
 import shutil
 import sys
+import types
 
 sys.path.insert(0, {library!r})
 from cotainr import cli, pack
 
+installer = {installer!r}
+
 
 def copy_installer(self, *, installer_path):
-    shutil.copyfile({installer!r}, installer_path)
+    shutil.copyfile(installer, installer_path)
 
 
-pack.CondaInstall._download_miniforge_installer = copy_installer
+if installer:
+    pack.CondaInstall._download_miniforge_installer = copy_installer
+else:
+    pack.time = types.SimpleNamespace(sleep=lambda seconds: None)
 sys.argv[0] = "cotainr"
 cli.main()
 """
 
 
 def make_installer(path: Path, tool: Path) -> Path:
-    """Writes the installer; ``tool`` is the tar with Python and py-rattler that builder's own installers use."""
+    """Writes the installer. ``tool`` is the tar with Python and py-rattler of builder's install bundles."""
     import tarfile
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -156,10 +165,13 @@ def make_installer(path: Path, tool: Path) -> Path:
     return path
 
 
-def cotainr_with(folder: Path, installer: Path, systems: str | None = None) -> Path:
-    """A ``cotainr`` program in ``folder/bin`` that takes the installer from a file.
+def cotainr_with(folder: Path, installer: Path | None, systems: str | None = None) -> Path:
+    """Writes a ``cotainr`` program into ``folder/bin``.
 
-    ``systems`` is the text of a site's ``systems.json``, which cotainr looks for beside its own package.
+    Args:
+        folder: A new folder.
+        installer: The file to use as Miniforge's installer; None downloads it, without pauses between
+        attempts. systems: Text of a site's ``systems.json``, which cotainr reads beside its own package.
     """
     import shutil
 
@@ -171,7 +183,9 @@ def cotainr_with(folder: Path, installer: Path, systems: str | None = None) -> P
         (library / "systems.json").write_text(systems)
     program = folder / "bin" / "cotainr"
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(COTAINR.format(python=sys.executable, library=str(library), installer=str(installer)))
+    program.write_text(
+        COTAINR.format(python=sys.executable, library=str(library), installer=installer and str(installer))
+    )
     program.chmod(0o755)
     assert os.access(program, os.X_OK)
     return program

@@ -1,4 +1,4 @@
-"""A root file system of a few programs of this host: enough to see an engine run something."""
+"""A root file system of a few programs of this host: enough for an engine to run something."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_rootfs(folder: Path) -> Path:
 
 
 def make_rootfs_tar(folder: Path) -> Path:
-    """The same as a tar, as ``docker import`` takes it."""
+    """The same as a tar, for ``docker import``."""
     tree = make_rootfs(folder / "rootfs")
     path = folder / "rootfs.tar"
     with tarfile.open(path, "w") as tar:

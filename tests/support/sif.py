@@ -1,4 +1,4 @@
-"""Small real SIFs for tests, made by siftool."""
+"""Small SIFs that siftool and mksquashfs make."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.parts import need
 
 
 def make_sif(path: Path, size: int = 1 << 16, seed: str = "") -> SifImage:
-    """A SIF with one squashfs partition that holds ``size`` bytes which do not compress."""
+    """A SIF with one squashfs partition that holds ``size`` incompressible bytes."""
     siftool, mksquashfs = need("siftool", "mksquashfs")
     path.parent.mkdir(parents=True, exist_ok=True)
     tree = path.with_suffix(".tree")

@@ -1,7 +1,7 @@
-"""Wheels written by hand, and what their layers hold once unpacked.
+"""Wheels for tests, and the files that their layers unpack to.
 
 wheel = make_wheel(folder, "demo", files={"demo/__init__.py": "x = 1\\n"}, executable=["demo/tool"])
-fetched(wheel)  # as the fetch stage gives it
+fetched(wheel)  # as the fetch stage returns it
 """
 
 from __future__ import annotations
@@ -53,14 +53,22 @@ def make_wheel(
     wheel_version: str = "1.0",
     record: bool = True,
 ) -> Path:
-    """Writes a wheel; the same arguments give the same bytes. ``extra`` members are put in as they are and not in RECORD."""
+    """Writes a wheel. The same arguments result in the same bytes.
+
+    Args:
+        files: content by name; metadata and RECORD are added.
+        executable: names of members with an executable mode.
+        stored: names of members that are not compressed.
+        extra: members that are added unchanged, and are not in RECORD.
+        record: whether the wheel has a RECORD.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     members: dict[str, bytes] = {k: v.encode() if isinstance(v, str) else v for k, v in (files or {}).items()}
     members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
-    members[f"{info}/WHEEL"] = (
-        f"Wheel-Version: {wheel_version}\nGenerator: test\nRoot-Is-Purelib: {str(purelib).lower()}\nTag: {tag}\n".encode()
-    )
+    wheel = f"Wheel-Version: {wheel_version}\nGenerator: test\n"
+    wheel += f"Root-Is-Purelib: {str(purelib).lower()}\nTag: {tag}\n"
+    members[f"{info}/WHEEL"] = wheel.encode()
     if entry_points:
         members[f"{info}/entry_points.txt"] = entry_points.encode()
     path = folder / f"{name}-{version}-{tag}.whl"
@@ -82,7 +90,7 @@ def make_wheel(
 
 @functools.cache
 def noise(seed: str, size: int) -> bytes:
-    """Bytes that compress by half: the same for the same seed."""
+    """Bytes that compress by half, always the same for a seed."""
     return b"".join(
         hashlib.sha256(f"{seed}{i}".encode()).digest() + bytes(32) for i in range(size // 64 + 1)
     )[:size]
@@ -97,7 +105,7 @@ def zip_info(name: str, mode: int = 0o644, kind: int = stat.S_IFREG) -> zipfile.
 
 
 def fetched(path: Path, name: str = "") -> Fetched:
-    """A wheel on disk as the fetch stage gives it."""
+    """A wheel on disk as the fetch stage returns it."""
     names = parse_wheel_filename(path.name)
     package = LockedPackage(
         name or canonicalize_name(names.distribution),
@@ -120,7 +128,10 @@ def tar_bytes(layer: Layer) -> bytes:
 
 
 def tree(layers: Iterable[Layer]) -> dict[str, tuple[str, int, bytes | str]]:
-    """What unpacking the layers one over the other gives: path to (kind, mode, content or target). Directories are left out."""
+    """What layers unpack to: (kind, mode, content or target) by path, without directories.
+
+    Asserts that no path is in two layers.
+    """
     out: dict[str, tuple[str, int, bytes | str]] = {}
     for layer in layers:
         with tarfile.open(fileobj=io.BytesIO(tar_bytes(layer))) as archive:
@@ -138,7 +149,7 @@ def tree(layers: Iterable[Layer]) -> dict[str, tuple[str, int, bytes | str]]:
 
 
 def installed(wheel: Path, root: Path, context: LinkContext = CONTEXT) -> dict[str, tuple[str, int, bytes]]:
-    """What PyPA installer makes of a wheel for the same prefix: path to (kind, mode, content)."""
+    """What PyPA installer installs for the same prefix: (kind, mode, content) by path."""
     prefix = root / context.prefix.strip("/")
     site = context.site_packages
     names = WheelFile(zipfile.ZipFile(wheel))
@@ -161,7 +172,7 @@ def installed(wheel: Path, root: Path, context: LinkContext = CONTEXT) -> dict[s
 
 
 def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CONTEXT) -> None:
-    """Asserts that a wheel's layer unpacks to what installer installs."""
+    """Asserts that a wheel's layer unpacks to the files that installer installs."""
     root = tmp_path / "root"
     root.mkdir()
     expected = installed(wheel, root, context)
@@ -176,12 +187,13 @@ def assert_like_installer(wheel: Path, tmp_path: Path, context: LinkContext = CO
             assert _rows(got[path][2]) == _rows(data), path
             continue
         assert got[path][2] == data, path
-        # installer goes by the zip's mode and the process's umask; an image has 0755 or 0644, and scripts that run, as pip's do
+        # installer applies the zip's mode and the umask. An image has 0755 or 0644, and scripts are
+        # executable, as with pip.
         runs = mode & 0o100 or path.startswith(f"{context.prefix.strip('/')}/bin/")
         assert (got[path][0], got[path][1]) == (kind, 0o755 if runs else 0o644), path
 
 
 def _rows(record: bytes | str) -> list[list[str]]:
-    """RECORD's lines; installer writes ``./x`` where a file comes from another scheme that is the same folder."""
+    """The rows of RECORD with normalized paths. installer writes ``./x`` for some of them."""
     assert isinstance(record, bytes)
     return sorted([posixpath.normpath(row[0]), *row[1:]] for row in csv.reader(io.StringIO(record.decode())))

@@ -540,7 +540,7 @@ def test_a_new_site_loads_and_gives_a_job(
     assert f"{recipe.site.runtime.kind} " in text
     done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
-    from builder.lock import read_environment
+    from builder.lock.environment import read_environment
 
     assert read_environment(recipe.environment_path, "linux-64").conda
     capsys.readouterr()

@@ -13,7 +13,8 @@ from builder.bench.examine import examine, perform
 from builder.bench.measurements import MEASUREMENTS
 from builder.bench.measurements.accuracy import checked
 from builder.bench.probes import PROBES
-from tests.support.smoke import ask, fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, make_run
 
 DOCS = Path(__file__).parents[3] / "docs" / "smoke.md"
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from builder.bench.machine.gpu import pci_address
-from tests.support.smoke import fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import make_run
 
 
 def test_pci_address_from_torch() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from builder.bench.core import Item, Outcome
 from builder.bench.measurements import dataloader
-from tests.support.smoke import fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import make_run
 
 
 class Epochs:

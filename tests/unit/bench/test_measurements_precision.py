@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from builder.bench.measurements.precision import PRECISIONS, unsupported
-from tests.support.smoke import fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import make_run
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from builder.bench.core import Place
-from tests.support.smoke import ask, fake_torch
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask
 from tests.unit.bench.conftest import WriteFile
 
 

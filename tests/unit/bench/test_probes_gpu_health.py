@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from builder.bench.machine.gpu import gpu_state
-from tests.support.smoke import ask, fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, make_run
 from tests.unit.bench.conftest import WriteFile
 
 

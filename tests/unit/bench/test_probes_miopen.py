@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.smoke import ask, fake_torch
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask
 from tests.unit.bench.conftest import WriteFile
 
 

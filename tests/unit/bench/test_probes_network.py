@@ -6,7 +6,8 @@ import pytest
 
 from builder.bench.core import Place
 from builder.bench.machine.network import transport
-from tests.support.smoke import ask, ask_run, fake_torch, make_run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, ask_run, make_run
 from tests.unit.bench.conftest import WriteFile
 
 

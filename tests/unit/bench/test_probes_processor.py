@@ -8,7 +8,8 @@ import pytest
 
 from builder.bench.core import Place
 from builder.bench.machine import processor
-from tests.support.smoke import ask, fake_torch, run
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, run
 from tests.unit.bench.conftest import WriteFile
 
 

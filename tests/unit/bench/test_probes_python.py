@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from tests.support.smoke import ask, fake_torch
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask
 
 USER_SITE = "/home/somebody/.local/lib/python3.11/site-packages"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.smoke import ask, fake_torch, with_torch
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask, with_torch
 
 UseTorch = Callable[[str], None]
 

@@ -13,6 +13,7 @@ import pytest
 import builder.smoke
 from builder.errors import ImageError, RunnerError
 from builder.model import Lock, LockedPackage
+from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.smoke.options import SmokeOptions
@@ -102,12 +103,12 @@ class FakeRunner:
 
     def __init__(self, name: str, answer: Completed | Exception) -> None:
         self.name, self.answer = name, answer
-        self.asked: list[tuple[list[str], dict[str, Any]]] = []
+        self.asked: list[tuple[list[str], RunOptions]] = []
 
     def available(self) -> str | None:
         return None
 
-    def run(self, image: Any, command: Sequence[str], **options: Any) -> Completed:
+    def run(self, image: Any, command: Sequence[str], options: RunOptions) -> Completed:
         self.asked.append((list(command), options))
         if isinstance(self.answer, Exception):
             raise self.answer
@@ -161,8 +162,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "--devices",
         "4",
     ]
-    assert options["entrypoint"] == ["/opt/builder/entrypoint"] and options["gpu"] == "nvidia"
-    assert options["timeout_s"] > 77  # the benchmark's own watchdog acts first
+    assert options.entrypoint == ["/opt/builder/entrypoint"] and options.gpu == "nvidia"
+    assert options.timeout_s is not None and options.timeout_s > 77  # the benchmark's own watchdog acts first
     assert (report.verdict, report.runner, report.image_digest) == ("pass", "docker", made.digest)
     assert report.report["image"] == {
         "digest": made.digest,

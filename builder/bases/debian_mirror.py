@@ -1,0 +1,85 @@
+"""What this machine's apt knows about its Debian mirror."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from builder.net.apt import parse_stanza
+from builder.settings import Settings
+
+_APT_HELPER = "/usr/lib/apt/apt-helper"
+_PASSED_ON = re.compile(
+    r"Acquire::("
+    r"(https?|ftp|socks)(::.*)?|Check-Valid-Until|Check-Date|Max-ValidTime|Min-ValidTime|Retries"
+    r")(?= )",
+    re.IGNORECASE,
+)
+_CREDENTIALS = (
+    ("Dir::Etc::netrc", Path("/etc/apt/auth.conf")),
+    ("Dir::Etc::netrcparts", Path("/etc/apt/auth.conf.d")),
+)
+
+
+def apt_options() -> str:
+    """The settings with which this machine's apt reaches the mirror, as apt.conf(5) writes them.
+
+    They are proxies, certificates, time checks and the places of credentials. Empty when there is no apt.
+    """
+    try:
+        dump = subprocess.run(
+            ["apt-config", "dump"], capture_output=True, text=True, check=True, timeout=60
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    lines = [line for line in dump.splitlines() if _is_passed_on(line)]
+    lines += [f'{key} "{path}";' for key, path in _CREDENTIALS if os.access(path, os.R_OK)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _is_passed_on(line: str) -> bool:
+    """Proxy-Auto-Detect names a program of this machine, which is not in the tree that apt runs for."""
+    is_empty = line.endswith(' "";')
+    return bool(_PASSED_ON.match(line)) and not is_empty and "Proxy-Auto-Detect" not in line
+
+
+def mirror_state(sources: str, settings: Settings) -> str | None:
+    """A hash of the mirror's signed release files: it changes when the mirror's packages do.
+
+    Args:
+        sources: apt sources in deb822 form.
+        settings: the temporary folder.
+
+    Returns:
+        The hash in hex. Empty when a URL has a password, which must not appear in the arguments of a process:
+        a base made before counts as current then. None when the mirror does not answer.
+    """
+    state = hashlib.sha256()
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="debian-") as tmp:
+        for number, url in enumerate(_release_files(sources)):
+            if "@" in url.partition("://")[2].partition("/")[0]:
+                return ""
+            target = Path(tmp) / str(number)
+            command = [_APT_HELPER, "-o", f"Dir::State={tmp}", "download-file", url, str(target)]
+            try:
+                subprocess.run(
+                    command, check=True, capture_output=True, timeout=120, stdin=subprocess.DEVNULL
+                )
+                state.update(target.read_bytes())
+            except (OSError, subprocess.SubprocessError):
+                return None
+    return state.hexdigest()
+
+
+def _release_files(sources: str) -> Iterator[str]:
+    for block in sources.split("\n\n"):
+        stanza = parse_stanza(block)
+        for uri in stanza.get("URIs", "").split():
+            for suite in stanza.get("Suites", "").split():
+                yield f"{uri.rstrip('/')}/dists/{suite}/InRelease"

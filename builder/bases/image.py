@@ -1,0 +1,54 @@
+"""Base images as builds use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.errors import ImageError
+from builder.model import OCI_MANIFEST, Descriptor, Layer, SifImage
+from builder.oci.manifest import image_layers, parse_config, parse_manifest, with_path
+from builder.store.blobs import Store
+
+
+@dataclass(frozen=True, slots=True)
+class BaseImage:
+    """A base image that is ready to be built on."""
+
+    reference: str
+    """As the lock has it."""
+    digest: str
+    """Of the platform's manifest; of a SIF, that of the file."""
+    config: dict[str, Any]
+    """The parsed image config; of a SIF, one that is composed of what the SIF says about itself."""
+    layers: tuple[Layer, ...]
+    """From the bottom up; none of a SIF."""
+    sif: SifImage | None = None
+    """The file of a ``sif:`` base."""
+
+
+def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
+    """A base image whose manifest, config and layers are in the store.
+
+    Raises:
+        ImageError: the manifest or config is missing or damaged.
+    """
+    manifest = _stored(digest, store)
+    data = parse_manifest(manifest, Descriptor(OCI_MANIFEST, digest, len(manifest)), reference)
+    config = parse_config(_stored(data["config"]["digest"], store), reference)
+    layers = image_layers(data, config, reference)
+    in_store = tuple(with_path(layer, store.path(layer.descriptor.digest)) for layer in layers)
+    return BaseImage(reference, digest, config, in_store)
+
+
+def _stored(digest: str, store: Store) -> bytes:
+    path = store.get(digest)
+    return path.read_bytes() if path else b""
+
+
+def no_such_base(reference: str, path: Path) -> ImageError:
+    """The error for a path of a base reference that does not exist."""
+    return ImageError(
+        f"base {reference}: {path} does not exist", "correct the path; it is relative to the project folder"
+    )

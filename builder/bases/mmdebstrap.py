@@ -1,0 +1,245 @@
+"""Runs mmdebstrap, and stores the tree that it makes as an image of one layer."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from builder.bases.debian_mirror import apt_options
+from builder.bases.debian_tar import reproducible_tar
+from builder.bases.pack import pack_tar
+from builder.errors import ImageError
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Layer, canonical_json
+from builder.oci.config import DEFAULT_PATH
+from builder.progress import Reporter
+from builder.redact import redact
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.store.files import CHUNK, require_space
+
+#: Room that a base needs at most: its tree, and its layer.
+_NEEDED_SPACE = 1 << 30
+_OTHER_BASES = "or use a base from docker:// or oci:"
+_PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
+#: What dpkg does not unpack, and the exceptions.
+_DPKG_OPTIONS = (
+    "force-unsafe-io",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/locale/*",
+    "path-include=/usr/share/locale/locale.alias",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DebianBase:
+    """A base to be made."""
+
+    reference: str
+    """``debian:SUITE``, for messages."""
+    suite: str
+    include: tuple[str, ...]
+    """Debian packages beside those of mmdebstrap's variant minbase, sorted."""
+    architecture: str
+    """Debian's name: ``amd64``."""
+    sources: str
+    """apt sources in deb822 form (sources.list(5))."""
+
+    @property
+    def variant_options(self) -> list[str]:
+        """mmdebstrap's options that decide which packages there are."""
+        return ["--variant=minbase", f"--include={','.join(self.include)}"]
+
+
+def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:
+    """Makes a base in the store.
+
+    Args:
+        base: what to make.
+        settings: the epoch, the temporary folder, and threads to compress with.
+        store: receives layer, config and manifest.
+        reporter: receives progress.
+
+    Returns:
+        The digest of the manifest.
+
+    Raises:
+        ImageError: mmdebstrap is missing or fails, or this user cannot run it.
+        SpaceError: the disk is full.
+    """
+    mode = _mode(base.reference)
+    require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
+    task = f"base {base.reference}"
+    reporter.start(task, None)
+    layer = _make_layer(base, mode, settings, store)
+    config = canonical_json(
+        {
+            "architecture": base.architecture,
+            "os": "linux",
+            "config": {"Env": [f"PATH={DEFAULT_PATH}"], "Cmd": ["bash"]},
+            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
+            "history": [{"created_by": " ".join(["mmdebstrap", *base.variant_options, base.suite])}],
+        }
+    )
+    manifest = canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": {"mediaType": OCI_CONFIG, "digest": store.add(config), "size": len(config)},
+            "layers": [layer.descriptor.to_json()],
+        }
+    )
+    unpacked, compressed = layer.unpacked / 1e6, layer.descriptor.size / 1e6
+    reporter.finish(task, f"{unpacked:.0f} MB, {compressed:.0f} MB compressed")
+    return store.add(manifest)
+
+
+def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store) -> Layer:
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    options = apt_options()
+    with (
+        # Its mode is 0600: the settings of proxies can have passwords.
+        tempfile.NamedTemporaryFile("w", dir=settings.tmpdir, prefix="apt-", suffix=".conf") as config,
+        tempfile.TemporaryFile(dir=settings.tmpdir) as log,
+        tempfile.TemporaryFile(dir=settings.tmpdir) as sources,
+    ):
+        config.write(options)
+        config.flush()
+        sources.write(base.sources.encode())
+        sources.seek(0)
+        process = subprocess.Popen(
+            _command(base, mode, config.name if options else None),
+            stdin=sources,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=_environment(settings, mode),
+        )
+        layer, code = _pack(process, base, settings, store)
+        if code or layer is None:
+            log.seek(0)
+            raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
+    return layer
+
+
+def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
+    """mmdebstrap that reads the apt sources from its input, and writes a tar to its output."""
+    command = ["mmdebstrap", f"--mode={mode}", "--format=tar", f"--architectures={base.architecture}"]
+    command += base.variant_options
+    command += [f"--dpkgopt={option}" for option in _DPKG_OPTIONS]
+    if apt_config:
+        command.append(f"--aptopt={apt_config}")
+    return [*command, base.suite, "-", "-"]
+
+
+def _environment(settings: Settings, mode: str) -> dict[str, str]:
+    env = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    env["PATH"] = f"{env.get('PATH', '')}:/usr/sbin:/sbin"
+    env["SOURCE_DATE_EPOCH"] = str(settings.epoch)
+    env["LC_ALL"] = "C.UTF-8"
+    env["TMPDIR"] = _tree_folder(settings, mode)
+    return env
+
+
+def _pack(
+    process: subprocess.Popen[bytes], base: DebianBase, settings: Settings, store: Store
+) -> tuple[Layer | None, int]:
+    """The layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit code."""
+    assert process.stdout is not None
+    layer = None
+    try:
+        with contextlib.suppress(tarfile.TarError, EOFError):  # the exit code and the log say what went wrong
+            tar = reproducible_tar(process.stdout, settings.epoch)
+            layer = pack_tar(tar, store, settings.jobs, title=base.reference)
+        _drain(process.stdout)
+        return layer, process.wait()
+    except BaseException:
+        process.send_signal(signal.SIGTERM)  # mmdebstrap removes its tree then
+        process.stdout.close()
+        process.wait()
+        raise
+
+
+def _drain(stream: IO[bytes]) -> None:
+    while stream.read(CHUNK):
+        pass
+
+
+def _mode(reference: str) -> str:
+    """mmdebstrap's mode for this user.
+
+    Raises:
+        ImageError: this user cannot run mmdebstrap; the hint says what is missing.
+    """
+    if not shutil.which("mmdebstrap"):
+        raise ImageError(
+            f"{reference}: mmdebstrap is not installed", f"apt-get install mmdebstrap, {_OTHER_BASES}"
+        )
+    if os.geteuid() == 0:
+        return "root"
+    if not shutil.which("newuidmap") or not shutil.which("newgidmap"):
+        raise ImageError(
+            f"{reference}: an ordinary user needs newuidmap and newgidmap",
+            f"as root: apt-get install uidmap; {_OTHER_BASES}",
+        )
+    user = getpass.getuser()
+    for file in (Path("/etc/subuid"), Path("/etc/subgid")):
+        lines = file.read_text().splitlines() if file.exists() else []
+        names = {line.split(":")[0] for line in lines}
+        if names.isdisjoint((user, str(os.geteuid()))):
+            ids = "200000-265535"
+            raise ImageError(
+                f"{reference}: user {user} has no range of ids in {file}",
+                f"as root: usermod --add-subuids {ids} --add-subgids {ids} {user}; {_OTHER_BASES}",
+            )
+    return "unshare"
+
+
+def _tree_folder(settings: Settings, mode: str) -> str:
+    """Where mmdebstrap makes its tree: the first temporary folder that the mapped users can reach."""
+    if mode == "root":
+        return str(settings.tmpdir)
+    others = (Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp"))  # noqa: S108
+    for folder in (settings.tmpdir, *others):
+        if all(parent.stat().st_mode & 0o001 for parent in (folder, *folder.parents)):
+            return str(folder)
+    return str(settings.tmpdir)
+
+
+def mmdebstrap_error(base: DebianBase, code: int, log: str) -> ImageError:
+    """The error for a failure of mmdebstrap, with a hint that fits its log.
+
+    Args:
+        base: what was to be made.
+        code: mmdebstrap's exit code.
+        log: its standard error. Credentials in it are redacted.
+    """
+    log = redact(log)
+    unknown = sorted(set(re.findall(r"Unable to locate package (\S+)", log)))
+    if unknown:
+        return ImageError(
+            f"Debian {base.suite} has no package {', '.join(unknown)}", "correct base_packages in the recipe"
+        )
+    lines = log.splitlines()
+    errors = [line for line in lines if re.match(r"(E|W|error|mmdebstrap):? ", line)]
+    last = "\n    ".join(dict.fromkeys((errors or lines)[-8:]))
+    if "unshare" in log and "failed" in log:
+        hint = "this host does not let users make namespaces: make the base as root once, " + _OTHER_BASES
+    elif re.search(r"Could not (resolve|connect)|Temporary failure|Failed to fetch", log):
+        hint = (
+            f"the Debian mirror of this machine's apt settings does not answer: correct them, {_OTHER_BASES}"
+        )
+    else:
+        command = " ".join(["mmdebstrap", *base.variant_options, base.suite, "/dev/null"])
+        hint = f"to see more, run it by hand: {command}"
+    return ImageError(f"{base.reference}: mmdebstrap failed with exit code {code}:\n    {last}", hint)

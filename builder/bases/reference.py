@@ -1,0 +1,56 @@
+"""References to base images, as recipes and locks write them.
+
+========================================================  ==================================================
+``docker://[HOST/]REPOSITORY[:TAG][@DIGEST]``             an image in a registry
+``oci:DIR[:TAG]``                                         an image in an OCI layout
+``oci-archive:FILE[:TAG]``                                a tar of an OCI layout
+``docker-archive:FILE[:TAG]``                             what ``docker save`` writes
+``debian:SUITE``                                          a minimal Debian, made on this machine
+``sif:FILE``                                              a SIF
+========================================================  ==================================================
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.errors import ConfigError
+
+KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian", "sif")
+_FORMS = (
+    "write it as docker://host/repository:tag, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE, "
+    "debian:SUITE or sif:FILE"
+)
+
+
+def split_reference(reference: str) -> tuple[str, str]:
+    """The kind of a base reference, and what follows it.
+
+    Raises:
+        ConfigError: the kind is not one of :data:`KINDS`, or nothing follows it.
+    """
+    kind, colon, rest = reference.partition(":")
+    is_complete = bool(colon and rest) and kind in KINDS
+    if kind == "docker":
+        is_complete = rest.startswith("//") and len(rest) > 2
+        rest = rest.removeprefix("//")
+    if not is_complete:
+        raise ConfigError(f"base {reference!r} is not a reference to an image", _FORMS)
+    return kind, rest
+
+
+def path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:
+    """The path of ``PATH``, ``PATH:TAG`` or ``PATH@sha256:...``, and the tag or digest.
+
+    A path may have a colon itself: if the whole text exists as a path, there is no tag.
+
+    Args:
+        rest: a reference without its kind.
+        root: the folder that relative paths start at.
+    """
+    whole = root / Path(rest).expanduser()
+    if whole.exists():
+        return whole, None
+    separator = "@" if "@sha256:" in rest else ":"
+    path, _, tag = rest.partition(separator)
+    return (root / Path(path).expanduser(), tag) if tag else (whole, None)

@@ -1,0 +1,161 @@
+"""``docker://`` bases: images in registries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from builder.bases.image import BaseImage
+from builder.model import OCI_MANIFEST, Descriptor, LockedBase
+from builder.oci.manifest import (
+    INDEXES,
+    choose_platform,
+    image_layers,
+    parse_config,
+    parse_json,
+    parse_manifest,
+)
+from builder.oci.reference import Reference
+from builder.progress import Reporter
+from builder.registry.client import RegistryClient
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+_DOWNLOADS = 4
+
+
+def resolve_registry_base(
+    reference: str, architecture: str, settings: Settings, store: Store, reporter: Reporter
+) -> str:
+    """The digest of the manifest that a reference names now for an architecture. The manifest is stored.
+
+    Args:
+        reference: ``docker://...``.
+        architecture: the OCI's name.
+        settings: how to reach the registry.
+        store: receives the manifest.
+        reporter: receives progress.
+
+    Raises:
+        ImageError: the image is not for this architecture, or damaged.
+        RegistryError: the registry refuses or cannot be reached.
+    """
+    parsed = Reference.parse(reference)
+    with RegistryClient(parsed.host, settings=settings, reporter=reporter) as client:
+        data, media_type, digest = client.get_manifest(parsed.repository, parsed.ref)
+        if media_type in INDEXES:
+            index = parse_json(data, f"the image index of {reference}")
+            wanted = choose_platform(index, architecture, reference)
+            data, media_type, digest = client.get_manifest(parsed.repository, wanted.digest)
+    parse_manifest(data, Descriptor(media_type, digest, len(data)), reference)
+    store.add(data)
+    return digest
+
+
+def open_registry_base(
+    locked: LockedBase,
+    actual: str,
+    settings: Settings,
+    store: Store,
+    *,
+    download: bool,
+    reporter: Reporter,
+) -> BaseImage:
+    """The image that a lock pins. A base that the store has needs no registry.
+
+    Args:
+        locked: reference and digest.
+        actual: where the image is, if a mirror has it.
+        settings: how to reach the registry.
+        store: receives manifest, config and layers.
+        download: False leaves layers that the store lacks in the registry.
+        reporter: receives progress.
+
+    Raises:
+        ImageError: the image is damaged.
+        RegistryError: the registry refuses or cannot be reached.
+    """
+    parsed = Reference.parse(actual)
+    with _Source(parsed, settings, store, reporter) as source:
+        data = source.manifest(locked.digest)
+        described = Descriptor(OCI_MANIFEST, locked.digest, len(data))
+        manifest = parse_manifest(data, described, locked.reference)
+        config = parse_config(source.blob(Descriptor.from_json(manifest["config"])), locked.reference)
+        layers = image_layers(manifest, config, locked.reference)
+        descriptors = [layer.descriptor for layer in layers]
+        paths = source.layers(descriptors, f"base {locked.reference}", download=download)
+    found = tuple(replace(x, path=paths[x.descriptor.digest], origin=parsed.name) for x in layers)
+    return BaseImage(locked.reference, locked.digest, config, found)
+
+
+class _Source:
+    """Blobs from the store, or else from the repository, which is asked only when necessary."""
+
+    def __init__(self, image: Reference, settings: Settings, store: Store, reporter: Reporter) -> None:
+        self._image = image
+        self._settings = settings
+        self._store = store
+        self._reporter = reporter
+        self._opened: RegistryClient | None = None
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _client(self) -> RegistryClient:
+        if self._opened is None:
+            client = RegistryClient(self._image.host, settings=self._settings, reporter=self._reporter)
+            self._opened = self._stack.enter_context(client)
+        return self._opened
+
+    def manifest(self, digest: str) -> bytes:
+        """A manifest, which is stored."""
+        path = self._store.get(digest)
+        if path is not None:
+            return path.read_bytes()
+        data, _, _ = self._client().get_manifest(self._image.repository, digest)
+        self._store.add(data)
+        return data
+
+    def blob(self, descriptor: Descriptor) -> bytes:
+        """A small blob, which is stored."""
+        path = self._store.get(descriptor.digest, descriptor.size)
+        if path is None:
+            path = self._client().get_blob_to(self._image.repository, descriptor, self._store)
+        return path.read_bytes()
+
+    def layers(
+        self, descriptors: Sequence[Descriptor], task: str, *, download: bool
+    ) -> dict[str, Path | None]:
+        """The paths of layers in the store by digest; None for those that stay in the registry.
+
+        Args:
+            descriptors: of the layers.
+            task: the name of the download for the reporter.
+            download: fetch those that the store lacks.
+        """
+        paths = {d.digest: self._store.get(d.digest, d.size) for d in descriptors}
+        missing = {d.digest: d for d in descriptors if paths[d.digest] is None}
+        if missing and download:
+            paths |= self._download(missing, task)
+        return paths
+
+    def _download(self, missing: Mapping[str, Descriptor], task: str) -> dict[str, Path]:
+        client = self._client()
+
+        def fetch(descriptor: Descriptor) -> Path:
+            return client.get_blob_to(
+                self._image.repository, descriptor, self._store, lambda n: self._reporter.advance(task, n)
+            )
+
+        self._reporter.start(task, sum(descriptor.size for descriptor in missing.values()))
+        with ThreadPoolExecutor(_DOWNLOADS) as pool:
+            paths = list(pool.map(fetch, missing.values()))
+        self._reporter.finish(task)
+        return dict(zip(missing, paths, strict=True))

@@ -1,0 +1,168 @@
+"""Base images: what a reference names now, and the image that a lock pins. Each kind has a module of its own.
+
+A base image lies below the environment, and its layers become part of the image byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.bases.archive import open_docker_archive, open_oci_archive
+from builder.bases.debian import debian_base
+from builder.bases.image import BaseImage, no_such_base, stored_base
+from builder.bases.layout import open_layout_base
+from builder.bases.reference import path_and_tag, split_reference
+from builder.bases.registry import open_registry_base, resolve_registry_base
+from builder.bases.sif import open_sif_base
+from builder.errors import ConfigError, ImageError
+from builder.model import LockedBase
+from builder.net.mirrors import mirrored_base
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What opening a base image on this machine needs beside its reference."""
+
+    architecture: str
+    settings: Settings
+    store: Store
+    root: Path
+    """The folder that relative paths start at."""
+
+
+def resolve_base(
+    reference: str,
+    architecture: str,
+    settings: Settings,
+    store: Store,
+    *,
+    packages: Sequence[str] = (),
+    root: Path | None = None,
+    reporter: Reporter = QUIET,
+) -> LockedBase:
+    """The image that a base reference names now, for the lock to pin.
+
+    If BUILDER_MIRRORS names a mirror of it, the mirror is asked.
+
+    Args:
+        reference: the recipe's ``base``.
+        architecture: the OCI's name: ``amd64``, ``arm64``.
+        settings: mirrors, offline, folders.
+        store: receives the manifest, and the layers of archives and Debian bases.
+        packages: Debian packages to add to a ``debian:`` base.
+        root: the folder that relative paths start at; the current one by default.
+        reporter: receives progress.
+
+    Raises:
+        ConfigError: the reference cannot be one, or packages are named for a base that is not Debian.
+        ImageError: there is no such image, it is for another architecture, or it is damaged.
+        RegistryError: the registry refuses or cannot be reached.
+    """
+    kind, _ = split_reference(reference)
+    if packages and kind != "debian":
+        raise ConfigError(
+            f"base_packages are for debian: bases, and {reference} is not one",
+            "remove base_packages, or use a debian: base",
+        )
+    if kind == "debian":
+        digest = debian_base(reference, architecture, settings, store, packages=packages, reporter=reporter)
+        return LockedBase(reference, digest)
+    actual = mirrored_base(settings, reference)
+    kind, _ = split_reference(actual)
+    if kind == "docker":
+        return LockedBase(reference, resolve_registry_base(actual, architecture, settings, store, reporter))
+    context = _Context(architecture, settings, store, root or Path())
+    return LockedBase(reference, _open_local(actual, context).digest)
+
+
+def open_base(
+    locked: LockedBase,
+    architecture: str,
+    settings: Settings,
+    store: Store,
+    *,
+    packages: Sequence[str] = (),
+    download: bool = True,
+    root: Path | None = None,
+    reporter: Reporter = QUIET,
+) -> BaseImage:
+    """The base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
+
+    Args:
+        locked: reference and digest. In a registry the digest decides, whatever the tag names now.
+        architecture: the OCI's name.
+        settings: mirrors, offline, folders.
+        store: receives what is downloaded or made.
+        packages: Debian packages of a ``debian:`` base.
+        download: False leaves the layers of a registry's image where they are: their ``path`` is None, and
+            ``origin`` names the repository.
+        root: the folder that relative paths start at; the current one by default.
+        reporter: receives progress.
+
+    Raises:
+        ConfigError, ImageError, RegistryError: as for :func:`resolve_base`. ImageError also when the image on
+            this machine is not the locked one.
+    """
+    actual = mirrored_base(settings, locked.reference)
+    kind, _ = split_reference(actual)
+    if kind == "debian":
+        digest = debian_base(
+            locked.reference,
+            architecture,
+            settings,
+            store,
+            packages=packages,
+            pinned=locked.digest,
+            reporter=reporter,
+        )
+        base = stored_base(locked.reference, digest, store)
+    elif kind == "docker":
+        base = open_registry_base(locked, actual, settings, store, download=download, reporter=reporter)
+    else:
+        found = _open_local(actual, _Context(architecture, settings, store, root or Path()))
+        base = replace(found, reference=locked.reference)
+        _check_pinned(base, locked, actual)
+    _check_platform(base, architecture)
+    return base
+
+
+def _open_local(reference: str, context: _Context) -> BaseImage:
+    """An image in a file or folder of this machine."""
+    kind, rest = split_reference(reference)
+    if kind == "sif":
+        path = context.root / Path(rest).expanduser()
+        return open_sif_base(reference, path, context.architecture, context.store)
+    path, tag = path_and_tag(rest, context.root)
+    if not path.exists():
+        raise no_such_base(reference, path)
+    if kind == "oci":
+        return open_layout_base(reference, path, tag, context.architecture, context.store)
+    if not path.is_file():
+        raise ImageError(f"base {reference}: {path} is not a file", f"for a folder write oci:{rest}")
+    if kind == "oci-archive":
+        return open_oci_archive(reference, path, tag, context.architecture, context.store)
+    return open_docker_archive(reference, path, tag, context.settings, context.store)
+
+
+def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:
+    if base.digest == locked.digest:
+        return
+    place = "it" if actual == locked.reference else actual
+    raise ImageError(
+        f"the lock pins the base {locked.reference} as {locked.digest}, but {place} holds {base.digest}",
+        "bring the locked image back, or pin this one: builder lock --update-base",
+    )
+
+
+def _check_platform(base: BaseImage, architecture: str) -> None:
+    system, found = base.config.get("os", "linux"), base.config.get("architecture")
+    if (system, found) != ("linux", architecture):
+        raise ImageError(
+            f"the base {base.reference} is for {system}/{found}, the recipe for linux/{architecture}",
+            "use another base, or correct the recipe's platform",
+        )

@@ -1,0 +1,154 @@
+"""Debian packages: downloaded and verified by apt, without root, and unpacked."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.channel.contents import SUITE
+from builder.errors import FetchError, ImageError, SpaceError
+from builder.redact import redact
+
+
+@dataclass(frozen=True, slots=True)
+class Deb:
+    """An unpacked Debian package."""
+
+    name: str
+    tree: Path
+    """The folder with its files."""
+    full_version: str
+    """Debian's version: ``1:1.2.13.dfsg-1``."""
+    version: str
+    """The upstream version as conda writes it: ``1.2.13``."""
+    revision: str
+    """The rest of Debian's version, in the form of a build string: ``dfsg_1``."""
+    built: int
+    """When Debian built it, in seconds since 1970: the time of the archive's members (deb(5))."""
+
+    @classmethod
+    def unpack(cls, path: Path, tree: Path) -> Deb:
+        """Unpacks a ``.deb`` file into a new folder.
+
+        Raises:
+            FetchError: dpkg-deb fails, or the version has an unknown form.
+            SpaceError: the disk is full.
+        """
+        tree.mkdir(parents=True)
+        run_tool(["dpkg-deb", "-x", path, tree], tree, f"unpacking {path.name}")
+        name, full_version = path.name.split("_")[:2]
+        full_version = full_version.replace("%3a", ":")
+        match = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*[a-z]?)(?![a-z])(.*)", full_version)
+        if match is None:
+            raise unknown(path.name)
+        with path.open("rb") as f:
+            header = f.read(8 + 60)  # the magic bytes of ar(5), and the header of the first member
+        built = int(header[24:36])
+        revision = "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0"
+        return cls(name, tree, full_version, match[1], revision, built)
+
+
+def download_debs(names: Sequence[str], work: Path) -> dict[str, Path]:
+    """Downloads Debian packages into a folder below ``work``, with a private apt state and apt's own
+    verification.
+
+    Returns:
+        The ``.deb`` files by the packages' names.
+
+    Raises:
+        FetchError: this machine names no Debian mirror, the mirror does not answer, or it does not have a
+        package.
+        SpaceError: the disk is full.
+    """
+    state = work / "apt"
+    debs = state / "debs"
+    apt = ["apt-get", "-q", *_options(state)]
+    run_tool([*apt, "update"], debs, "reading Debian's package lists")
+    run_tool([*apt, "download", *names], debs, "downloading Debian's python packages")
+    found = {path.name.partition("_")[0]: path for path in debs.glob("*.deb")}
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise FetchError(
+            f"the Debian mirror does not have {', '.join(missing)}", "run again, or use another mirror"
+        )
+    return found
+
+
+def _options(state: Path) -> list[str]:
+    """Makes apt's private folders and returns the options with which apt uses nothing else."""
+    from builder.net.apt import apt_sources
+
+    try:
+        sources = apt_sources(SUITE)
+    except ImageError as e:
+        raise FetchError(
+            e.message, f"{e.hint}; or copy a channel from another machine (docs/offline.md)"
+        ) from None
+    for name in ("lists/partial", "cache/archives/partial", "debs"):
+        (state / name).mkdir(parents=True)
+    (state / "status").touch()
+    (state / "debian.sources").write_text(sources)
+    options = {
+        "APT::Architecture": "amd64",
+        "APT::Architectures": "amd64",
+        "Dir::State": state,
+        "Dir::State::Lists": state / "lists",
+        "Dir::State::Status": state / "status",
+        "Dir::Cache": state / "cache",
+        "Dir::Etc::SourceList": state / "debian.sources",
+        "Dir::Etc::SourceParts": "-",
+        "APT::Sandbox::User": "root",  # as another user apt could not read the folder
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "2",
+    }
+    return [f"-o{name}={value}" for name, value in options.items()]
+
+
+def run_tool(command: Sequence[str | Path], folder: Path, task: str) -> str:
+    """Runs a program in a folder; returns what it prints.
+
+    Args:
+        command: the program and its arguments.
+        folder: the working folder.
+        task: what it does, for messages: "unpacking x.deb".
+
+    Raises:
+        FetchError: it fails, or apt reports an error; with its own words.
+        SpaceError: the disk is full.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    problems = [line for line in lines if line.startswith(("E:", "Err:"))]
+    if not done.returncode and not problems:
+        return done.stdout
+    if "no space left" in "".join(lines).lower():
+        raise SpaceError(
+            f"no space left on the disk of {folder} while {task}",
+            "free some space, or set BUILDER_CACHE to a larger disk",
+        )
+    reason = "; ".join((problems or lines[-3:])[:3]) or f"exit code {done.returncode}"
+    raise FetchError(
+        f"{task} failed: {' '.join(redact(word) for word in reason.split())}",
+        "check the network and this machine's apt sources (apt-get update), "
+        "or copy a channel from another machine (docs/offline.md)",
+    )
+
+
+def unknown(name: str) -> FetchError:
+    """The error for a Debian package or file whose content is not as expected."""
+    return FetchError(
+        f"Debian's {name} has changed, and this version of builder does not support it",
+        "upgrade builder, or use another channel",
+    )

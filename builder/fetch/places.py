@@ -1,0 +1,123 @@
+"""Where a locked package may be, in the order in which the places are tried.
+
+1. the mirrors of its URL (``BUILDER_MIRRORS``),
+2. its URL, or the Debian channel of this machine for ``builder://debian/...``,
+3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from builder.errors import FetchError
+from builder.model import DEBIAN_CHANNEL, FIND_LINKS, LockedPackage
+from builder.net.findlinks import FindLinks, as_path
+from builder.net.mirrors import mirrors_of
+from builder.progress import Reporter
+from builder.redact import redact
+from builder.settings import Settings
+from builder.store.folders import CacheFolders
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """A URL where a package may be."""
+
+    url: str
+    """As it is requested; may contain credentials."""
+    shown: str
+    """For messages: without credentials."""
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def host(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether it can be requested over HTTP."""
+        return self.url.startswith(("http://", "https://"))
+
+
+Place = Path | Url
+
+
+class Places:
+    """Finds the places of packages. Safe for several threads."""
+
+    def __init__(self, settings: Settings, find_links: Sequence[str], reporter: Reporter) -> None:
+        self._settings = settings
+        self._links = FindLinks(find_links)
+        self._reporter = reporter
+        self._channel_lock = threading.Lock()
+        self._channel_renewed = False
+
+    def of(
+        self, package: LockedPackage, client: httpx.Client | None, *, make_channel: bool = True
+    ) -> Iterator[Place]:
+        """The places of a package, in order. A place need not have the package.
+
+        Args:
+            package: the package.
+            client: reads find-links pages and indexes; None leaves these out.
+            make_channel: make the Debian channel of this machine if the package is from there.
+
+        Raises:
+            FetchError: the package names a file that cannot be in the Debian channel, or the channel cannot
+                be made.
+        """
+        url = os.path.expandvars(package.url)  # $TOKEN in a URL, as conda-lock does
+        for mirrored in mirrors_of(self._settings, url):
+            folder = as_path(mirrored)
+            yield folder if folder is not None else Url(mirrored, redact(mirrored))
+        yield from self._original(package, url, make_channel)
+        if package.manager == "pip":
+            yield from self._links.local(package.filename)
+            if client is not None and not self._settings.offline:
+                for link in self._links.remote(package.filename, client):
+                    yield Url(link, redact(link))
+
+    def _original(self, package: LockedPackage, url: str, make_channel: bool) -> Iterator[Place]:
+        if url.startswith(DEBIAN_CHANNEL):
+            yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), make_channel)
+            return
+        path = as_path(url)
+        if path is not None:
+            yield path
+        elif not url.startswith(FIND_LINKS):
+            yield Url(url, redact(package.url))
+
+    def _debian_channel(self, name: str, make_channel: bool) -> Iterator[Path]:
+        """The file in this machine's channel; a second time after the channel was renewed."""
+        from builder.channel.contents import SUBDIRS
+        from builder.channel.debian import debian_channel
+
+        if not re.fullmatch(rf"({'|'.join(SUBDIRS)})/[A-Za-z0-9_][A-Za-z0-9_.+-]*\.conda", name):
+            raise FetchError(
+                f"{DEBIAN_CHANNEL}{name} names no package of the Debian channel", "lock again: builder lock"
+            )
+        if not make_channel:
+            yield CacheFolders(self._settings.cache).channels / "debian" / name
+            return
+        with self._channel_lock:
+            folder = debian_channel(self._settings, self._reporter)
+        yield folder / name
+        if self._settings.offline:
+            return
+        # The lock may be newer than this machine's channel: renew it, once for all packages.
+        with self._channel_lock:
+            if not self._channel_renewed:
+                self._channel_renewed = True
+                debian_channel(self._settings, self._reporter, refresh=True)
+        yield folder / name

@@ -1,0 +1,83 @@
+"""The sizes of archives, for ``builder plan``: from this machine's disk, else from the servers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+
+from builder.fetch.places import Places
+from builder.fetch.verify import Verifier
+from builder.model import LockedPackage
+from builder.net.http import make_client
+from builder.progress import QUIET
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+
+def head_sizes(
+    packages: Sequence[LockedPackage],
+    settings: Settings,
+    store: Store,
+    *,
+    find_links: Sequence[str] = (),
+    jobs: int = 16,
+) -> dict[str, int | None]:
+    """The size of each package's archive in bytes, by the package's key; None if no place reports it.
+
+    Nothing is downloaded, hashed or made; servers are asked with HEAD requests.
+
+    Args:
+        packages: the locked packages.
+        settings: cache, mirrors, and whether to work offline.
+        store: where earlier downloads are.
+        find_links: folders and pages with wheels.
+        jobs: the largest number of requests at the same time.
+    """
+    places = Places(settings, find_links, QUIET)
+    verifier = Verifier(store)
+    sizes = {p.key: _local_size(p, places, verifier, store) for p in packages}
+    unknown = {p.key: p for p in packages if sizes[p.key] is None}
+    if not unknown or settings.offline:
+        return sizes
+    unreachable: set[str] = set()
+    with make_client(jobs) as client, ThreadPoolExecutor(jobs, thread_name_prefix="head") as pool:
+        found = pool.map(lambda p: _remote_size(p, places, client, unreachable), unknown.values())
+        sizes |= dict(zip(unknown, found, strict=True))
+    return sizes
+
+
+def _local_size(package: LockedPackage, places: Places, verifier: Verifier, store: Store) -> int | None:
+    """The size of the first local file that should be the package; its content is not checked."""
+    digest = verifier.digest(package)
+    in_store = [store.path(digest)] if digest else []
+    for place in (*in_store, *places.of(package, None, make_channel=False)):
+        if isinstance(place, Path):
+            with contextlib.suppress(OSError):
+                return place.stat().st_size
+    return None
+
+
+def _remote_size(
+    package: LockedPackage, places: Places, client: httpx.Client, unreachable: set[str]
+) -> int | None:
+    """The Content-Length of the first URL that has the package. Adds hosts that do not answer to
+    ``unreachable``.
+    """
+    for place in places.of(package, client, make_channel=False):
+        if isinstance(place, Path) or not place.is_web or place.host in unreachable:
+            continue
+        try:
+            answer = client.head(place.url)
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            unreachable.add(place.host)
+            continue
+        except (httpx.HTTPError, httpx.InvalidURL):
+            continue
+        length = answer.headers.get("content-length", "")
+        if answer.is_success and length.isdigit():
+            return int(length)
+    return None

@@ -1,0 +1,66 @@
+"""Whether a file is the locked package: only its hash decides, never where it comes from.
+
+The store names blobs by SHA-256. Old locks have packages with an MD5 only; for these a record in the cache's
+folder ``seen`` holds the SHA-256 of the file that matched the MD5, so that the next build finds it in the
+store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from builder.model import LockedPackage
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
+from builder.store.fingerprints import verified
+from builder.store.records import read_record, write_record
+
+
+class Verifier:
+    """Compares files with the hashes of locked packages, and remembers the result in the cache."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def digest(self, package: LockedPackage) -> str | None:
+        """The package's ``sha256:...``; None for one that is locked by MD5 and was not seen before."""
+        if package.sha256:
+            return f"sha256:{package.sha256}"
+        recorded = read_record(self._md5_record(package))
+        return recorded if isinstance(recorded, str) else None
+
+    def record_digest(self, package: LockedPackage, digest: str) -> None:
+        """Records the ``sha256:...`` of a package that is locked by MD5."""
+        if not package.sha256:
+            write_record(self._md5_record(package), digest)
+
+    def was_seen(self, package: LockedPackage) -> bool:
+        """Whether the package was on this machine before, so that it is probably not hashed again."""
+        digest = self.digest(package)
+        if digest is None:
+            return False
+        return self._store.path(digest).exists() or self._store.seen_file(digest).exists()
+
+    def matches(self, path: Path, package: LockedPackage) -> bool:
+        """Whether a local file is the package. False also if it does not exist or cannot be read."""
+        try:
+            if not path.is_file():
+                return False
+            digest = self.digest(package)
+            if digest is None:
+                if _md5(path) != package.md5:
+                    return False
+                digest = sha256_file(path)
+                self.record_digest(package, digest)
+            return verified(path, digest, self._store.seen_file(digest))
+        except PermissionError:
+            return False
+
+    def _md5_record(self, package: LockedPackage) -> Path:
+        return self._store.seen_file(f"md5:{package.md5}")
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

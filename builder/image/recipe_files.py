@@ -1,0 +1,123 @@
+"""Copies the recipe's ``files:`` into an image."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from builder.config.recipe import Files, Recipe
+from builder.errors import ConfigError
+from builder.layers.entry import Entry, Range
+
+#: Names that are never copied from a folder of the project: tools write them, with different content each
+#: time.
+IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
+#: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
+#: a folder.
+_MERGED = re.compile(r"(bin|sbin|lib|lib32|lib64|libx32|var/run|var/lock)(/|$)")
+#: Folders whose mode is not 0755.
+_SPECIAL_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
+_WHITEOUT = ".wh."
+
+
+def recipe_entries(recipe: Recipe) -> list[Entry]:
+    """Returns the members for the recipe's ``files:``, in their order.
+
+    Raises:
+        ConfigError: a file does not exist or cannot be read, or its target would break the base.
+    """
+    entries: list[Entry] = []
+    for number, item in enumerate(recipe.files):
+        entries += _copy(recipe, item, f"{recipe.source}: files[{number}]")
+    return entries
+
+
+def _copy(recipe: Recipe, item: Files, where: str) -> list[Entry]:
+    """Returns the members for one item; ``where`` names it in error messages."""
+    source = recipe.root / item.source
+    target = _target(item, source, where)
+    mode = _mode(item, where)
+    try:
+        entries = list(_walk(source, target, mode, where))
+    except OSError as e:
+        problem = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
+        raise ConfigError(
+            f"{where}: {e.filename} {problem}", f"correct 'source'; it is relative to {recipe.root}"
+        ) from None
+    return [*_special_parents(target), *entries]
+
+
+def _mode(item: Files, where: str) -> int | None:
+    if item.mode is None:
+        return None
+    if not re.fullmatch(r"0?o?[0-7]{3,4}", item.mode):
+        raise ConfigError(f"{where}: mode {item.mode!r} is not octal", 'write it as "0755"')
+    return int(item.mode.replace("o", ""), 8)
+
+
+def _target(item: Files, source: Path, where: str) -> str:
+    """Returns the target as an image path without a leading slash."""
+    parts = PurePosixPath(item.target).parts
+    if not item.target.startswith("/") or ".." in parts:
+        raise ConfigError(
+            f"{where}: target {item.target!r} is not an absolute path in the image",
+            "write it from the root: /app/train.py",
+        )
+    if item.target.endswith("/") and not source.is_dir():
+        parts = (*parts, source.name)
+    target = "/".join(parts[1:])
+    if not target:
+        if source.is_dir():
+            raise ConfigError(f"{where}: target is the image's root", "copy into a folder below it: /app")
+        target = source.name
+
+    link = _MERGED.match(target)
+    if link:
+        better = "run" if link[1].startswith("var/") else f"usr/{link[1]}"
+        raise ConfigError(f"{where}: /{link[1]} is a symlink in most bases", f"use a target in /{better}")
+    if any(part.startswith(_WHITEOUT) for part in parts):
+        raise ConfigError(
+            f"{where}: a name that starts with {_WHITEOUT} deletes files of other layers", "rename it"
+        )
+    return target
+
+
+def _special_parents(target: str) -> Iterator[Entry]:
+    """Returns the parents that are not 0755, so that a file below them does not change their mode."""
+    for parent in reversed(PurePosixPath(target).parents):
+        mode = _SPECIAL_MODES.get(str(parent))
+        if mode is not None:
+            yield Entry(str(parent), "dir", mode)
+
+
+def _walk(source: Path, target: str, mode: int | None, where: str) -> Iterator[Entry]:
+    """Returns the members for a file, a symlink, or a folder with its content, sorted by the bytes of names.
+
+    Args:
+        source: what is copied.
+        target: its image path.
+        mode: mode of the regular files; None: 0755 for a file that its owner may execute, else 0644.
+        where: names the item in error messages.
+    """
+    info = source.lstat()
+    if stat.S_ISLNK(info.st_mode):
+        yield Entry(target, "symlink", 0o777, target=str(source.readlink()))
+    elif stat.S_ISDIR(info.st_mode):
+        yield Entry(target, "dir", 0o755)
+        for name in sorted((p.name for p in source.iterdir()), key=os.fsencode):
+            if name.startswith(_WHITEOUT):
+                raise ConfigError(f"{where}: {source / name} would delete files of other layers", "rename it")
+            if name not in IGNORED:
+                yield from _walk(source / name, f"{target}/{name}", mode, where)
+    elif stat.S_ISREG(info.st_mode):
+        if not os.access(source, os.R_OK):
+            raise PermissionError(errno.EACCES, "permission denied", str(source))
+        if mode is None:
+            mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
+        yield Entry(target, "file", mode, info.st_size, content=Range(source.absolute()))
+    else:
+        raise ConfigError(f"{where}: {source} is not a file, folder or symlink", "remove it")

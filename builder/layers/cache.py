@@ -1,0 +1,103 @@
+"""Cache keys and cache records of packages and layers. docs/layers.md lists the files.
+
+A key is a hash of everything that the record depends on. A record that is missing, damaged, or that names a
+blob which is not in the store, counts as absent, and the layer is built again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from builder.layers.entry import IndexEntry, LinkContext, PackageIndex
+from builder.model import Descriptor, Layer, LockedPackage, canonical_json
+from builder.store.blobs import Store
+from builder.store.records import read_record, write_record
+
+#: Changes whenever the same packages would result in other bytes; part of every cache key.
+FORMAT = 3
+
+
+def cache_key(value: Any) -> str:
+    """Returns the hash of a JSON value, in hex."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def context_key(context: LinkContext, packages: Sequence[LockedPackage]) -> dict[str, Any]:
+    """Returns the part of a context that these packages depend on.
+
+    Requested names of other packages are left out, so that a newly requested name changes its own layer only.
+    """
+    names = {p.name for p in packages}
+    return {
+        "prefix": context.prefix,
+        "python": context.python,
+        "site_packages": context.site_packages,
+        "platform": context.platform,
+        "requested": sorted(context.requested & names),
+    }
+
+
+def index_path(store: Store, package: LockedPackage, context: LinkContext) -> Path:
+    """Returns where a package's index is cached."""
+    key = cache_key([FORMAT, package.key, package.url, context_key(context, [package])])
+    return store.folders.index / f"{key}.json"
+
+
+def read_index(path: Path) -> PackageIndex | None:
+    """Returns a cached index, or None if there is none."""
+    data = read_record(path)
+    if data is None:
+        return None
+    entries = tuple(IndexEntry(*e) for e in data["entries"])
+    return PackageIndex(entries, tuple(data["post_link"]), tuple(data["notes"]))
+
+
+def write_index(path: Path, index: PackageIndex) -> None:
+    """Caches an index."""
+    entries = [(e.path, e.kind, e.size, e.target) for e in index.entries]
+    write_record(path, {"entries": entries, "post_link": index.post_link, "notes": index.notes})
+
+
+def layer_record(layer: Layer) -> dict[str, Any]:
+    """Returns a layer of the store as JSON."""
+    return {
+        "media_type": layer.descriptor.media_type,
+        "digest": layer.descriptor.digest,
+        "size": layer.descriptor.size,
+        "annotations": dict(layer.descriptor.annotations),
+        "diff_id": layer.diff_id,
+        "title": layer.title,
+        "packages": layer.packages,
+        "unpacked": layer.unpacked,
+    }
+
+
+def recorded_layer(data: Mapping[str, Any], store: Store) -> Layer | None:
+    """Returns the layer that :func:`layer_record` described, or None if the store does not have its blob."""
+    path = store.get(data["digest"], data["size"])
+    if path is None:
+        return None
+    return Layer(
+        Descriptor(data["media_type"], data["digest"], data["size"], data["annotations"]),
+        data["diff_id"],
+        path,
+        title=data["title"],
+        packages=tuple(data["packages"]),
+        unpacked=data["unpacked"],
+    )
+
+
+def recorded_layers(data: Sequence[Mapping[str, Any]], store: Store) -> tuple[Layer, ...] | None:
+    """Returns the layers that :func:`layer_record` described, or None if the store lacks a blob."""
+    layers = [recorded_layer(x, store) for x in data]
+    found = tuple(layer for layer in layers if layer is not None)
+    return found if len(found) == len(layers) else None
+
+
+def read_layer(path: Path, store: Store) -> Layer | None:
+    """Returns the layer of a record, or None if there is no record, or the store does not have the blob."""
+    data = read_record(path)
+    return None if data is None else recorded_layer(data, store)

@@ -1,0 +1,172 @@
+"""What activating a conda environment does, as far as that is known without running its scripts.
+
+``etc/conda/env_vars.d/*.json`` and plain ``export NAME=VALUE`` lines of ``etc/conda/activate.d/*.sh`` become
+environment variables in the image's config. The entry point sources the scripts that do more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from builder.layers.conda_archive import damage, fault, package_files
+from builder.layers.conda_info import PathInfo, read_info
+from builder.layers.conda_prefix import replaced
+from builder.layers.entry import LinkContext
+from builder.model import Fetched
+
+_ACTIVATE = "etc/conda/activate.d/"
+_ENV_VARS = "etc/conda/env_vars.d/"
+_UNSET = "***unset***"  # conda's mark for a variable that an environment removes
+
+#: Paths with the package that brings the file, and the file's text.
+_Texts = Mapping[str, tuple[Fetched, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What activating the environment does."""
+
+    env: Mapping[str, str]
+    """Variables that are always set to the same value, for the image's config."""
+    scripts: tuple[str, ...]
+    """Image paths (with a leading slash) of the scripts that do more, in the order to source them."""
+
+
+def is_activation(path: str) -> bool:
+    """Returns whether conda reads this path (relative to the prefix) when it activates the environment."""
+    is_script = path.startswith(_ACTIVATE) and path.endswith(".sh")
+    return is_script or (path.startswith(_ENV_VARS) and path.endswith(".json"))
+
+
+def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> Activation:
+    """Returns the effect of the packages' activation files.
+
+    conda's order is by file name, scripts after variables.
+
+    Of a script only plain ``export NAME=VALUE`` lines outside of any block count, with ``$CONDA_PREFIX``
+    replaced. A script with any other line is listed, for the entry point to source.
+
+    Args:
+        fetched: conda packages in link order. Of two that bring the same file, the later one wins.
+        context: the environment's prefix.
+
+    Raises:
+        LayerError: a package is damaged, or a JSON file does not map names to values.
+    """
+    texts = _texts(fetched, context.prefix)
+    env: dict[str, str] = {}
+    for path in sorted(p for p in texts if p.startswith(_ENV_VARS)):
+        env |= _variables(path, *texts[path])
+
+    dynamic: list[str] = []
+    for path in sorted(p for p in texts if p.startswith(_ACTIVATE)):
+        exports, plain = _static_exports(texts[path][1], context.prefix)
+        # A plain script must be sourced too if an earlier sourced script may set the same variables.
+        if not plain or _mentions(texts, dynamic, exports):
+            dynamic.append(path)
+        env |= exports
+    return Activation(dict(sorted(env.items())), tuple(f"{context.prefix}/{p}" for p in dynamic))
+
+
+def _texts(fetched: Sequence[Fetched], prefix: str) -> dict[str, tuple[Fetched, str]]:
+    """Returns the activation files as they are installed."""
+    found: dict[str, tuple[Fetched, str]] = {}
+    for f in fetched:
+        infos = {p.path: p for p in read_info(f).paths if is_activation(p.path)}
+        for path, data in package_files(f, infos.keys()).items():
+            with damage(f):
+                found[path] = f, _text(data, infos[path], prefix)
+    return found
+
+
+def _text(data: bytes, info: PathInfo, prefix: str) -> str:
+    if info.placeholder:
+        data = b"".join(replaced([data], info.placeholder, prefix, binary=info.binary))
+    return data.decode(errors="replace")
+
+
+def _variables(path: str, fetched: Fetched, text: str) -> dict[str, str]:
+    """Returns the variables of a JSON file in ``env_vars.d``."""
+    env = {}
+    with damage(fetched):
+        for name, value in json.loads(text).items():
+            if not re.fullmatch(r"[A-Za-z_]\w*", name) or not isinstance(value, str | int | float):
+                raise fault(fetched, f"{path}: {name!r} is not a variable with a value")
+            if value != _UNSET:
+                env[name] = str(value)
+    return env
+
+
+def _mentions(texts: _Texts, paths: Sequence[str], names: Mapping[str, str]) -> bool:
+    """Returns whether one of the scripts has one of the names in it."""
+    return any(re.search(rf"\b{name}\b", texts[path][1]) for path in paths for name in names)
+
+
+# Reading shell scripts without running them
+# -----------------------------------------------------------------------------
+
+_BARE = r"""(?:[^\s"'`\\;&|<>()*?\[\]{}~#]|\$\{CONDA_PREFIX\})*"""
+_EXPORT = re.compile(rf"""export\s+([A-Za-z_]\w*)=(?:"([^"`\\]*)"|'([^']*)'|({_BARE}))\s*;?\s*(?:#.*)?""")
+_QUOTED = re.compile(r"""\\.|'[^']*'|"(?:\\.|[^"\\])*\"""")
+_COMMENT = re.compile(r"(^|\s)#.*")
+_PREFIX_VARIABLE = re.compile(r"\$CONDA_PREFIX\b|\$\{CONDA_PREFIX\}")
+#: Words after which a shell expects a command, so that ``if`` and ``fi`` are keywords.
+_BEFORE_COMMAND = frozenset({"", ";", "&", "|", "then", "do", "else", "elif", "if", "while", "until", "!"})
+_OPENING = frozenset({"if", "for", "while", "until"})
+_CLOSING = frozenset({"fi", "done"})
+#: Lines after one of these may not run, or may not be commands, so nothing more is taken from the script.
+_OBSCURE = re.compile(r"[(){}`'\"\\]|<<|\b(case|select|function|return|exit|exec|set|eval|trap)\b")
+
+
+def _static_exports(text: str, prefix: str) -> tuple[dict[str, str], bool]:
+    """Returns the variables that a script always sets to the same value, and whether it does nothing else."""
+    exports: dict[str, str] = {}
+    depth = 0  # of blocks (if, for, while, until)
+    plain = True
+    for raw in text.splitlines():
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        match = None if depth else _EXPORT.fullmatch(line)
+        value = _value(match, prefix) if match else None
+        if match and value is not None:
+            exports[match[1]] = value
+            continue
+
+        plain = False
+        bare = _COMMENT.sub("", _QUOTED.sub("_", line))
+        depth += _nesting(bare)
+        exports = {name: v for name, v in exports.items() if not _may_change(name, line)}
+        if depth < 0 or _OBSCURE.search(re.sub(r"\$\{\w+\}", "_", bare)):
+            later = text[text.index(raw) + len(raw) :]
+            return {name: v for name, v in exports.items() if not re.search(rf"\b{name}\b", later)}, False
+    return exports, plain
+
+
+def _may_change(name: str, line: str) -> bool:
+    """Returns whether a line may unset a variable, or give it another value."""
+    return re.search(rf"\bunset\b.*\b{name}\b|\b{name}\+?=", line) is not None
+
+
+def _nesting(line: str) -> int:
+    """Returns how many blocks a line (without strings and comments) opens, less those that it closes."""
+    depth = 0
+    before = ""
+    for word in re.findall(r"[^\s;&|]+|[;&|]", line):
+        if before in _BEFORE_COMMAND:
+            depth += (word in _OPENING) - (word in _CLOSING)
+        before = word
+    return depth
+
+
+def _value(match: re.Match[str], prefix: str) -> str | None:
+    """Returns the value of an export, or None if it depends on more than the prefix."""
+    _, double, single, bare = match.groups()
+    if single is not None:
+        return str(single)
+    text = bare if double is None else double
+    value = _PREFIX_VARIABLE.sub(lambda m: prefix, text)
+    return None if "$" in value else value

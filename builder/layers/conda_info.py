@@ -1,0 +1,239 @@
+"""Reads what the ``info/`` part of a conda package says about linking: files, prefixes, noarch, entry points.
+
+The part is read only as far as needed. Packages without ``info/paths.json`` have its predecessors
+``info/files``, ``info/has_prefix`` and ``info/no_link``.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from builder.layers.conda_archive import (
+    Spool,
+    damage,
+    fault,
+    is_conda,
+    is_safe,
+    member_path,
+    open_part,
+    scan,
+)
+from builder.model import Fetched
+
+#: The largest file of ``info/`` that is read, in bytes.
+_MAX_INFO = 256 << 20
+#: The placeholder of files that ``info/has_prefix`` lists without one, as in conda. Written in two parts,
+#: because conda replaces the placeholder in every installed file that contains it.
+DEFAULT_PLACEHOLDER = "/opt/anaconda1" + "anaconda2anaconda3"
+_WANTED = frozenset(
+    f"info/{name}"
+    for name in (
+        "index.json",
+        "paths.json",
+        "files",
+        "has_prefix",
+        "no_link",
+        "no_softlink",
+        "link.json",
+        "package_metadata.json",
+    )
+)
+
+PathKind = Literal["file", "symlink", "dir"]
+Noarch = Literal["", "python", "generic"]
+_KINDS: Mapping[str, PathKind] = {"hardlink": "file", "softlink": "symlink", "directory": "dir"}
+
+
+@dataclass(frozen=True, slots=True)
+class PathInfo:
+    """A path of the package, as ``info/paths.json`` describes it."""
+
+    path: str
+    kind: PathKind
+    size: int | None = None
+    """Bytes; None if an old package does not say."""
+    sha256: str = ""
+    """In hex; empty if an old package does not say."""
+    no_link: bool = False
+    """Whether conda copies the file, instead of linking it."""
+    placeholder: str = ""
+    """The build-time prefix to replace in the file; empty for none."""
+    binary: bool = False
+    """Whether the placeholder is replaced in C strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackageInfo:
+    """What linking must know about a package."""
+
+    index: Mapping[str, Any]
+    """The content of ``info/index.json``."""
+    paths: tuple[PathInfo, ...]
+    noarch: Noarch
+    entry_points: tuple[tuple[str, str, str], ...]
+    """``(command, module, function)``."""
+
+
+def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
+    """Returns what a package's ``info/`` says.
+
+    Args:
+        fetched: the package.
+        spool: its unpacked content if there is one; saves reading a ``.tar.bz2`` a second time.
+
+    Raises:
+        LayerError: the package is damaged, unsafe, or not the one that the lock names.
+    """
+    if spool is not None and not is_conda(fetched):
+        files = _spooled_info(fetched, spool)
+    else:
+        files = _info_files(fetched)
+    with damage(fetched):
+        index = _index(fetched, files)
+        if "info/paths.json" in files:
+            paths = tuple(_path(p) for p in json.loads(files["info/paths.json"])["paths"])
+        else:
+            paths = _old_paths(files, spool.members if spool is not None else scan(fetched))
+        noarch, points = _noarch(index, files)
+    for p in paths:
+        if not is_safe(p.path):
+            raise fault(fetched, f"unsafe path {p.path!r}")
+    try:
+        return PackageInfo(index, paths, noarch, tuple(_entry_point(p) for p in points))
+    except ValueError as e:
+        raise fault(fetched, f"entry point {e}") from None
+
+
+def _spooled_info(fetched: Fetched, spool: Spool) -> dict[str, bytes]:
+    with damage(fetched):
+        members = {path: m for path, m in spool.members.items() if path in _WANTED and m.isreg()}
+        return {path: b"".join(spool.read(m)) for path, m in members.items()}
+
+
+def _info_files(fetched: Fetched) -> dict[str, bytes]:
+    """Returns the wanted files of ``info/``.
+
+    In a ``.tar.bz2`` they precede the content, which is not read.
+    """
+    found: dict[str, bytes] = {}
+    with open_part(fetched, "info") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        for member in tar:
+            path = member_path(member)
+            if path not in _WANTED or not member.isreg():
+                continue
+            if member.size > _MAX_INFO:
+                raise fault(fetched, f"{path} has {member.size} bytes")
+            content = tar.extractfile(member)
+            found[path] = content.read() if content else b""
+            if _is_complete(found):
+                break
+    return found
+
+
+def _is_complete(files: Mapping[str, bytes]) -> bool:
+    """Returns whether these files of ``info/`` are enough. noarch python packages need ``link.json`` too."""
+    if "info/index.json" not in files or "info/paths.json" not in files:
+        return False
+    index = json.loads(files["info/index.json"])
+    is_python = isinstance(index, dict) and index.get("noarch") in ("python", True)
+    return not is_python or "info/link.json" in files
+
+
+def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
+    index = json.loads(files["info/index.json"]) if "info/index.json" in files else None
+    if not isinstance(index, dict):
+        raise fault(fetched, "no info/index.json")
+    name = index.get("name")
+    if str(name).lower() != fetched.package.name.lower():
+        raise fault(
+            fetched, f"its info/index.json is that of {name!r}, but the lock names {fetched.package.name!r}"
+        )
+    return index
+
+
+def _path(item: Mapping[str, Any]) -> PathInfo:
+    size = item.get("size_in_bytes")
+    return PathInfo(
+        path=str(item["_path"]),
+        kind=_KINDS[str(item.get("path_type") or "hardlink").lower()],
+        size=None if size is None else int(size),
+        sha256=item.get("sha256") or "",
+        no_link=bool(item.get("no_link")),
+        placeholder=item.get("prefix_placeholder") or "",
+        binary=item.get("file_mode") == "binary",
+    )
+
+
+def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo]) -> tuple[PathInfo, ...]:
+    """Returns the paths of a package without paths.json, in the order of ``info/files``."""
+    no_link = {*_lines(files, "no_link"), *_lines(files, "no_softlink")}
+    prefixes = {}
+    for line in _lines(files, "has_prefix"):
+        placeholder, mode, path = _has_prefix(line)
+        prefixes[path] = (placeholder, mode)
+
+    paths = []
+    for path in dict.fromkeys(_lines(files, "files")):
+        member = members.get(path)
+        if member is None:
+            raise ValueError(f"{path!r} is in info/files but not in the archive")
+        placeholder, mode = prefixes.get(path, ("", ""))
+        info = PathInfo(
+            path,
+            _kind(member),
+            member.size if member.isreg() else None,
+            no_link=path in no_link,
+            placeholder=placeholder,
+            binary=mode == "binary",
+        )
+        paths.append(info)
+    return tuple(paths)
+
+
+def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
+    return [line for line in files.get(f"info/{name}", b"").decode().splitlines() if line.strip()]
+
+
+def _kind(member: tarfile.TarInfo) -> PathKind:
+    if member.issym():
+        return "symlink"
+    return "dir" if member.isdir() else "file"
+
+
+def _has_prefix(line: str) -> tuple[str, str, str]:
+    """Returns placeholder, mode and path of a line of ``info/has_prefix``.
+
+    The line may be a path alone, as in conda.
+    """
+    words = [w.strip("\"'") for w in shlex.split(line, posix=False)]
+    if len(words) == 3 and words[1].lower() in ("text", "binary"):
+        return words[0], words[1].lower(), words[2]
+    return DEFAULT_PLACEHOLDER, "text", line.strip().strip('"')
+
+
+def _noarch(index: Mapping[str, Any], files: Mapping[str, bytes]) -> tuple[Noarch, tuple[str, ...]]:
+    """Returns the kind of noarch, and the entry points of a noarch python package."""
+    noarch = index.get("noarch")
+    if noarch not in (None, False, "", True, "python", "generic"):
+        raise ValueError(f"noarch is {noarch!r}")
+    if noarch not in (True, "python"):
+        return ("generic" if noarch else ""), ()
+    link = json.loads(files.get("info/link.json") or files.get("info/package_metadata.json") or b"{}")
+    return "python", tuple((link.get("noarch") or {}).get("entry_points") or ())
+
+
+def _entry_point(text: str) -> tuple[str, str, str]:
+    """Parses ``command = module:function``. Strict, because the words become part of a program."""
+    command, equals, rest = (part.strip() for part in str(text).partition("="))
+    module, colon, function = (part.strip() for part in rest.partition(":"))
+    words = [*module.split("."), *function.split(".")]
+    dotted = all(word.isidentifier() and word.isascii() for word in words)
+    plain = is_safe(command) and not command.startswith(".") and "/" not in command and "\\" not in command
+    if not (equals and colon and dotted and plain):
+        raise ValueError(f"{text!r} is not COMMAND = MODULE:FUNCTION")
+    return command, module, function

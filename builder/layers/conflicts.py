@@ -1,0 +1,257 @@
+"""Decides which package's file wins where several packages bring the same path ("clobbering").
+
+conda links packages one after the other into one folder, so a file of a later package overwrites that of an
+earlier one. An image has no such order: layers are stacked by size and group. So the winner is decided here,
+before any layer is written, and every other package leaves its file out:
+
+    link order     brings                    written to its layer
+    1. a (conda)   share/x  share/only-a     share/only-a
+    2. b (conda)   share/x  share/y          share/y
+    3. c (pip)     share/x                   share/x
+
+Invariant: after that, each path (except directories) is in exactly one layer. So the order of layers does not
+change the image, and an image holds no hidden copies.
+
+One more case needs care. A folder of one package may be a symlink of another one:
+
+    1. a           lib64 -> lib   lib/x
+    2. b           lib64/x        lib64/y
+
+On disk, b's files are written through the link, to ``lib/x`` and ``lib/y``, and the first overwrites a's. In
+a layer, ``lib64/x`` would turn the symlink into a folder instead. So b's files are *moved*: they are written
+to the layer under the path where the link points, and conflicts are decided with these paths:
+
+    moved          b: lib64/x -> lib/x, lib64/y -> lib/y
+    left out       a: lib/x
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from builder.errors import LayerError
+from builder.layers.entry import IndexEntry, PackageIndex
+from builder.model import LockedPackage
+
+#: Returns the text of a package's symlink: ``(package, path)``.
+LinkTarget = Callable[[LockedPackage, str], str]
+
+_INCOMPATIBLE = "these packages cannot share one environment: lock other versions, or remove one of them"
+_MAX_LINKS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A file that several packages bring."""
+
+    path: str
+    winner: str
+    """Name of the package that is linked last; its file is in the image."""
+    losers: tuple[str, ...]
+    """Names of the other packages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """Which paths each package writes to its layer."""
+
+    conflicts: tuple[Conflict, ...]
+    leave_out: Mapping[str, frozenset[str]]
+    """By package key: paths (as in the package's index) that are not written."""
+    moved: Mapping[str, Mapping[str, str]]
+    """By package key: paths that are written under another path."""
+    notes: tuple[str, ...]
+    """Messages for the user."""
+
+
+class _Claim(NamedTuple):
+    """A package that brings a path. A named tuple, because there is one for every file of an environment."""
+
+    number: int
+    """The package's place in link order."""
+    path: str
+    """The path in the package's index, which differs from the image's if it is moved."""
+
+
+def resolve_conflicts(
+    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+) -> Resolution:
+    """Decides every path that more than one package brings: the package that is linked last wins.
+
+    Args:
+        packages: in link order.
+        indexes: by package key.
+        link_target: reads the text of a symlink. It is called only for links that other packages have files
+            below.
+
+    Raises:
+        LayerError: one package has a file where another needs a folder, or a link points outside the image.
+    """
+    moved = _moved(packages, indexes, link_target)
+    last: dict[str, _Claim] = {}
+    contested: dict[str, list[_Claim]] = {}
+    for number, package in enumerate(packages):
+        new_paths = moved.get(package.key, {})
+        for e in indexes[package.key].entries:
+            if e.kind == "dir":
+                continue
+            path = new_paths.get(e.path, e.path)
+            claim = _Claim(number, e.path)
+            if path in last:
+                contested.setdefault(path, [last[path]]).append(claim)
+            last[path] = claim
+
+    leave_out: dict[str, set[str]] = {}
+    conflicts = []
+    for path, claims in sorted(contested.items()):
+        winner = claims[-1]
+        for claim in claims:
+            if claim != winner:
+                leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
+        losers = sorted({claim.number for claim in claims} - {winner.number})
+        if losers:  # none if one package brings both names of the file
+            names = tuple(packages[number].name for number in losers)
+            conflicts.append(Conflict(path, packages[winner.number].name, names))
+    return Resolution(
+        tuple(conflicts),
+        {key: frozenset(paths) for key, paths in leave_out.items()},
+        moved,
+        _case_notes(last, packages),
+    )
+
+
+def _case_notes(last: Mapping[str, _Claim], packages: Sequence[LockedPackage]) -> tuple[str, ...]:
+    """Returns a note for each two paths of different packages that differ in case only.
+
+    Both exist on Linux; a file system that folds case has one of them.
+    """
+    folded: dict[str, str] = {}
+    notes = []
+    for path, claim in last.items():
+        other = folded.setdefault(path.lower(), path)
+        if other == path or last[other].number == claim.number:
+            continue
+        first, second = packages[last[other].number].name, packages[claim.number].name
+        notes.append(f"/{other} ({first}) and /{path} ({second}) differ in case only")
+    return tuple(sorted(notes))
+
+
+# files below symlinks
+# ---------------------------------------------------------------------------------------------------
+
+
+def _moved(
+    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+) -> dict[str, dict[str, str]]:
+    """Returns old path to new path, by package key, of everything that is below a symlink."""
+    redirects = _Redirects(packages, indexes, link_target)
+    if not redirects.blocked:  # nearly always
+        return {}
+    moved = {p.key: redirects.of_package(p, indexes[p.key].entries) for p in packages}
+    return {key: paths for key, paths in moved.items() if paths}
+
+
+class _Redirects:
+    """Where files go whose folder is a symlink (or a file) of another package."""
+
+    def __init__(
+        self, packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+    ) -> None:
+        self._packages = packages
+        self._link_target = link_target
+        self._targets: dict[str, str] = {}
+        #: Symlinks that win their path, with the number of the package.
+        self._links: dict[str, int] = {}
+        files: set[str] = set()
+        folders: set[str] = set()
+        for number, package in enumerate(packages):
+            for e in indexes[package.key].entries:
+                if e.kind == "dir":
+                    folders.add(e.path)
+                    continue
+                folders.add(e.path.rpartition("/")[0])
+                files.add(e.path)
+                if e.kind == "symlink":
+                    self._links[e.path] = number
+                else:
+                    self._links.pop(e.path, None)
+        self._folders = _with_ancestors(folders)
+        self.blocked = self._folders & files
+        """Paths that are a folder of one package and a symlink or file of another one."""
+
+    def of_package(self, package: LockedPackage, entries: Sequence[IndexEntry]) -> dict[str, str]:
+        """Returns old path to new path of the package's entries that are moved.
+
+        Raises:
+            LayerError: a file is where another package has a folder, or a link points outside the image.
+        """
+        moved: dict[str, str] = {}
+        followed: dict[str, str] = {}
+        for e in entries:
+            folder, _, name = (e.path, "", "") if e.kind == "dir" else e.path.rpartition("/")
+            if folder not in followed:
+                followed[folder] = self._follow(folder, package)
+            if followed[folder] == folder:
+                continue
+            new = f"{followed[folder]}/{name}".rstrip("/")
+            if e.kind != "dir" and new in self._folders and new not in self._links:
+                raise LayerError(
+                    f"{package.name} has a file at /{new}, where another package has a folder", _INCOMPATIBLE
+                )
+            moved[e.path] = new
+        return moved
+
+    def _follow(self, folder: str, package: LockedPackage) -> str:
+        """Returns the folder's path after following all symlinks on its way."""
+        path = folder
+        for _ in range(_MAX_LINKS):
+            blocked = self._first_blocked(path)
+            if blocked is None:
+                return path
+            if blocked not in self._links:
+                raise LayerError(
+                    f"{package.name} needs a folder at /{blocked}, where another package has a file",
+                    _INCOMPATIBLE,
+                )
+            rest = path[len(blocked) + 1 :]
+            path = "/".join([*self._destination(blocked), rest] if rest else self._destination(blocked))
+        raise LayerError(f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE)
+
+    def _first_blocked(self, path: str) -> str | None:
+        """Returns the first folder on the path (or the path) that is a symlink or file of some package."""
+        end = path.find("/")
+        while end >= 0:
+            if path[:end] in self.blocked:
+                return path[:end]
+            end = path.find("/", end + 1)
+        return path if path in self.blocked else None
+
+    def _destination(self, link: str) -> list[str]:
+        """Returns the parts of the path that a symlink points to."""
+        package = self._packages[self._links[link]]
+        if link not in self._targets:
+            self._targets[link] = self._link_target(package, link)
+        text = self._targets[link]
+        parts = [] if text.startswith("/") else link.split("/")[:-1]
+        for part in text.split("/"):
+            if part == "..":
+                if not parts:
+                    raise LayerError(
+                        f"the link /{link} of {package.name} points outside the image",
+                        "do not use this package",
+                    )
+                parts.pop()
+            elif part not in ("", "."):
+                parts.append(part)
+        return parts
+
+
+def _with_ancestors(folders: Set[str]) -> set[str]:
+    found: set[str] = set()
+    for folder in folders:
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found

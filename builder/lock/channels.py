@@ -1,0 +1,169 @@
+"""The conda channels of an environment: their URLs, and whether they answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from builder.errors import ConfigError, FetchError
+from builder.lock.inputs import channels
+from builder.lock.request import SolveRequest
+from builder.lock.urls import expanded
+from builder.model import DEBIAN_CHANNEL
+from builder.net.mirrors import mirrored_url
+from builder.redact import redact
+from builder.settings import Settings
+from builder.store.folders import CacheFolders
+
+#: The channels that conda means by ``defaults``.
+_DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+#: Seconds within which a channel or index has to answer.
+PROBE_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SolverChannel:
+    """One channel under its three names. The URLs end with ``/``."""
+
+    name: str
+    """As the recipe or the environment names it, without credentials."""
+    actual: str
+    """The URL that is read: a mirror, with the values of variables."""
+    locked: str
+    """The beginning of URLs in the lock: the public URL, with the names of variables."""
+
+
+def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
+    """The channels of an environment, highest priority first, or the Debian channel alone.
+
+    The Debian channel takes their place if none of them answers and the recipe has ``conda: {fallback:
+    debian}``.
+
+    Raises:
+        ConfigError: no channels, or a channel's name is not valid.
+        FetchError: a channel does not answer.
+    """
+    named = channels(request.recipe, request.environment)
+    if not named:
+        raise ConfigError(
+            f"{request.environment.path}: names no channels", "add 'channels: [conda-forge, nodefaults]'"
+        )
+    found = _channels(named, request)
+    with ThreadPoolExecutor(len(found)) as pool:
+        problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
+    silent = [(channel, why) for channel, why in zip(found, problems, strict=True) if why]
+    if not silent:
+        return found
+    reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
+    if len(silent) == len(found) and request.recipe.conda.fallback == "debian":
+        return [_debian_channel(request, reasons)]
+    raise FetchError(reasons, _hint(request))
+
+
+def _hint(request: SolveRequest) -> str:
+    hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
+    if request.recipe.conda.fallback is None:
+        where = request.recipe.source or "the recipe"
+        hint += f", or allow the Debian channel in {where}: conda: {{fallback: debian}}"
+    return hint
+
+
+def _debian_channel(request: SolveRequest, reasons: str) -> SolverChannel:
+    platform = request.recipe.platform
+    if platform != "linux-64":
+        raise FetchError(
+            reasons,
+            f"the Debian channel is for linux-64 only, and this target is for {platform}: "
+            "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'",
+        )
+    from builder.channel.debian import current_channel
+
+    request.reporter.warn(f"{reasons}: using the Debian channel instead")
+    folder = current_channel(request.settings, request.reporter)
+    url = folder.absolute().as_uri().rstrip("/") + "/"
+    return SolverChannel(DEBIAN_CHANNEL.rstrip("/"), url, DEBIAN_CHANNEL)
+
+
+def _channels(named: Sequence[str], request: SolveRequest) -> list[SolverChannel]:
+    found = []
+    for name in named:
+        for single in _DEFAULTS if name == "defaults" else (name,):
+            found.append(_channel(single, request))
+    return found
+
+
+def _channel(name: str, request: SolveRequest) -> SolverChannel:
+    from rattler import Channel, ChannelConfig
+
+    url = expanded(name, "channels")
+    config = ChannelConfig(root_dir=str(request.recipe.root.absolute()))
+    try:
+        base = Channel(url, config).base_url.rstrip("/") + "/"
+    except Exception as e:  # rattler's errors share no base class
+        raise ConfigError(
+            f"channel {redact(name)!r} is not valid: {redact(str(e))}",
+            "write the name of a channel (conda-forge), or its URL",
+        ) from None
+    has_variable = "$" in name and "://" in name
+    locked = redact(name).rstrip("/") + "/" if has_variable else redact(base)
+    return SolverChannel(redact(name), mirrored_url(request.settings, base), locked)
+
+
+def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
+    """Why a channel cannot be used now; empty if it can."""
+    if channel.actual.startswith("file:"):
+        folder = Path(unquote(urlsplit(channel.actual).path))
+        indexes = [folder / subdir / "repodata.json" for subdir in (platform, "noarch")]
+        if any(index.is_file() for index in indexes):
+            return ""
+        return f"no repodata.json in {folder / platform} or {folder / 'noarch'}"
+    if settings.offline:
+        is_cached = asyncio.run(_is_cached(channel, platform, settings))
+        return "" if is_cached else "offline, and the channel is not in the cache"
+    return _problem_on_web(channel, platform)
+
+
+def _problem_on_web(channel: SolverChannel, platform: str) -> str:
+    import httpx
+
+    from builder.net.http import tls_context
+
+    problem = "no answer"
+    with httpx.Client(timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()) as client:
+        for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
+            try:
+                answer = client.head(channel.actual + file)
+            except httpx.HTTPError as e:
+                return redact(str(e)) or type(e).__name__
+            if answer.is_success:
+                return ""
+            problem = f"HTTP {answer.status_code} for {file}"
+    return problem
+
+
+async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) -> bool:
+    """Whether rattler can read the channel from its cache alone."""
+    from rattler import Channel
+
+    try:
+        await gateway(settings).query(
+            [Channel(channel.actual)], [platform, "noarch"], ["python"], recursive=False
+        )
+    except Exception:  # rattler's errors share no base class
+        return False
+    return True
+
+
+def gateway(settings: Settings) -> Any:
+    """rattler's reader of channel indexes, with builder's cache; offline it uses the cache alone."""
+    from rattler import Gateway, SourceConfig
+
+    action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"
+    return Gateway(
+        cache_dir=CacheFolders(settings.cache).repodata, default_config=SourceConfig(cache_action=action)
+    )

@@ -1,0 +1,129 @@
+"""The indexes and find-links of the environment, the recipe and pip's own configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from builder.errors import ConfigError, FetchError
+from builder.lock.channels import PROBE_TIMEOUT
+from builder.lock.request import SolveRequest
+from builder.lock.urls import expanded
+from builder.net.mirrors import mirrored_url
+from builder.net.pipconfig import PipConfiguration, pip_configuration
+from builder.redact import redact
+
+
+def requirement_lines(request: SolveRequest) -> list[str]:
+    """The indexes and find-links as lines of a requirements file, in pip's order of precedence.
+
+    URLs of the environment and the recipe are replaced by their mirrors (``BUILDER_MIRRORS``).
+
+    Raises:
+        ConfigError: a find-links folder does not exist, or a variable in a URL is not set.
+        FetchError: an index of the environment or the recipe does not answer, and the recipe names no
+            fallback.
+    """
+    configuration = pip_configuration()
+    return _index_lines(request, configuration) + _find_links_lines(request, configuration)
+
+
+def _index_lines(request: SolveRequest, configuration: PipConfiguration) -> list[str]:
+    recipe, environment = request.recipe.pip, request.environment
+    main = _mirrored(request, recipe.index_url or environment.index_url or "")
+    extra = [_mirrored(request, url) for url in [*environment.extra_index_urls, *recipe.extra_index_urls]]
+    silent = _silent_indexes(request, [url for url in (main, *extra) if url])
+    if main in silent:
+        main = ""
+    extra = [url for url in dict.fromkeys(extra) if url not in silent]
+    if configuration.no_index and not main:
+        # Without --index-url or --no-index uv would use PyPI.
+        lines = [f"--index-url {extra[0]}"] if extra else ["--no-index"]
+        return lines + [f"--extra-index-url {url}" for url in extra]
+    main = main or configuration.index_url or _mirrored(request, _default_index())
+    # pip treats all indexes alike, and so does uv with "unsafe-best-match". uv prefers an extra index to the
+    # main one for the same wheel, so the main one is first among the extra ones too: its URL goes into the
+    # lock.
+    indexes = [main, *extra, *configuration.extra_index_urls]
+    lines = [f"--index-url {main}"] if main else []
+    return lines + [f"--extra-index-url {url}" for url in dict.fromkeys(indexes) if url]
+
+
+def _find_links_lines(request: SolveRequest, configuration: PipConfiguration) -> list[str]:
+    recipe, environment = request.recipe, request.environment
+    places = []
+    for link in environment.find_links:
+        places.append(_mirrored(request, _as_url(link, environment.path.parent, str(environment.path))))
+    for link in recipe.pip.find_links:
+        places.append(_mirrored(request, _as_url(link, recipe.root, str(recipe.source))))
+    for link in configuration.find_links:
+        places.append(_as_url(link, Path.cwd(), "pip's configuration"))
+    return [f"--find-links {place}" for place in dict.fromkeys(places)]
+
+
+def _mirrored(request: SolveRequest, url: str) -> str:
+    return mirrored_url(request.settings, url)
+
+
+def _as_url(link: str, folder: Path, named_by: str) -> str:
+    """A find-links page or folder as a URL; a relative folder starts at ``folder``."""
+    if "://" in link or "$" in link:
+        return link
+    path = (folder / Path(link).expanduser()).absolute()
+    if not path.exists():
+        raise ConfigError(
+            f"{named_by}: --find-links {link}: {path} does not exist",
+            f"create or correct the folder; relative folders start at {folder}",
+        )
+    return path.as_uri()
+
+
+def _default_index() -> str:
+    """pip's built-in index; empty if pip is not installed (uv then uses its own)."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return ""
+    return str(PyPI.simple_url)
+
+
+# indexes that do not answer
+
+
+def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
+    """The indexes that do not answer, if the recipe allows to go on without them."""
+    where = str(request.environment.path)
+    on_web = [url for url in dict.fromkeys(urls) if url.startswith(("http://", "https://"))]
+    expanded_urls = [expanded(url, where) for url in on_web]
+    if not on_web or request.settings.offline:
+        return set()
+    with ThreadPoolExecutor(len(on_web)) as pool:
+        problems = list(pool.map(_problem, expanded_urls))
+    silent = set()
+    for url, problem in zip(on_web, problems, strict=True):
+        if not problem:
+            continue
+        message = f"package index {redact(url)} does not answer ({problem})"
+        if request.recipe.pip.fallback != "pip":
+            raise FetchError(
+                f"{where}: {message}",
+                "check the network, or allow pip's own configuration instead: "
+                f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
+            )
+        request.reporter.warn(f"{message}: using pip's own configuration instead")
+        silent.add(url)
+    return silent
+
+
+def _problem(url: str) -> str:
+    """Why an index cannot be used now; empty if it can. Some indexes refuse HEAD: HTTP 4xx will do."""
+    import httpx
+
+    from builder.net.http import tls_context
+
+    try:
+        answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
+    except httpx.HTTPError as e:
+        return redact(str(e)) or type(e).__name__
+    return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""

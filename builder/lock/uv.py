@@ -1,0 +1,149 @@
+"""Runs ``uv pip compile`` for a target, and explains why it failed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from builder.errors import BuilderError, FetchError, SolveError
+from builder.lock.request import SolveRequest
+from builder.lock.urls import unexpanded
+from builder.lock.wheels import ARCHITECTURES, glibc_minor
+from builder.net.pipconfig import pip_configuration
+from builder.redact import redact
+from builder.store.folders import CacheFolders
+
+#: The minor versions of glibc 2 for which uv has a manylinux platform.
+_UV_GLIBC = (17, 28, *range(31, 41))
+#: Settings of uv that say how to reach a host. All others stay out: pip's configuration and the recipe say
+#: what to install.
+_UV_SETTINGS = re.compile(
+    r"UV_(HTTP_TIMEOUT|CONCURRENT_|NATIVE_TLS|SYSTEM_CERTS|KEYRING_PROVIDER|INSECURE_HOST)"
+)
+_TIME_LIMIT_S = 900
+#: Words of uv's messages, by the kind of problem.
+_NETWORK_ERROR = re.compile(
+    r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
+)
+_NO_WHEEL = re.compile(
+    r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
+)
+
+
+def run_uv(
+    work: Path, request: SolveRequest, python: str, provided: Mapping[str, str], sources: Sequence[str]
+) -> None:
+    """Solves ``requirements.in`` under ``constraints.txt`` and writes ``pylock.toml``, all in ``work``.
+
+    Args:
+        work: the working folder.
+        request: the environment and the target.
+        python: the version of the target's Python.
+        provided: names and versions of the packages that conda provides.
+        sources: the lines with indexes and find-links; the values of their variables are removed from
+            messages.
+
+    Raises:
+        SolveError: no set of wheels satisfies the requirements, or uv is not installed.
+        FetchError: an index cannot be read, or uv takes longer than 15 minutes.
+    """
+    path = request.environment.path
+    try:
+        done = subprocess.run(
+            _command(request, python),
+            cwd=work,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise FetchError(
+            f"{path}: uv found no solution within {_TIME_LIMIT_S} s",
+            "check the network and the indexes, then run again",
+        ) from None
+    if done.returncode:
+        text = redact(unexpanded(done.stderr, sources)).replace(f"{work}/", "")
+        raise _explained(text.replace("requirements.in", str(path)), path, provided)
+
+
+def _command(request: SolveRequest, python: str) -> list[str]:
+    command = [_uv(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
+    command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
+    command += ["--no-config", "--no-header", "--no-annotate", "--quiet"]
+    command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
+    command += ["--python", sys.executable, "--no-python-downloads"]
+    command += ["--python-version", python, "--python-platform", _platform(request)]
+    command += ["--cache-dir", str(CacheFolders(request.settings.cache).uv)]
+    if request.settings.offline:
+        command.append("--offline")
+    if request.newest:
+        command += ["--exclude-newer", request.newest.strftime("%Y-%m-%dT%H:%M:%SZ")]
+    for name in sorted(request.update):
+        command += ["--upgrade-package", name]
+    return command
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment without uv's own settings, and with pip's certificates."""
+    env = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("UV_") or _UV_SETTINGS.match(name)
+    }
+    cert = pip_configuration().cert
+    if cert:
+        env.setdefault("SSL_CERT_FILE", cert)
+    env["NO_COLOR"] = "1"
+    return env
+
+
+def _uv() -> str:
+    try:
+        import uv
+
+        return uv.find_uv_bin()
+    except (ImportError, FileNotFoundError):
+        raise SolveError(
+            "uv is not installed", "reinstall builder with its dependencies: pip install builder-images"
+        ) from None
+
+
+def _platform(request: SolveRequest) -> str:
+    """uv's platform for the target: the newest manylinux of uv that is not newer than the target's glibc."""
+    glibc = max(glibc_minor(request.recipe), _UV_GLIBC[0])
+    minor = max(minor for minor in _UV_GLIBC if minor <= glibc)
+    return f"{ARCHITECTURES[request.recipe.platform]}-manylinux_2_{minor}"
+
+
+def _explained(stderr: str, path: Path, provided: Mapping[str, str]) -> BuilderError:
+    """uv's error as one of builder's, with what the user can change."""
+    text = re.sub(r"(?m)^\s*(error|cause):\s*", "", stderr).strip()
+    if _NETWORK_ERROR.search(text):
+        return FetchError(
+            f"{path}: pip packages: {text}",
+            "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only",
+        )
+    hints = [
+        f"conda provides {name} {version}, and pip must not install it a second time"
+        for name, version in provided.items()
+        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+    ]
+    if _NO_WHEEL.search(text):
+        hints.append(
+            "only wheels can be locked, because nothing is built: use a version that has a wheel, "
+            "or build the wheel and pass its folder with --find-links"
+        )
+    if "exclude-newer" in text:
+        hints.append(
+            "exclude-newer hides newer files, and files without an upload date in the index: use a later date"
+        )
+    return SolveError(
+        f"{path}: no set of wheels satisfies the pip section:\n{text}",
+        "; ".join(hints) or "relax a requirement of the pip section",
+    )

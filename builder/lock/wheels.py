@@ -1,0 +1,128 @@
+"""Chooses the one wheel of each package that fits the target best."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from builder.config.recipe import Recipe
+from builder.errors import ConfigError, SolveError
+from builder.lock.inputs import virtual_packages
+from builder.lock.request import SolveRequest
+from builder.lock.urls import unexpanded
+from builder.model import FIND_LINKS, LockedPackage
+from builder.net.mirrors import public_url
+from builder.redact import redact
+
+#: conda's platforms, and the machine in the tags of their wheels.
+ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+#: Minor versions of glibc 2 with an older name of their manylinux platform.
+_LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+class WheelChooser:
+    """Turns the packages of a ``pylock.toml`` into packages of the lock, for one target."""
+
+    def __init__(self, request: SolveRequest, python: str, sources: Sequence[str]) -> None:
+        self._recipe = request.recipe
+        self._settings = request.settings
+        self._ranks = _ranks(request.recipe, python)
+        self._sources = sources
+
+    def locked(self, package: Mapping[str, Any]) -> LockedPackage:
+        """The package with its best wheel: the one whose tag the target's Python prefers.
+
+        Raises:
+            SolveError: no wheel fits the target, or the index has no SHA-256 for the best one.
+        """
+        wheel = self._best(package)
+        filename = _filename(wheel)
+        sha256 = (wheel.get("hashes") or {}).get("sha256")
+        if not sha256:
+            raise SolveError(
+                f"{filename}: its index has no sha256 for it", "use another index, or a find-links folder"
+            )
+        version = package.get("version") or str(parse_wheel_filename(filename)[1])
+        url = self._public_url(wheel, filename)
+        return LockedPackage(package["name"], version, "pip", self._recipe.platform, url, sha256)
+
+    def _best(self, package: Mapping[str, Any]) -> Mapping[str, Any]:
+        wheels = list(package.get("wheels") or ())
+        if package.get("archive") is not None:
+            wheels.append(package["archive"])
+        ranked = [(self._rank(_filename(wheel)), wheel) for wheel in wheels]
+        suitable = [(rank, wheel) for rank, wheel in ranked if rank is not None]
+        if not suitable:
+            raise SolveError(
+                f"{package['name']} {package.get('version', '')}: no wheel for {self._recipe.platform}",
+                "only wheels can be locked, because nothing is built: use another version, "
+                "or pass a folder with a wheel with --find-links",
+            )
+        best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
+        return best
+
+    def _rank(self, filename: str) -> int | None:
+        """The place of a wheel in the order of preference (0 is best); None if it does not fit the target."""
+        try:
+            tags = parse_wheel_filename(filename)[3]
+        except InvalidWheelFilename:
+            return None
+        return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=None)
+
+    def _public_url(self, wheel: Mapping[str, Any], filename: str) -> str:
+        """The URL for the lock: public, without credentials and fragment; for a local file one by name."""
+        url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
+        if not url.startswith(("http://", "https://")):
+            url = FIND_LINKS + quote(filename, safe="+!")
+        return redact(url).partition("#")[0]
+
+
+def _ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
+    """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
+    major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
+    platforms = list(_manylinux(glibc_minor(recipe), ARCHITECTURES[recipe.platform]))
+    interpreter = f"cp{major}{minor}"
+    tags = [
+        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
+    ]
+    ranks: dict[Tag, int] = {}
+    for rank, tag in enumerate(tags):
+        ranks.setdefault(tag, rank)
+    return ranks
+
+
+def _manylinux(glibc: int, machine: str) -> Iterator[str]:
+    """The platforms of wheels for a glibc 2.x, the newest first."""
+    for minor in range(glibc, 4, -1):
+        yield f"manylinux_2_{minor}_{machine}"
+        if minor in _LEGACY_MANYLINUX:
+            yield f"{_LEGACY_MANYLINUX[minor]}_{machine}"
+    yield f"linux_{machine}"
+
+
+def glibc_minor(recipe: Recipe) -> int:
+    """The x of the target's glibc 2.x.
+
+    Raises:
+        ConfigError: ``__glibc`` in the recipe is not a version of glibc 2.
+    """
+    text = virtual_packages(recipe)["__glibc"]
+    match = re.match(r"2\.(\d+)", text)
+    if match is None:
+        raise ConfigError(
+            f"{recipe.source}: virtual_packages.__glibc: {text!r} is not a version of glibc 2",
+            'write it as "2.31"',
+        )
+    return int(match[1])
+
+
+def _filename(wheel: Mapping[str, Any]) -> str:
+    place: str = wheel.get("name") or wheel.get("url") or wheel.get("path") or ""
+    path = urlsplit(place).path if "://" in place else place
+    return unquote(path).rsplit("/", 1)[-1]

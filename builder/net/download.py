@@ -1,0 +1,163 @@
+"""Downloads that continue where an earlier attempt, or an earlier run, ended.
+
+The one invariant: a :class:`PartialFile` always knows the size and the digests of exactly the bytes in its
+file. So a download can stop after any byte (a broken connection, ``kill -9``, a full disk), and whoever opens
+the file again reads it once to restore the digests and asks the server for the rest::
+
+    file    |#########################..............|      size 25 of 40
+    request  GET /blob   Range: bytes=25-
+    answer   206 Partial Content   Content-Range: bytes 25-39/40
+    file    |########################################|     the digest covers all 40 bytes
+
+The content is trusted only when the digest of the whole file matches, so it does not matter who wrote its
+first bytes. The caller compares the digest, and deletes the file when it does not match.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+
+from builder.store.files import CHUNK, space_errors
+
+#: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx.HTTPError.
+Source = Callable[[int], Iterator[bytes]]
+#: Called after each failed attempt with the error and the number of failures in a row. Raises to stop, else
+#: waits.
+Retry = Callable[[httpx.HTTPError, int], None]
+#: Receives the number of bytes that the file holds now.
+Position = Callable[[int], None]
+
+
+class PartialFile:
+    """A file that a download appends to, with the digests of its content. Use as a context manager.
+
+    Only one process at a time may open it; the caller holds the lock.
+
+    Args:
+        path: the file; its content, if any, counts as downloaded.
+        algorithms: names of the digests to compute (``sha256``, ``md5``).
+
+    Raises:
+        SpaceError: the folder cannot be created or written.
+    """
+
+    def __init__(self, path: Path, algorithms: tuple[str, ...] = ("sha256",)) -> None:
+        self.path = path
+        self.size = 0
+        """Bytes in the file."""
+        self._algorithms = algorithms
+        with space_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab+", buffering=0)
+        self._reset()
+        self._file.seek(0)
+        while chunk := self._file.read(CHUNK):
+            self._update(chunk)
+
+    def __enter__(self) -> PartialFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        """Appends bytes.
+
+        Raises:
+            SpaceError: the disk is full.
+        """
+        with space_errors(self.path.parent):
+            written = 0
+            while written < len(data):
+                written += self._file.write(memoryview(data)[written:])
+        self._update(data)
+
+    def restart(self) -> None:
+        """Empties the file."""
+        self._file.truncate(0)
+        self._reset()
+
+    def digest(self, algorithm: str = "sha256") -> str:
+        """The digest of the content, as ``sha256:<hex>``."""
+        return f"{algorithm}:{self._hashes[algorithm].hexdigest()}"
+
+    def _reset(self) -> None:
+        self.size = 0
+        self._hashes = {name: hashlib.new(name, usedforsecurity=name != "md5") for name in self._algorithms}
+
+    def _update(self, data: bytes) -> None:
+        self.size += len(data)
+        for value in self._hashes.values():
+            value.update(data)
+
+
+def resume(
+    part: PartialFile,
+    source: Source,
+    retry: Retry,
+    *,
+    size: int | None = None,
+    position: Position = lambda size: None,
+) -> None:
+    """Appends to a partial file what it lacks.
+
+    Args:
+        part: the file.
+        source: called with ``part.size`` for each attempt.
+        retry: decides after each failed attempt; an attempt that added bytes resets the count of failures.
+        size: the expected size in bytes: attempts continue until the file has it, or until an attempt adds
+            nothing. None: the first attempt that ends without an error is the last one.
+        position: receives the size of the file as it grows.
+    """
+    failures = 0
+    while size is None or part.size < size:
+        position(part.size)
+        before = part.size
+        try:
+            for data in source(part.size):
+                part.write(data)
+                position(part.size)
+                if size is not None and part.size > size:
+                    return  # longer than expected: the digest will not match
+        except httpx.HTTPError as e:
+            failures = 1 if part.size > before else failures + 1
+            retry(e, failures)
+            continue
+        if size is None or part.size == before:
+            return
+
+
+def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
+    """The bytes of a file from ``offset`` on, from the response (200 or 206) to a request for that range.
+
+    A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are skipped.
+
+    Raises:
+        httpx.RemoteProtocolError: the server sent another range.
+    """
+    skip = offset
+    if response.status_code == 206:
+        content_range = response.headers.get("Content-Range", "")
+        start = re.match(r"bytes (\d+)-", content_range)
+        if start is None or int(start[1]) != offset:
+            raise httpx.RemoteProtocolError(f"requested bytes from {offset}, received {content_range!r}")
+        skip = 0
+    for data in response.iter_raw():
+        if skip >= len(data):
+            skip -= len(data)
+            continue
+        yield data[skip:]
+        skip = 0
+
+
+def range_header(offset: int) -> dict[str, str]:
+    """The request header that asks for a file from ``offset`` on; empty for the whole file."""
+    return {"Range": f"bytes={offset}-"} if offset else {}

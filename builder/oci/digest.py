@@ -1,0 +1,27 @@
+"""``sha256:<hex>`` digests."""
+
+from __future__ import annotations
+
+import hashlib
+
+from builder.errors import ImageError
+
+
+def sha256(data: bytes) -> str:
+    """The digest of small data."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def hex_of(digest: str) -> str:
+    """The 64 hex digits of a digest: the name of its file in an OCI layout.
+
+    Raises:
+        ImageError: it is not a sha256 digest.
+    """
+    algorithm, _, value = digest.partition(":")
+    if algorithm != "sha256" or len(value) != 64 or not set(value) <= set("0123456789abcdef"):
+        raise ImageError(
+            f"not a sha256 digest: {digest!r}",
+            "the image is damaged, or uses a hash that builder does not know",
+        )
+    return value

@@ -1,0 +1,177 @@
+"""Container engines that pull a published image into their own storage, with builder's credentials."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from builder.config.recipe import Recipe
+from builder.errors import RegistryError, RunnerError, UsageError
+from builder.oci.manifest import parse_manifest
+from builder.progress import QUIET, Reporter
+from builder.publishing.places import RegistryPlace
+from builder.publishing.pull import Pulled, reference_of, resolve_published
+from builder.registry.credentials import Credentials
+from builder.run.process import execute
+from builder.settings import Settings
+from builder.store.files import space_errors, write_atomic
+
+EngineName = Literal["podman-hpc", "podman", "docker"]
+
+
+def pull_into(
+    engine: EngineName,
+    recipe: Recipe,
+    place: RegistryPlace,
+    tag: str,
+    settings: Settings,
+    *,
+    if_changed: bool = False,
+    reporter: Reporter = QUIET,
+) -> Pulled:
+    """Has a container engine pull the image of a tag; podman-hpc then converts it to a squashfs file.
+
+    Args:
+        engine: whose storage is to hold it.
+        recipe: the target.
+        place: where it was published.
+        tag: a tag or a digest.
+        settings: a temporary file with the credentials is in its ``tmpdir``.
+        if_changed: do nothing when the engine's image of this name is the registry's.
+        reporter: receives a note.
+
+    Raises:
+        RunnerError: the engine is not installed, or cannot pull.
+        UsageError: the target runs a SIF.
+        RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
+    """
+    where = reference_of(place, tag)
+    if recipe.format == "sif":
+        raise UsageError(
+            f"target {recipe.name} runs a SIF, which {engine} does not", "leave out --into: the SIF is a file"
+        )
+    if engine != "docker" and shutil.which(engine) is None:
+        raise RunnerError(
+            f"{engine} is not installed here", "pull on a machine that has it, or leave out --into"
+        )
+    described, _ = resolve_published(recipe, place, tag)
+    manifest = parse_manifest(place.manifest(described), described, where)
+    wanted = {
+        described.digest,
+        str(manifest["config"]["digest"]),
+    }  # engines name an image by one or the other
+    is_here = bool(_digests(engine, where) & wanted)
+    if not is_here or not if_changed:
+        reporter.note(f"{engine} pulls {where}")
+        if engine == "docker":
+            _docker_pull(place, tag)
+        else:
+            _podman_pull(engine, place, where, settings)
+        if not _digests(engine, where) & wanted:
+            raise RegistryError(
+                f"{engine} pulled another image than {described.digest}, which {where} named a moment ago",
+                "the tag has moved: pull again",
+                host=place.client.host,
+            )
+    return Pulled(recipe.name, where, described.digest, not is_here, f"{engine}:{where}")
+
+
+def _digests(engine: EngineName, name: str) -> set[str]:
+    """The id and the digests of an engine's image; empty when it has none of this name."""
+    value = _docker_inspect(name) if engine == "docker" else _podman_inspect(engine, name)
+    if value is None:
+        return set()
+    image_id = str(value.get("Id", ""))
+    if ":" not in image_id:
+        image_id = f"sha256:{image_id}"
+    return {image_id, *(str(d).rpartition("@")[2] for d in value.get("RepoDigests") or ())}
+
+
+# podman -----------------------------------------------------------------------------------------------------
+
+
+def _podman_inspect(engine: EngineName, name: str) -> dict[str, Any] | None:
+    done = execute([engine, "image", "inspect", name])
+    if done.returncode:
+        return None
+    try:
+        value: dict[str, Any] = json.loads(done.stdout)[0]
+    except (ValueError, LookupError):
+        raise RunnerError(
+            f"{engine} image inspect did not print JSON", f"does {engine} work? {engine} info"
+        ) from None
+    return value
+
+
+def _podman_pull(engine: EngineName, place: RegistryPlace, name: str, settings: Settings) -> None:
+    credentials = place.client.credentials(place.repository)
+    tls = ["--tls-verify=false"] if place.client.plain_http else []
+    with _auth_file(place.client.host, credentials, settings) as env:
+        done = execute([engine, "pull", *tls, name], env={**os.environ, **env})
+    if done.returncode:
+        raise RunnerError(
+            f"{engine} could not pull {name}: {done.stderr.strip()[-500:]}",
+            f"does {engine} work? {engine} info",
+        )
+
+
+@contextmanager
+def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Iterator[dict[str, str]]:
+    """Variables with which podman uses these credentials: a temporary file that only this user can read."""
+    if not credentials.username:
+        yield {}
+        return
+    with space_errors(settings.tmpdir):
+        settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="auth-", dir=settings.tmpdir) as folder:
+        path = Path(folder) / "auth.json"
+        auth = credentials.basic.removeprefix("Basic ")
+        write_atomic(path, json.dumps({"auths": {host: {"auth": auth}}}).encode(), 0o600)
+        yield {"REGISTRY_AUTH_FILE": str(path)}
+
+
+# docker -----------------------------------------------------------------------------------------------------
+
+
+def _docker_inspect(name: str) -> dict[str, Any] | None:
+    import docker
+
+    with _docker() as client:
+        try:
+            attributes: dict[str, Any] = client.images.get(name).attrs
+        except docker.errors.ImageNotFound:
+            return None
+    return attributes
+
+
+def _docker_pull(place: RegistryPlace, tag: str) -> None:
+    credentials = place.client.credentials(place.repository)
+    auth = None
+    if credentials.username:
+        auth = {"username": credentials.username, "password": credentials.password}
+    with _docker() as client:
+        client.images.pull(place.name, tag, auth_config=auth)
+
+
+@contextmanager
+def _docker() -> Iterator[Any]:
+    import docker
+    import requests
+
+    from builder.run.docker import docker_client
+
+    try:
+        with docker_client() as client:
+            yield client
+    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
+        message = getattr(e, "explanation", None) or e
+        raise RunnerError(
+            f"docker could not pull the image: {message}",
+            "is the Docker daemon running, and may this user use it?",
+        ) from None

@@ -1,0 +1,362 @@
+"""Places for published images: a repository of a registry, or an OCI layout on disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from builder.errors import ImageError, RegistryError, UsageError
+from builder.model import Descriptor, Image, Layer
+from builder.oci.layout import blob_path, list_tags, read_blob, read_index, read_layout, write_layout
+from builder.oci.manifest import choose
+from builder.oci.reference import TAG_RULE, Reference, is_tag
+from builder.parallel import in_parallel
+from builder.progress import QUIET, Reporter
+from builder.registry.client import RegistryClient
+from builder.registry.credentials import Credentials
+from builder.registry.oras import copy_sif, is_sif, pull_sif
+from builder.registry.profile import named_credentials
+from builder.registry.pull import fetch_layers, pull_image
+from builder.registry.push import CHECKS, PushReport, move_tags, push_image
+from builder.registry.referrers import AttachedFile, attach, attach_in_layout
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+
+class Place(Protocol):
+    """A place that holds images by digest, and tags that name them."""
+
+    @property
+    def name(self) -> str:
+        """``host/repository`` or ``oci:DIR``."""
+
+    def close(self) -> None:
+        """Closes connections."""
+
+    # pulling
+
+    def prepare_pull(self) -> None:
+        """Raises ImageError when nothing can be pulled from here."""
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """The manifest or index of a tag or digest; None when it does not exist."""
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """A manifest or index, verified."""
+
+    def image(self, digest: str, architecture: str) -> Image:
+        """An image with all its layers on this machine, verified."""
+
+    def sif(self, layer: Descriptor, output: Path) -> bool:
+        """Brings a SIF to ``output``; returns whether anything was transferred."""
+
+    # publishing
+
+    def prepare_push(self) -> None:
+        """Announces a push, before anything else: one token of the registry then serves all requests."""
+
+    def has_base(self, image: Image) -> bool:
+        """Whether the image can be pushed although some base layers are not on this machine."""
+
+    def push(self, image: Image) -> PushReport:
+        """Adds everything but the tags: afterwards the image is there by its digest."""
+
+    def attach(
+        self,
+        subject: Descriptor,
+        artifact_type: str,
+        files: Sequence[AttachedFile],
+        annotations: Mapping[str, str],
+    ) -> str:
+        """Attaches files to an image that was pushed; returns the artifact's digest."""
+
+    def move_tag(self, tag: str, image: Image) -> None:
+        """Points a tag at an image that was pushed."""
+
+
+class RegistryPlace:
+    """A repository of a registry.
+
+    Args:
+        client: the registry.
+        repository: in that registry.
+        store: receives what is pulled.
+        mount_from: repositories of the same registry that may have some of the blobs.
+        reporter: receives progress.
+    """
+
+    def __init__(
+        self,
+        client: RegistryClient,
+        repository: str,
+        store: Store,
+        *,
+        mount_from: Sequence[str] = (),
+        reporter: Reporter = QUIET,
+    ) -> None:
+        self.client = client
+        self.repository = repository
+        self._store = store
+        self._mount_from = tuple(mount_from)
+        self._reporter = reporter
+
+    @property
+    def name(self) -> str:
+        """``host/repository``."""
+        return f"{self.client.host}/{self.repository}"
+
+    def close(self) -> None:
+        """Closes the connections to the registry."""
+        self.client.close()
+
+    def prepare_pull(self) -> None:
+        """Does nothing: the first request shows whether the registry can be reached."""
+
+    def prepare_push(self) -> None:
+        """See :class:`Place`."""
+        self.client.expect_push(self.repository)
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """See :class:`Place`."""
+        return self.client.head_manifest(self.repository, ref)
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """See :class:`Place`."""
+        path = self._store.get(descriptor.digest)
+        if path is not None:
+            return path.read_bytes()
+        data, _, _ = self.client.get_manifest(self.repository, descriptor.digest)
+        self._store.add(data)
+        return data
+
+    def image(self, digest: str, architecture: str) -> Image:
+        """See :class:`Place`."""
+        return pull_image(self.client, self.repository, digest, architecture, self._store, self._reporter)
+
+    def sif(self, layer: Descriptor, output: Path) -> bool:
+        """See :class:`Place`."""
+        return pull_sif(self.client, self.repository, layer, output, self._store, self._reporter)
+
+    def has_base(self, image: Image) -> bool:
+        """Whether this user can read all base layers that are not on this machine in the registry.
+
+        They are in this repository, in one of ``mount_from``, or in the base's repository of the same
+        registry; the push mounts them. A repository that this user cannot read (401, 403) does not count.
+        """
+        missing = [layer for layer in image.layers if layer.path is None]
+        return all(found for _, found in in_parallel(self._has_layer, missing, CHECKS))
+
+    def _has_layer(self, layer: Layer) -> bool:
+        host, _, origin = layer.origin.partition("/")
+        same_registry = [origin] if origin and host == self.client.host else []
+        return any(
+            self._has_blob(repository, layer.descriptor.digest)
+            for repository in (self.repository, *same_registry, *self._mount_from)
+        )
+
+    def _has_blob(self, repository: str, digest: str) -> bool:
+        try:
+            return self.client.head_blob(repository, digest) is not None
+        except RegistryError as e:
+            if e.status in (401, 403):
+                return False
+            raise
+
+    def push(self, image: Image) -> PushReport:
+        """See :class:`Place`."""
+        return push_image(
+            image, self.client, self.repository, mount_from=self._mount_from, reporter=self._reporter
+        )
+
+    def attach(
+        self,
+        subject: Descriptor,
+        artifact_type: str,
+        files: Sequence[AttachedFile],
+        annotations: Mapping[str, str],
+    ) -> str:
+        """See :class:`Place`."""
+        return attach(self.client, self.repository, subject, artifact_type, files, annotations=annotations)
+
+    def move_tag(self, tag: str, image: Image) -> None:
+        """See :class:`Place`."""
+        move_tags(image, self.client, self.repository, [tag])
+
+
+class LayoutPlace:
+    """An OCI layout in a folder, created when the first image is published: no server is needed.
+
+    Args:
+        folder: the layout.
+        store: records which files were verified, and receives base layers that must be downloaded.
+        settings: its ``offline`` forbids downloads of base layers.
+        reporter: receives progress.
+    """
+
+    def __init__(
+        self, folder: Path, store: Store, settings: Settings | None = None, reporter: Reporter = QUIET
+    ) -> None:
+        self.folder = folder
+        self._store = store
+        self._settings = settings
+        self._reporter = reporter
+
+    @property
+    def name(self) -> str:
+        """``oci:DIR``."""
+        return f"oci:{self.folder}"
+
+    def close(self) -> None:
+        """Does nothing: a folder has no connections."""
+
+    def prepare_pull(self) -> None:
+        """Raises ImageError unless the folder is an OCI layout."""
+        read_index(self.folder)
+
+    def prepare_push(self) -> None:
+        """Does nothing."""
+
+    def resolve(self, ref: str) -> Descriptor | None:
+        """See :class:`Place`. A layout that does not exist yet has no images."""
+        if not (self.folder / "index.json").exists():
+            return None
+        entries = read_index(self.folder)["manifests"]
+        known = {*list_tags(self.folder), *(str(entry["digest"]) for entry in entries)}
+        return choose(entries, ref, str(self.folder)) if ref in known else None
+
+    def manifest(self, descriptor: Descriptor) -> bytes:
+        """See :class:`Place`."""
+        return read_blob(self.folder, descriptor)
+
+    def image(self, digest: str, architecture: str) -> Image:
+        """See :class:`Place`."""
+        image = read_layout(self.folder, digest, architecture)
+        verify_layers(image, self.folder, self._store)
+        return image
+
+    def sif(self, layer: Descriptor, output: Path) -> bool:
+        """See :class:`Place`."""
+        return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
+
+    def has_base(self, image: Image) -> bool:
+        """Whether the layout holds all base layers that are not on this machine's cache."""
+        return all(layer.path is not None or self._has(layer.descriptor) for layer in image.layers)
+
+    def push(self, image: Image) -> PushReport:
+        """See :class:`Place`."""
+        started = time.monotonic()
+        blobs = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
+        blobs[image.config_descriptor.digest] = image.config_descriptor
+        missing = [blob for blob in blobs.values() if not self._has(blob)]
+        write_layout(self._complete(image), self.folder, None, self._store)
+        return PushReport(
+            image.digest,
+            blobs_sent=len(missing),
+            bytes_sent=sum(blob.size for blob in missing),
+            blobs_present=len(blobs) - len(missing),
+            seconds=time.monotonic() - started,
+        )
+
+    def attach(
+        self,
+        subject: Descriptor,
+        artifact_type: str,
+        files: Sequence[AttachedFile],
+        annotations: Mapping[str, str],
+    ) -> str:
+        """See :class:`Place`."""
+        return attach_in_layout(
+            self.folder, self._store, subject, artifact_type, files, annotations=annotations
+        )
+
+    def move_tag(self, tag: str, image: Image) -> None:
+        """See :class:`Place`."""
+        if not is_tag(tag):
+            raise UsageError(f"{tag!r} is not a tag", TAG_RULE)
+        current = list_tags(self.folder).get(tag) if (self.folder / "index.json").exists() else None
+        if current != image.digest:
+            write_layout(self._complete(image), self.folder, tag, self._store)
+
+    def _complete(self, image: Image) -> Image:
+        """The image with all its layers as files: those of the layout, the store, and the rest downloaded."""
+        layers = tuple(self._local(layer) for layer in image.layers)
+        return fetch_layers(replace(image, layers=layers), self._store, self._settings, self._reporter)
+
+    def _local(self, layer: Layer) -> Layer:
+        """The layer with the layout's own file where that is needed.
+
+        A SIF outside of the store (in ``dist/``) is copied, never linked: whoever signs it later changes it
+        in place.
+        """
+        digest = layer.descriptor.digest
+        own = blob_path(self.folder, digest)
+        if layer.path is None:
+            return replace(layer, path=own) if self._has(layer.descriptor) else layer
+        if is_sif(layer.descriptor) and layer.path not in (own, self._store.path(digest)):
+            copy_sif(layer.path, layer.descriptor, own, self._store)
+            return replace(layer, path=own)
+        return layer
+
+    def _has(self, blob: Descriptor) -> bool:
+        path = blob_path(self.folder, blob.digest)
+        return path.is_file() and path.stat().st_size == blob.size
+
+
+def verify_layers(image: Image, folder: Path, store: Store) -> None:
+    """Raises ImageError unless every layer of an image in a layout matches its digest."""
+    for layer in image.layers:
+        assert layer.path is not None
+        if not store.verify(layer.path, layer.descriptor.digest):
+            raise ImageError(
+                f"{layer.path} is corrupt: its content does not match its digest",
+                f"{folder} is damaged: publish or pull again",
+            )
+
+
+def open_place(
+    text: str,
+    settings: Settings,
+    store: Store,
+    *,
+    credentials: Credentials | None = None,
+    mount_from: Sequence[str] = (),
+    option: str = "--to",
+    reporter: Reporter = QUIET,
+) -> Place:
+    """The place that ``oci:DIR`` or ``host/repository`` names.
+
+    Args:
+        text: the place, without a tag.
+        settings: its ``offline`` forbids registries on other machines.
+        store: of this machine.
+        credentials: for the registry; None: those that the user chose (:func:`named_credentials`), else what
+            docker and podman know.
+        mount_from: repositories of the same registry that may have some of the blobs.
+        option: the command-line option that ``text`` comes from, for messages.
+        reporter: receives progress and warnings.
+
+    Raises:
+        RegistryError: not a reference, only half of the credentials, or forbidden by ``offline``.
+        UsageError: ``text`` contains a tag or digest, or no folder after ``oci:``.
+    """
+    if text.startswith("oci:"):
+        folder = text.removeprefix("oci:")
+        if not folder:
+            raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
+        return LayoutPlace(Path(folder).expanduser(), store, settings, reporter)
+    reference = Reference.parse(text)
+    if reference.tag or reference.digest:
+        raise UsageError(
+            f"{text} contains a tag or digest, but must be a repository",
+            f"write {reference.name}, and the tag as --tag",
+        )
+    client = RegistryClient(
+        reference.host,
+        credentials or named_credentials(warn=reporter.warn),
+        settings=settings,
+        reporter=reporter,
+    )
+    return RegistryPlace(client, reference.repository, store, mount_from=mount_from, reporter=reporter)

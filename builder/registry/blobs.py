@@ -1,0 +1,217 @@
+"""Blobs of a registry: query, download, mount, upload. They are streamed: memory does not grow with size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+
+from builder.errors import HashMismatch, RegistryError
+from builder.model import Descriptor
+from builder.net.download import PartialFile, body_from, range_header, resume
+from builder.oci.digest import sha256
+from builder.oci.reference import check_repository
+from builder.registry.answer import Request, read_answer
+from builder.registry.meter import Meter, Progress
+from builder.registry.transport import TRIES, Transport, push_scopes
+from builder.registry.upload import Blob, BlobSource, ChunkSize, Upload, file_source
+from builder.store.blobs import Store
+from builder.store.files import space_errors
+
+_DAMAGED = "the registry's copy is damaged, or a proxy changes it"
+
+
+class Blobs:
+    """The blobs of one registry."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._chunk = ChunkSize()
+
+    def head(self, repository: str, digest: str) -> int | None:
+        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it."""
+        answer = self._transport.ask(self._request("HEAD", repository, digest))
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise self._transport.refusal(answer, f"say whether {self._name(repository)} has {digest}")
+        size = answer.headers.get("Content-Length", "")
+        return int(size) if size.isdigit() else 0
+
+    def get(self, repository: str, descriptor: Descriptor) -> bytes:
+        """A small blob, verified.
+
+        Raises:
+            RegistryError: the registry does not have it, or refuses.
+            HashMismatch: the content does not match the digest.
+        """
+        answer = self._transport.ask(self._request("GET", repository, descriptor.digest))
+        if answer.status != 200:
+            action = f"return the blob {descriptor.digest} of {self._name(repository)}"
+            raise self._transport.refusal(answer, action)
+        if sha256(answer.body) != descriptor.digest:
+            raise HashMismatch(
+                f"digest mismatch: {self._name(repository)} returned different content "
+                f"for blob {descriptor.digest}",
+                _DAMAGED,
+            )
+        return answer.body
+
+    def read(self, repository: str, digest: str, offset: int = 0) -> Iterator[bytes]:
+        """A blob's bytes from ``offset`` on; one attempt, not verified.
+
+        Raises:
+            RegistryError: the registry does not have it, or refuses.
+            httpx.TransportError: the connection broke.
+        """
+        request = self._request("GET", repository, digest, range_header(offset))
+        with self._transport.open(request) as response:
+            if response.status_code == 416:
+                return  # no bytes from this offset on: the digest decides whether the blob is complete
+            if response.status_code not in (200, 206):
+                action = f"return the blob {digest} of {self._name(repository)}"
+                raise self._transport.refusal(read_answer(response), action)
+            yield from body_from(response, offset)
+
+    def download_to_store(
+        self, repository: str, descriptor: Descriptor, store: Store, progress: Progress | None = None
+    ) -> Path:
+        """Downloads a blob into the store unless the store has it; returns its path.
+
+        A download that an earlier run began, in ``partial/`` of the cache, is resumed.
+
+        Args:
+            repository: in the registry.
+            descriptor: digest and size.
+            store: receives the blob.
+            progress: receives the bytes as they arrive.
+
+        Raises:
+            RegistryError: the registry does not have it, or refuses.
+            HashMismatch: the content does not match the digest; it was deleted.
+            SpaceError: the disk is full.
+        """
+        digest, size = descriptor.digest, descriptor.size
+        meter = Meter(progress, size)
+        path = store.path(digest)  # checks the digest's form before it becomes a file name
+        with store.lock(f"blob {digest}"), space_errors(store.root):
+            found = store.get(digest, size)
+            if found:
+                meter.at(size)
+                return found
+            partial = store.folders.partial / f"blob-{path.name}"
+            self._download(repository, descriptor, partial, meter)
+            return store.adopt(partial, digest)
+
+    def download_to_file(
+        self, repository: str, descriptor: Descriptor, partial: Path, progress: Progress | None = None
+    ) -> None:
+        """Downloads a blob into a file; what the file contains already is not downloaded again.
+
+        The caller makes sure that no other process writes the file. Raises what :meth:`download_to_store`
+        does.
+        """
+        self._download(repository, descriptor, partial, Meter(progress, descriptor.size))
+
+    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
+        def retry(error: httpx.HTTPError, failures: int) -> None:
+            if failures >= TRIES or not isinstance(error, httpx.TransportError):
+                raise self._transport.unreachable(error, self._name(repository)) from None
+            self._transport.pause(failures)
+
+        # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
+        for _ in range(2):
+            with PartialFile(partial) as part:
+                resume(
+                    part,
+                    lambda offset: self.read(repository, descriptor.digest, offset),
+                    retry,
+                    size=descriptor.size,
+                    position=meter.at,
+                )
+                if part.digest() == descriptor.digest:
+                    return
+            partial.unlink()
+        raise HashMismatch(
+            f"digest mismatch: {self._name(repository)} returned different content "
+            f"for blob {descriptor.digest}, twice; it was deleted",
+            _DAMAGED,
+        )
+
+    def mount(self, repository: str, digest: str, from_repository: str) -> bool:
+        """Makes a blob of another repository of this registry available in ``repository``.
+
+        Returns:
+            Whether it worked. A registry that does not support mounts answers with 202 and a new upload
+            session, which is cancelled. One that does not let this user read ``from_repository`` answers with
+            401 or 403 (Harbor), 400 or 404; that is not an error.
+        """
+        check_repository(repository)
+        check_repository(from_repository)
+        transport = self._transport
+        url = transport.url(f"/v2/{repository}/blobs/uploads/")
+        url = url.copy_merge_params({"mount": digest, "from": from_repository})
+        scopes = push_scopes(repository)
+        both = scopes | transport.pull_scopes(from_repository)
+        answer = transport.ask(Request("POST", url, both, repository, body=b""))
+        if answer.status == 201:
+            return True
+        session = answer.headers.get("Location")
+        if answer.status == 202 and session:
+            transport.ask(Request("DELETE", transport.location(answer.url, session), scopes, repository))
+            return False
+        if answer.status not in (202, 400, 401, 403, 404):
+            raise transport.refusal(
+                answer, f"mount {digest} of {from_repository} into {self._name(repository)}"
+            )
+        return False
+
+    def upload_file(
+        self, repository: str, descriptor: Descriptor, path: Path, progress: Progress | None = None
+    ) -> None:
+        """Uploads a file as a blob.
+
+        Args:
+            repository: in the registry.
+            descriptor: the file's digest, which the registry checks, and its size.
+            path: the file.
+            progress: receives the bytes as they are sent; a negative number when some must be sent again.
+
+        Raises:
+            RegistryError: the registry refuses it, cannot be reached, or the file has another size.
+        """
+        try:
+            size = path.stat().st_size
+        except OSError as e:
+            raise RegistryError(f"cannot read the layer {path}: {e.strerror}", "build again") from None
+        if size != descriptor.size:
+            raise RegistryError(
+                f"{path} has {size} bytes, expected {descriptor.size}",
+                "a file of the cache was changed: build again",
+            )
+        self.upload(repository, descriptor, file_source(path), progress)
+
+    def upload(
+        self, repository: str, descriptor: Descriptor, source: BlobSource, progress: Progress | None = None
+    ) -> None:
+        """Uploads a blob whose bytes ``source`` returns; see :meth:`upload_file`."""
+        check_repository(repository)
+        digest, size = descriptor.digest, descriptor.size
+        Upload(
+            self._transport,
+            Blob(repository, digest, size, source),
+            lambda: self.head(repository, digest) is not None,
+            self._chunk,
+            Meter(progress, size),
+        ).run()
+
+    def _request(
+        self, method: str, repository: str, digest: str, headers: dict[str, str] | None = None
+    ) -> Request:
+        check_repository(repository)
+        url = self._transport.url(f"/v2/{repository}/blobs/{digest}")
+        return Request(method, url, self._transport.pull_scopes(repository), repository, headers or {})
+
+    def _name(self, repository: str) -> str:
+        return f"{self._transport.host}/{repository}"

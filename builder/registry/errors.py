@@ -1,0 +1,143 @@
+"""From a registry's response, or a failed connection, to a :class:`RegistryError` with a hint."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+
+import httpx
+
+from builder.errors import RegistryError
+from builder.registry.answer import REDIRECTS, Answer
+from builder.registry.credentials import Credentials
+
+LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
+RUN_AGAIN = "run the same command again: finished blobs are not transferred again"
+
+
+class ArtifactRefused(RegistryError):
+    """The registry accepts container images only, no other artifacts."""
+
+
+def error_of_answer(
+    answer: Answer,
+    host: str,
+    action: str,
+    used: Credentials,
+    kind: type[RegistryError] = RegistryError,
+) -> RegistryError:
+    """The error for a response that refuses a request.
+
+    Args:
+        answer: the response.
+        host: the registry.
+        action: what was requested; continues the sentence "HOST did not ...".
+        used: the credentials that were sent, for the hint.
+        kind: the class of the error.
+    """
+    details = "; ".join(f"{code}: {message}" if message else code for code, message in answer.errors())
+    text = f"{host} did not {action}: {answer.status} {answer.reason}"
+    if details:
+        text += f" ({details})"
+    hint = _hint(answer, host, used)
+    return kind(text, hint, status=answer.status, codes=answer.codes(), host=host)
+
+
+#: Hints by status and codes; the first rule that applies counts. Statuses 401 and 403 are handled apart.
+_HINTS: tuple[tuple[Callable[[int, set[str]], bool], str], ...] = (
+    (
+        lambda status, codes: status == 405 or "UNSUPPORTED" in codes,
+        "the registry is read-only, or does not allow this: publish to another one, or ask its owner",
+    ),
+    (
+        lambda status, codes: "NAME_INVALID" in codes,
+        "the registry does not allow this repository name: some require PROJECT/NAME, others a single word",
+    ),
+    (
+        lambda status, codes: status == 404 or bool(codes & {"NAME_UNKNOWN", "MANIFEST_UNKNOWN"}),
+        "correct the repository and the tag; some registries require that the repository or project "
+        "is created first",
+    ),
+    (
+        lambda status, codes: bool(codes & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}),
+        "the registry deleted a blob in the meantime (garbage collection?): publish again",
+    ),
+    (
+        lambda status, codes: bool(codes & {"DIGEST_INVALID", "SIZE_INVALID"}),
+        "the blob was damaged in transit or in the cache: publish again, or remove it (builder cache prune)",
+    ),
+    (lambda status, codes: status == 429, "too many requests: wait, or log in for a higher limit"),
+    (lambda status, codes: status >= 500, "this is a fault of the registry: try again later"),
+    (
+        lambda status, codes: status in REDIRECTS,
+        "this address is not the registry itself: use the address that it redirects to",
+    ),
+)
+
+
+def _hint(answer: Answer, host: str, used: Credentials) -> str:
+    status, codes = answer.status, set(answer.codes())
+    details = " ".join(f"{code} {message}" for code, message in answer.errors()).lower()
+    if status == 413 or "quota" in details or "SIZE_LIMIT_EXCEEDED" in codes:
+        return (
+            "the registry does not accept blobs of this size, or the quota is used up: "
+            "ask its owner, or delete old images there"
+        )
+    if status in (401, 403) or codes & {"UNAUTHORIZED", "DENIED"}:
+        return credentials_hint(host, used)
+    for applies, hint in _HINTS:
+        if applies(status, codes):
+            return hint
+    return "is this the address of a registry?"
+
+
+def credentials_hint(host: str, used: Credentials) -> str:
+    """What to do about refused or missing credentials; names their source, never themselves."""
+    if not used:
+        return f"no credentials for {host} were found: {LOGIN}"
+    reason = "they are wrong, have expired, or lack the permission"
+    return f"the credentials of {used.source} were used: {reason}; {LOGIN}"
+
+
+def error_of_connection(error: Exception, where: str, host: str) -> RegistryError:
+    """The error for a connection that failed.
+
+    Args:
+        error: what httpx raised.
+        where: the address, as a person knows it.
+        host: the registry.
+    """
+    text, hint = _connection_text(error)
+    return RegistryError(f"cannot reach {where}: {text}", hint, host=host)
+
+
+def _connection_text(error: Exception) -> tuple[str, str]:
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"its certificate is not trusted: {cause.verify_message}",
+                "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)",
+            )
+        if isinstance(cause, ssl.SSLError):
+            return (
+                "TLS failed",
+                "a registry that uses plain http must be on this machine (docs/registries.md)",
+            )
+        if isinstance(cause, socket.gaierror):
+            return "unknown host name", "correct the host name, or check the network"
+        if isinstance(cause, ConnectionRefusedError):
+            return "it refuses connections", "is the registry running, and is the port right?"
+    if isinstance(error, httpx.TimeoutException):
+        return "no response in time", f"check the network and the proxy settings, then {RUN_AGAIN}"
+    return f"the connection broke ({type(error).__name__})", RUN_AGAIN
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the errors that it was raised from."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__

@@ -1,0 +1,212 @@
+"""Manifests and tags of a registry."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import httpx
+
+from builder.errors import HashMismatch, RegistryError
+from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
+from builder.oci.digest import sha256
+from builder.oci.reference import check_repository, is_digest
+from builder.registry.answer import BUSY, Answer, Request
+from builder.registry.errors import ArtifactRefused
+from builder.registry.transport import Transport, push_scopes
+
+#: The media types that builder reads.
+ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
+#: A list with more pages is a registry's fault (a page that links to itself).
+MAX_PAGES = 1000
+_REFERRERS_TAG = re.compile(r"sha256-[0-9a-f]{64}")
+
+
+class Manifests:
+    """The manifests and tags of one registry."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def ping(self) -> None:
+        """Asks whether the host is a registry that this user may use.
+
+        Raises:
+            RegistryError: it is not, or cannot be reached.
+        """
+        answer = self._transport.ask(Request("GET", self._transport.url("/v2/")))
+        if answer.status != 200:
+            raise self._transport.refusal(answer, "answer as a registry")
+
+    def head(self, repository: str, ref: str) -> Descriptor | None:
+        """The descriptor of a tag or digest, without downloading the manifest; None when it does not exist.
+
+        ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is downloaded
+        and hashed.
+        """
+        answer = self._read("HEAD", repository, ref, ACCEPT)
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise self._transport.refusal(answer, f"describe {self._name(repository, ref)}")
+        digest = answer.headers.get("Docker-Content-Digest", "")
+        size = answer.headers.get("Content-Length", "")
+        if not is_digest(digest) or not size.isdigit():
+            data, media_type, digest = self.get(repository, ref)
+            return Descriptor(media_type, digest, len(data))
+        return Descriptor(answer.media_type, digest, int(size))
+
+    def get(self, repository: str, ref: str, accept: Sequence[str] = ACCEPT) -> tuple[bytes, str, str]:
+        """A manifest or index: its bytes, media type and digest, verified.
+
+        Args:
+            repository: in the registry.
+            ref: a tag or digest.
+            accept: the media types to ask for.
+
+        Raises:
+            RegistryError: it does not exist, or the registry refuses.
+            HashMismatch: the content does not match the digest.
+        """
+        answer = self._read("GET", repository, ref, accept)
+        name = self._name(repository, ref)
+        if answer.status != 200:
+            raise self._transport.refusal(answer, f"return {name}")
+        digest = sha256(answer.body)
+        expected = ref if is_digest(ref) else answer.headers.get("Docker-Content-Digest", digest)
+        if expected != digest:
+            raise HashMismatch(
+                f"digest mismatch: the manifest of {name} is {digest}, expected {expected}",
+                "try again; a proxy may have changed it",
+            )
+        return answer.body, _media_type(answer), digest
+
+    def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
+        """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already."""
+        answer = self._put(repository, ref, data, media_type)
+        self._check_stored(answer, repository, ref, data)
+        return sha256(data)
+
+    def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
+        """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer.
+
+        Raises:
+            ArtifactRefused: the registry does not accept such manifests.
+        """
+        digest = sha256(data)
+        answer = self._put(repository, digest, data, media_type, ArtifactRefused)
+        self._check_stored(answer, repository, digest, data)
+        return "OCI-Subject" in answer.headers
+
+    def get_referrers(self, repository: str, digest: str) -> list[Descriptor] | None:
+        """The artifacts attached to a manifest (listing referrers); None when the registry has no such list.
+
+        Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
+        docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
+        """
+        found: list[Descriptor] = []
+        check_repository(repository)
+        for answer in self._pages(repository, f"/v2/{repository}/referrers/{digest}", {"Accept": OCI_INDEX}):
+            if answer.status in (401, 403) or answer.status in BUSY:
+                name = self._name(repository, digest)
+                raise self._transport.refusal(answer, f"list what is attached to {name}")
+            if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
+                return None
+            found += parse_index(answer.body, self._transport.host)
+        return found
+
+    def list_tags(self, repository: str) -> list[str]:
+        """All tags of a repository, sorted, without the lists of attached artifacts (``sha256-<hex>``)."""
+        check_repository(repository)
+        tags: set[str] = set()
+        for answer in self._pages(repository, f"/v2/{repository}/tags/list?n=1000", {}):
+            if answer.status != 200:
+                raise self._transport.refusal(answer, f"list the tags of {self._transport.host}/{repository}")
+            try:
+                tags.update(str(tag) for tag in json.loads(answer.body).get("tags") or [])
+            except (ValueError, AttributeError):
+                raise RegistryError(
+                    f"{self._transport.host} did not answer with a list of tags",
+                    "is this the address of a registry?",
+                    host=self._transport.host,
+                ) from None
+        return sorted(tag for tag in tags if not _REFERRERS_TAG.fullmatch(tag))
+
+    def _pages(self, repository: str, path: str, headers: dict[str, str]) -> Iterator[Answer]:
+        """The responses of a list that may have several pages."""
+        transport = self._transport
+        scopes = transport.pull_scopes(repository)
+        url = transport.url(path)
+        for _ in range(MAX_PAGES):
+            answer = transport.ask(Request("GET", url, scopes, repository, headers))
+            yield answer
+            if answer.next_page is None:
+                return
+            url = transport.location(answer.url, answer.next_page)
+
+    def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
+        url = self._url(repository, ref)
+        scopes = self._transport.pull_scopes(repository)
+        return self._transport.ask(Request(method, url, scopes, repository, {"Accept": ", ".join(accept)}))
+
+    def _put(
+        self,
+        repository: str,
+        ref: str,
+        data: bytes,
+        media_type: str,
+        refused: type[RegistryError] = RegistryError,
+    ) -> Answer:
+        """Sends a manifest; ``refused`` is the error for a registry that does not accept this kind of it."""
+        url = self._url(repository, ref)
+        headers = {"Content-Type": media_type}
+        answer = self._transport.ask(Request("PUT", url, push_scopes(repository), repository, headers, data))
+        if answer.status in (200, 201, 202):
+            return answer
+        missing_blob = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}
+        of_this_kind = answer.status in (400, 405, 415, 422) and not missing_blob
+        kind = refused if of_this_kind else RegistryError
+        raise self._transport.refusal(answer, f"accept the manifest of {self._name(repository, ref)}", kind)
+
+    def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
+        digest = sha256(data)
+        stored = answer.headers.get("Docker-Content-Digest", digest)
+        if stored != digest:
+            raise RegistryError(
+                f"{self._transport.host} stored the manifest of {self._name(repository, ref)} as {stored}, "
+                f"not as {digest}",
+                "the registry rewrites manifests: use another one",
+                host=self._transport.host,
+            )
+
+    def _url(self, repository: str, ref: str) -> httpx.URL:
+        check_repository(repository)
+        return self._transport.url(f"/v2/{repository}/manifests/{ref}")
+
+    def _name(self, repository: str, ref: str) -> str:
+        return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
+
+
+def _media_type(answer: Answer) -> str:
+    """The manifest's own ``mediaType``, else the response's ``Content-Type``."""
+    with contextlib.suppress(ValueError, AttributeError):
+        own = json.loads(answer.body).get("mediaType")
+        if own:
+            return str(own)
+    return answer.media_type
+
+
+def parse_index(data: bytes, where: str) -> list[Descriptor]:
+    """The entries of an image index.
+
+    Raises:
+        RegistryError: it is damaged.
+    """
+    try:
+        return [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"] or []]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RegistryError(
+            f"{where}: the list of attached artifacts is damaged", "ask the registry's owner"
+        ) from None

@@ -1,0 +1,56 @@
+"""Clients of the registries that an image's layers come from."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+
+from builder.errors import RegistryError
+from builder.model import Layer
+from builder.progress import QUIET, Reporter
+from builder.registry.client import RegistryClient
+from builder.settings import Settings
+
+
+class Origins:
+    """Creates one client per registry, when it is first needed. Use as a context manager; safe for threads.
+
+    Args:
+        settings: its ``offline`` forbids registries on other machines.
+        reporter: receives warnings.
+        client: an open client, used for layers of its own host; it stays open.
+    """
+
+    def __init__(
+        self, settings: Settings | None, reporter: Reporter = QUIET, client: RegistryClient | None = None
+    ) -> None:
+        self._settings = settings
+        self._reporter = reporter
+        self._clients = {client.host: client} if client is not None else {}
+        self._first = client
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Origins:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def client_of(self, layer: Layer) -> tuple[RegistryClient, str]:
+        """The client and the repository of a layer that is not on this machine.
+
+        Raises:
+            RegistryError: the layer has no origin, or ``offline`` forbids its registry.
+        """
+        host, _, repository = layer.origin.partition("/")
+        if not repository:
+            raise RegistryError(
+                f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
+                "build again",
+            )
+        with self._lock:
+            if host not in self._clients:
+                client = RegistryClient(host, settings=self._settings, reporter=self._reporter)
+                self._clients[host] = self._stack.enter_context(client)
+            return self._clients[host], repository

@@ -1,0 +1,309 @@
+"""Requests to one registry: scheme, credentials, redirects, retries, limits. Safe for threads."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import httpx
+
+from builder.errors import RegistryError
+from builder.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
+from builder.progress import QUIET, Reporter
+from builder.registry.answer import BUSY, REDIRECTS, Answer, Request, Scopes, drain, read_answer
+from builder.registry.auth import Authenticator
+from builder.registry.credentials import Credentials, find_credentials
+from builder.registry.errors import error_of_answer, error_of_connection
+from builder.registry.tls import is_loopback, tls_context
+from builder.settings import Settings
+from builder.version import __version__
+
+#: Attempts of a request, or of a transfer that gains no byte, before the command fails.
+TRIES = 6
+MAX_WAIT_S = 120.0
+MAX_REDIRECTS = 5
+_CONNECTIONS = 32
+#: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only after they
+#: have copied it, which takes minutes.
+_TIMEOUT = httpx.Timeout(300, connect=15, write=120, pool=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who uses a registry, and how."""
+
+    credentials: Credentials | None = None
+    """None: looked up (:func:`find_credentials`) when the registry asks for them."""
+    settings: Settings | None = None
+    """Its ``offline`` forbids registries on other machines. None: nothing is forbidden."""
+    reporter: Reporter = QUIET
+    """Receives warnings."""
+    sleep: Callable[[float], None] = time.sleep
+    """Waits between attempts, in seconds."""
+
+
+class Transport:
+    """Sends requests to one registry.
+
+    Plain http is used only for registries on this machine (Docker's rule).
+
+    Raises:
+        RegistryError: ``offline`` forbids this registry, or a certificate file cannot be read.
+    """
+
+    def __init__(self, host: str, access: Access) -> None:
+        self.host = DOCKER_IO if host in DOCKER_ALIASES else host
+        #: Docker Hub's API has another name than its images.
+        self._api_host = "registry-1.docker.io" if host in DOCKER_ALIASES else host
+        self._loopback = is_loopback(self._api_host)
+        offline = access.settings is not None and access.settings.offline
+        if offline and not self._loopback:
+            raise RegistryError(
+                f"BUILDER_OFFLINE is set, so {self.host} is not contacted",
+                "unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
+                host=self.host,
+            )
+        self._access = access
+        self._lock = threading.Lock()
+        self._scheme = ""
+        self._reached = False
+        self._push_repositories: set[str] = set()
+        self._found_credentials: dict[str, Credentials] = {}
+        self._warned: set[str] = set()
+        self._http = httpx.Client(
+            verify=tls_context(self._api_host),
+            trust_env=not self._loopback,  # proxies are for other machines
+            follow_redirects=False,
+            headers={"User-Agent": f"builder/{__version__}", "Accept-Encoding": "identity"},
+            limits=httpx.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS),
+            timeout=_TIMEOUT,
+        )
+        self._auth = Authenticator(
+            self.host,
+            self._http,
+            self._send_token_request,
+            self.credentials,
+            secure=lambda: self.scheme == "https",
+        )
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._http.close()
+
+    # credentials --------------------------------------------------------------------------------------------
+
+    def credentials(self, repository: str) -> Credentials:
+        """The credentials that are used when the registry asks for them; ANONYMOUS when none are known."""
+        if self._access.credentials is not None:
+            return self._access.credentials
+        if repository not in self._found_credentials:
+            found = find_credentials(self._api_host, repository, warn=self._warn_once)
+            self._found_credentials[repository] = found
+        return self._found_credentials[repository]
+
+    def expect_push(self, repository: str) -> None:
+        """Announces a push, so that the first token allows pushing: a missing permission shows at once."""
+        check_repository(repository)
+        self._push_repositories.add(repository)
+
+    def pull_scopes(self, repository: str) -> Scopes:
+        """The permission to read a repository; also to write it, after :meth:`expect_push`."""
+        if repository in self._push_repositories:
+            return push_scopes(repository)
+        return frozenset({f"repository:{repository}:pull"})
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self._access.reporter.warn(message)
+
+    def _send_token_request(self, request: httpx.Request) -> httpx.Response:
+        for attempt in range(1, TRIES):
+            response = self._http.send(request)
+            if response.status_code not in BUSY:
+                return response
+            refusal = Answer(response.status_code, response.reason_phrase, response.headers, b"", request.url)
+            self.pause(attempt, refusal)
+        return self._http.send(request)
+
+    # requests -----------------------------------------------------------------------------------------------
+
+    def ask(self, request: Request) -> Answer:
+        """Sends a request with a small response; repeats it after broken connections and busy responses.
+
+        Raises:
+            RegistryError: the registry cannot be reached.
+        """
+        for attempt in range(1, TRIES + 1):
+            last = attempt == TRIES
+            try:
+                with self.open(request) as response:
+                    answer = read_answer(response)
+            except httpx.TransportError as e:
+                # Before the first response the address may be wrong: do not spend a minute on retries.
+                if last or not self._reached:
+                    raise self.unreachable(e, self._name_of(request.url)) from None
+                self.pause(attempt)
+                continue
+            if answer.status not in BUSY or last:
+                return answer
+            self.pause(attempt, answer)
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.contextmanager
+    def open(self, request: Request) -> Iterator[httpx.Response]:
+        """Sends a request once, with credentials, and follows redirects; the response's body is not read yet.
+
+        Credentials are sent to the registry itself only. Where it redirects to (a bucket of S3 or Azure, with
+        a signature in the URL) they would be disclosed, and S3 refuses requests with two kinds of
+        authentication.
+
+        Raises:
+            httpx.TransportError: the connection broke.
+            RegistryError: a redirect is not allowed.
+        """
+        url = request.url
+        challenges = redirects = 0
+        while True:
+            at_registry = _origin(url) == _origin(self.url("/"))
+            sent = self._auth.header(request.scopes, request.repository) if at_registry else None
+            response = self._send(request, url, sent)
+            try:
+                self._reached = True
+                if response.status_code == 401 and at_registry and challenges < 2:
+                    challenges += 1
+                    headers = response.headers.get_list("WWW-Authenticate")
+                    if self._auth.answer(headers, request.scopes, request.repository, sent):
+                        drain(response)
+                        continue
+                if _is_redirect(request, response):
+                    redirects += 1
+                    url = self._redirect_target(url, response, redirects)
+                    drain(response)
+                    continue
+                yield response
+                return
+            finally:
+                response.close()
+
+    def _send(self, request: Request, url: httpx.URL, authorization: str | None) -> httpx.Response:
+        headers = dict(request.headers)
+        if authorization:
+            headers["Authorization"] = authorization
+        content = request.body() if callable(request.body) else request.body
+        prepared = self._http.build_request(request.method, url, headers=headers, content=content)
+        return self._http.send(prepared, stream=True)
+
+    def _redirect_target(self, url: httpx.URL, response: httpx.Response, redirects: int) -> httpx.URL:
+        target = self.location(url, response.headers["Location"])
+        leaves_tls = url.scheme == "https" and target.scheme != "https"
+        if redirects > MAX_REDIRECTS or leaves_tls:
+            raise RegistryError(
+                f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
+                "which builder does not follow",
+                "ask the registry's owner: its redirects form a loop, or lead from https to http",
+                host=self.host,
+            )
+        return target
+
+    def pause(self, failures: int, answer: Answer | None = None) -> None:
+        """Waits before the next attempt: as ``Retry-After`` states, else about 0.5 s, 1 s, 2 s ... 30 s."""
+        wait = answer.retry_after if answer else None
+        if wait is None:
+            jitter = random.uniform(0.75, 1.25)  # noqa: S311 - no secret depends on it
+            wait = min(0.5 * 2 ** (failures - 1), 30.0) * jitter
+        self._access.sleep(min(wait, MAX_WAIT_S))
+
+    # addresses ----------------------------------------------------------------------------------------------
+
+    @property
+    def scheme(self) -> str:
+        """``https``, or ``http`` for a registry on this machine that does not use TLS."""
+        with self._lock:
+            if not self._scheme:
+                self._scheme = self._probe() if self._loopback else "https"
+            return self._scheme
+
+    def url(self, path: str) -> httpx.URL:
+        """The address of a path of the API (``/v2/...``)."""
+        return httpx.URL(f"{self.scheme}://{self._api_host}{path}")
+
+    def location(self, url: httpx.URL, location: str) -> httpx.URL:
+        """The address in a ``Location`` or ``Link`` header of the response of ``url``.
+
+        Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``, Harbor without
+        ``external_url``) send addresses with ``http:``; for the registry's own host they become ``https:``.
+
+        Raises:
+            RegistryError: it is not a URL.
+        """
+        try:
+            target = url.join(location)
+        except httpx.InvalidURL:
+            raise RegistryError(
+                f"{url.host} sent an address that is not a URL",
+                "this is a fault of the registry: try again later",
+                host=self.host,
+            ) from None
+        base = self.url("/")
+        if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
+            return target.copy_with(scheme="https", port=base.port)
+        return target
+
+    def _probe(self) -> str:
+        """The scheme of a registry on this machine; asks over plain http, without credentials.
+
+        A TLS server answers such a request with status 400 and a text (Go: "Client sent an HTTP request to an
+        HTTPS server"; nginx: "The plain HTTP request was sent to HTTPS port"), with a redirect to https, or
+        hangs up.
+        """
+        try:
+            with self._http.stream("GET", f"http://{self._api_host}/v2/", timeout=15) as response:
+                text = ""
+                if response.status_code in REDIRECTS:
+                    text = response.headers.get("Location", "")
+                elif response.status_code == 400:
+                    text = b"".join(response.iter_raw(4096)).decode(errors="replace")
+        except httpx.ConnectError as e:
+            has_port = ":" in self._api_host.rpartition("]")[2]
+            if has_port:  # nothing listens at this port
+                raise self.unreachable(e, self.host) from None
+            return "https"
+        except httpx.TransportError:
+            return "https"
+        return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
+
+    def _name_of(self, url: httpx.URL) -> str:
+        """The registry's name as a person knows it, or the host that it redirected to."""
+        return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
+
+    # errors -------------------------------------------------------------------------------------------------
+
+    def refusal(
+        self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
+    ) -> RegistryError:
+        """The error for a response that is no success; ``action`` continues "HOST did not ..."."""
+        return error_of_answer(answer, self.host, action, self._auth.used, kind)
+
+    def unreachable(self, error: Exception, where: str) -> RegistryError:
+        """The error for a connection to ``where`` that failed."""
+        return error_of_connection(error, where, self.host)
+
+
+def push_scopes(repository: str) -> Scopes:
+    """The permission to read and write a repository."""
+    return frozenset({f"repository:{repository}:pull,push"})
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _is_redirect(request: Request, response: httpx.Response) -> bool:
+    reads = request.method in ("GET", "HEAD")
+    return reads and response.status_code in REDIRECTS and "Location" in response.headers

@@ -1,0 +1,53 @@
+"""The GPUs of this host: device files, and the driver libraries that a container needs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from builder.config.recipe import GpuVendor
+
+_DEVICES = {
+    "nvidia": re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools|-modeset|-caps)|dxg"),
+    "amd": re.compile(r"kfd|dri|dxg"),
+    "none": re.compile(r"(?!)"),  # matches nothing
+}
+#: Libraries of NVIDIA's driver. They must fit the host's kernel module, so no image can contain them.
+_NVIDIA_DRIVER = re.compile(
+    r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler|nvidia-nvvm|nvidia-gpucomp|cudadebugger)\.so[.\d]*"
+)
+
+
+def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
+    """Returns the device files and folders of a vendor's GPUs on this host, sorted; empty if there are none.
+
+    For AMD, ``dri`` alone is any graphics card: there must be ``kfd`` (or ``dxg``, on WSL) as well.
+    """
+    found = sorted(p for p in folder.iterdir() if _DEVICES[vendor].fullmatch(p.name))
+    if vendor == "amd" and not {p.name for p in found} & {"kfd", "dxg"}:
+        return []
+    return found
+
+
+def nvidia_libraries() -> dict[str, Path]:
+    """Returns the host's NVIDIA driver libraries by name, as the dynamic loader finds them."""
+    ldconfig = shutil.which("ldconfig") or shutil.which("ldconfig", path="/usr/sbin:/sbin")
+    if not ldconfig:
+        return {}
+    done = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False)
+    libraries = parse_ldconfig(done.stdout)
+    return {name: libraries[name] for name in sorted(libraries) if libraries[name].exists()}
+
+
+def parse_ldconfig(text: str) -> dict[str, Path]:
+    """Returns the 64-bit NVIDIA driver libraries that ``ldconfig -p`` lists; the first of a name wins."""
+    found: dict[str, Path] = {}
+    for line in text.splitlines():
+        # libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+        left, _, path = line.strip().partition(" => ")
+        name, _, kind = left.partition(" ")
+        if _NVIDIA_DRIVER.fullmatch(name) and path and "64" in kind:
+            found.setdefault(name, Path(path))
+    return found

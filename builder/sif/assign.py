@@ -1,0 +1,132 @@
+"""Decides which layers of an image become which partition of a layered SIF.
+
+A new version of a package shall change one partition, so that the others come from the cache and need not be
+copied to another host again. So packages are distributed by the hash of their names, which no other package
+influences, and large ones are separate from small ones. Layers of packages never hide each other's files, so
+their order does not matter. The layers before and after them stay in their order, in partitions of their
+own::
+
+    layer                                                       partition
+    -----                                                       ---------
+    layers of the base image                                    base                (primary)
+    builder: environment prefix                                 bottom              (overlay)
+    builder: conda group 1: xz, zlib    hash("conda group 1")   packages-small-2    (overlay)
+    builder: pip numpy 1.0              hash("pip numpy")       packages-small-1    (overlay)
+    builder: pip torch 2.0, 800 MB      hash("pip torch")       packages-large-1    (overlay)
+    builder: entry point                                        top                 (overlay)
+
+"bottom" is left out when it would be empty; "top" also holds the files for the SIF runtime. With ``most``
+overlays there are ``(most - 2) // 2`` partitions of small packages, and as many of large ones. When other
+layers lie between the packages, builder did not build the image and the order may matter: everything above
+the base becomes "top".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from builder.layers.build import PACKAGES
+from builder.model import Image, Layer
+
+#: From this size of the compressed layer, in bytes, a package does not share a partition with small ones.
+LARGE = 32 << 20
+_BUILDER = "builder: "
+_PACKAGE_TITLES = ("conda ", "pip ")
+#: A package, or a group of small ones, without versions: "pip torch", "conda group 3".
+_STABLE_NAME = re.compile(r"\w+ group \d+|\w+ \S+")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers that become one overlay partition, from the bottom up."""
+
+    name: str
+    layers: tuple[Layer, ...]
+    packages: bool
+    """Whether the layers hold packages only. Such layers hide nothing, and list all their directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The partitions of a SIF, from the bottom up."""
+
+    base: tuple[Layer, ...]
+    """Layers of the primary partition; empty when a base SIF provides it."""
+    overlays: tuple[LayerGroup, ...]
+    """At least one."""
+
+
+def assign_layers(image: Image, *, base_is_sif: bool, most: int) -> Assignment:
+    """Which layers become which partition.
+
+    Args:
+        image: the image. With a base SIF, the layers are those above it.
+        base_is_sif: the primary partition is that of a base SIF.
+        most: how many overlay partitions there may be; at least 4.
+    """
+    titles = _builder_titles(image)
+    first = _first_above_base(titles, base_is_sif)
+    packages = [
+        number
+        for number, layer in enumerate(image.layers)
+        if number >= first and _is_package(layer, titles[number])
+    ]
+    start, end = (packages[0], packages[-1] + 1) if packages else (first, first)
+    if len(packages) != end - start:  # other layers lie between them
+        packages, start, end = [], first, first
+    overlays = []
+    if start > first:
+        overlays.append(LayerGroup("bottom", image.layers[first:start], packages=False))
+    overlays += _package_groups([(titles[i], image.layers[i]) for i in packages], (most - 2) // 2)
+    overlays.append(LayerGroup("top", image.layers[end:], packages=False))
+    return Assignment(image.layers[:first], tuple(overlays))
+
+
+def _package_groups(packages: Sequence[tuple[str, Layer]], groups: int) -> list[LayerGroup]:
+    """Packages and their titles, in up to ``groups`` partitions of small ones and as many of large ones."""
+    found: dict[str, list[Layer]] = {}
+    for title, layer in packages:
+        digest = hashlib.sha256(_stable_name(title).encode()).digest()
+        number = int.from_bytes(digest[:4], "big") % groups + 1
+        size = "large" if layer.descriptor.size >= LARGE else "small"
+        found.setdefault(f"packages-{size}-{number}", []).append(layer)
+    return [LayerGroup(name, tuple(layers), packages=True) for name, layers in sorted(found.items())]
+
+
+def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
+    """The number of the first layer that is not the base image's."""
+    if base_is_sif:
+        return 0
+    for number, title in enumerate(titles):
+        if title:
+            return number
+    return 1
+
+
+# A layer's package or group is recognized by its title in the config's history. The annotation PACKAGES names
+# a layer's packages, but neither their manager nor the number of a group, both of which the hash of the
+# stable name needs. A new annotation would change the manifest of every image, and a new field of Layer would
+# be empty for an image that is read from a layout or registry: the same image would then become another SIF
+# when it is converted.
+
+
+def _builder_titles(image: Image) -> list[str]:
+    """The titles of builder's layers, from the config's history; empty texts for the base's layers."""
+    history = json.loads(image.config).get("history") or ()
+    texts = [entry.get("created_by", "") for entry in history if not entry.get("empty_layer")]
+    if len(texts) != len(image.layers):
+        texts = [_BUILDER + layer.title if layer.packages else "" for layer in image.layers]
+    return [text.removeprefix(_BUILDER) if text.startswith(_BUILDER) else "" for text in texts]
+
+
+def _is_package(layer: Layer, title: str) -> bool:
+    return bool(layer.descriptor.annotations.get(PACKAGES)) or title.startswith(_PACKAGE_TITLES)
+
+
+def _stable_name(title: str) -> str:
+    match = _STABLE_NAME.match(title)
+    return match[0] if match else title

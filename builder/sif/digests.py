@@ -1,0 +1,39 @@
+"""The digests of SIF files: a SIF of many gigabytes is hashed once, and again only when it changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from builder.store.blobs import Store
+from builder.store.files import fingerprint, sha256_file
+from builder.store.records import read_record, write_record
+
+
+def sif_digest(path: Path, store: Store) -> str:
+    """The ``sha256:...`` digest of a SIF, computed if it is not remembered."""
+    digest = remembered_digest(path, store)
+    if digest is None:
+        digest = sha256_file(path)
+        remember_digest(path, store, digest)
+    return digest
+
+
+def remembered_digest(path: Path, store: Store) -> str | None:
+    """The digest of a file that has not changed since it was hashed; otherwise None."""
+    known = read_record(_record(path, store))
+    if known is None or known["fingerprint"] != fingerprint(path):
+        return None
+    digest: str = known["digest"]
+    return digest
+
+
+def remember_digest(path: Path, store: Store, digest: str) -> None:
+    """Records that a file was just hashed."""
+    write_record(_record(path, store), {"fingerprint": fingerprint(path), "digest": digest})
+
+
+def _record(path: Path, store: Store) -> Path:
+    """A record for each path: the digest is what is looked for, so :meth:`Store.verify` cannot be used."""
+    return store.folders.seen / f"sif-{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}"

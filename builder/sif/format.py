@@ -1,0 +1,135 @@
+"""The layout of SIF files, version 01, as github.com/sylabs/sif (v2) defines it.
+
+All numbers are little-endian.
+
+A SIF is a header, a table of descriptors, and the objects that they describe. In what builder writes::
+
+    0        header
+    4096     48 descriptors of 585 bytes, the unused ones zero
+    32176    definition                 objects, one after the other
+             inspect-metadata.json
+             oci-config.json
+             primary partition          partitions begin at multiples of 4 KiB
+             overlay partitions
+
+The runtime mounts the primary partition, and the overlay partitions of its group above it, in the order of
+the table.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+MAGIC = b"SIF_MAGIC"
+DESCRIPTOR_COUNT = 48
+DESCRIPTORS_AT = 4096
+#: Partitions begin at multiples of this many bytes.
+ALIGNMENT = 4096
+#: The group of all objects that builder writes: number 1, with the flag of groups.
+GROUP = 0xF0000001
+#: The names of the objects of type JSON. ``apptainer inspect`` looks for the first.
+INSPECT_NAME = "inspect-metadata.json"
+OCI_CONFIG_NAME = "oci-config.json"
+#: The OCI's names of architectures, and SIF's numbers.
+ARCHITECTURES = {
+    "386": b"01",
+    "amd64": b"02",
+    "arm": b"03",
+    "arm64": b"04",
+    "ppc64": b"05",
+    "ppc64le": b"06",
+    "s390x": b"11",
+    "riscv64": b"12",
+}
+#: The architecture of a header whose SIF has no primary partition yet.
+NO_ARCHITECTURES = (b"", b"00")
+
+
+class ObjectType(IntEnum):
+    """The types of objects that builder reads or writes. SIFs can have others."""
+
+    DEFINITION = 0x4001
+    PARTITION = 0x4004
+    JSON = 0x4006
+    OCI_ROOT = 0x400A
+    """The image index of an OCI-SIF, which holds OCI layers instead of partitions."""
+
+
+class FileSystem(IntEnum):
+    """The content of a partition."""
+
+    SQUASHFS = 1
+    EXT3 = 2
+    ARCHIVE = 3
+    RAW = 4
+    ENCRYPTED_SQUASHFS = 5
+
+
+FILE_SYSTEM_NAMES: dict[int, str] = {
+    FileSystem.SQUASHFS: "squashfs",
+    FileSystem.EXT3: "ext3",
+    FileSystem.ARCHIVE: "an archive",
+    FileSystem.RAW: "raw data",
+    FileSystem.ENCRYPTED_SQUASHFS: "encrypted squashfs",
+}
+
+
+class PartitionRole(IntEnum):
+    """What the runtime does with a partition."""
+
+    PRIMARY = 2
+    OVERLAY = 4
+
+
+class Header(NamedTuple):
+    """The header. Times are in seconds since 1970, offsets and sizes in bytes."""
+
+    launch: bytes
+    """The first line of the file: it makes the SIF executable where the runtime is installed."""
+    magic: bytes
+    version: bytes
+    architecture: bytes
+    uuid: bytes
+    created: int
+    modified: int
+    free_descriptors: int
+    descriptors: int
+    descriptors_offset: int
+    descriptors_size: int
+    data_offset: int
+    data_size: int
+
+
+class Descriptor(NamedTuple):
+    """One descriptor. Times are in seconds since 1970, offsets and sizes in bytes."""
+
+    type: int
+    used: bool
+    id: int
+    group: int
+    link: int
+    """The id of the object that this one belongs to; 0: none."""
+    offset: int
+    size: int
+    size_with_padding: int
+    """With the unused bytes before the object."""
+    created: int
+    modified: int
+    uid: int
+    gid: int
+    name: bytes
+    extra: bytes
+    """Depends on the type; of a partition a :data:`PARTITION`."""
+
+
+HEADER = struct.Struct("<32s10s3s3s16s8q")
+DESCRIPTOR = struct.Struct("<i?III7q128s384s")
+#: File system, role, architecture.
+PARTITION = struct.Struct("<ii3s")
+DATA_AT = DESCRIPTORS_AT + DESCRIPTOR_COUNT * DESCRIPTOR.size
+
+LAUNCH = b"#!/usr/bin/env run-singularity\n"
+VERSION = b"01\0"
+LONGEST_NAME = 127

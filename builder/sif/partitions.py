@@ -1,0 +1,190 @@
+"""Makes the partitions of a SIF, or finds them in the cache.
+
+A partition is made once, and stored as a blob. A record names the blob; its key is a hash of everything that
+decides about the bytes: layers, metadata, compression, time, and the partitions below where they matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from builder.config.recipe import Compression
+from builder.errors import ImageError
+from builder.model import Image, Layer, canonical_json
+from builder.progress import Reporter
+from builder.settings import Settings
+from builder.sif.assign import LayerGroup, assign_layers
+from builder.sif.overlay import overlay_members
+from builder.sif.partition import Partition
+from builder.sif.read import Sif
+from builder.sif.singularity import Metadata, common_files, guard_files
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
+from builder.store.records import read_record, write_record
+from builder.store.temporary import temporary_name
+from builder.trees.member import Member
+from builder.trees.merge import Merge
+from builder.trees.sources import Source, layer_source, listed_source
+from builder.trees.squashfs import writer
+from builder.trees.squashfs.writer import SquashfsWriter
+
+#: Overlay partitions of a SIF that builder makes. The runtimes pass all partitions in one mount option of
+#: 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has 256 by default) or a
+#: squashfuse process for every container that runs.
+MAX_OVERLAYS = 8
+#: What a base SIF must leave of them: bottom, top, and one partition each of small and large packages.
+_MIN_OVERLAYS = 4
+#: Part of the cache keys of partitions. Raise it when a change here makes other bytes of the same image.
+FORMAT = 1
+
+#: Members of builder's own, with their content.
+Files = list[tuple[Member, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSif:
+    """A SIF below the layers of an image."""
+
+    sif: Sif
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMaker:
+    """Makes the partitions of one image."""
+
+    image: Image
+    """All its layers are on this machine. With a base, the layers are those above it."""
+    metadata: Metadata
+    base: BaseSif | None
+    compression: Compression
+    settings: Settings
+    store: Store
+    reporter: Reporter
+
+    def flat(self) -> list[Partition]:
+        """One partition that holds everything."""
+        common, own = common_files(self.settings.epoch), self.metadata.files(self.settings.epoch)
+        sources = [listed_source(common)]
+        if self.base is not None:
+            sources += self.base.sif.sources()
+        sources += [layer_source(layer, self.store) for layer in self.image.layers]
+        sources.append(listed_source(own))
+        diff_ids = [layer.diff_id for layer in self.image.layers]
+        base_digest = self.base.digest if self.base else ""
+        return [self._partition("root", ["flat", base_digest, diff_ids, _texts([*common, *own])], sources)]
+
+    def layered(self) -> list[Partition]:
+        """The primary partition, or those of the base SIF, and overlays of the layers above it.
+
+        Raises:
+            ImageError: the base SIF has too many overlay partitions.
+        """
+        base_is_sif = self.base is not None
+        assigned = assign_layers(
+            self.image, base_is_sif=base_is_sif, most=MAX_OVERLAYS - self._inherited_overlays()
+        )
+        partitions = self._base_partitions() if base_is_sif else [self._primary(assigned.base)]
+        for group in assigned.overlays:
+            is_top = group is assigned.overlays[-1]
+            partitions.append(self._overlay(group, partitions, is_top))
+        return partitions
+
+    def _inherited_overlays(self) -> int:
+        """How many overlay partitions the base SIF has."""
+        if self.base is None:
+            return 0
+        count = len(self.base.sif.partitions) - 1
+        if count > MAX_OVERLAYS - _MIN_OVERLAYS:
+            raise ImageError(
+                f"{self.base.sif.path} has {count} overlay partitions of its own; "
+                "with those of the environment they would be too many",
+                "use 'sif: {layout: flat}' in the recipe, or another base",
+            )
+        return count
+
+    def _base_partitions(self) -> list[Partition]:
+        """The partitions of the base SIF, which are copied as they are."""
+        assert self.base is not None
+        found = []
+        for number, part in enumerate(self.base.sif.partitions):
+            digest, name = f"{self.base.digest}#{number}", part.name or f"base-{number}"
+            found.append(Partition(self.base.sif.path, part.offset, part.size, digest, name))
+        return found
+
+    def _primary(self, layers: Sequence[Layer]) -> Partition:
+        """The base image's layers, and a script that stops a container without its overlays."""
+        common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
+        key = ["base", [layer.diff_id for layer in layers], _texts([*common, *guard])]
+        sources = [listed_source(common)]
+        sources += [layer_source(layer, self.store) for layer in layers]
+        return self._partition("base", key, [*sources, listed_source(guard)])
+
+    def _overlay(self, group: LayerGroup, partitions: Sequence[Partition], is_top: bool) -> Partition:
+        sources = [layer_source(layer, self.store) for layer in group.layers]
+        key: list[Any] = ["overlay", [layer.diff_id for layer in group.layers]]
+        if is_top:
+            own = self.metadata.files(self.settings.epoch)
+            sources.append(listed_source(own))
+            key.append(_texts(own))
+        # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
+        lower = [] if group.packages else list(partitions)
+        return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower)
+
+    def _partition(
+        self, name: str, key: Sequence[Any], sources: Sequence[Source], lower: Sequence[Partition] = ()
+    ) -> Partition:
+        """The partition of a name, from the cache if it is there.
+
+        Args:
+            name: its name in the SIF.
+            key: what decides about its members.
+            sources: its members, from the bottom up.
+            lower: the partitions that it has to hide something of, from the bottom up.
+        """
+        level = writer.LEVELS[self.compression]
+        described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
+        value = hashlib.sha256(canonical_json(described)).hexdigest()
+        record = self.store.folders.layers / f"sif-{value}.json"
+        with self.store.lock(f"sif partition {value}"):
+            known = read_record(record)
+            if known is not None:
+                path = self.store.get(known["digest"], known["size"])
+                if path is not None:
+                    return Partition(path, 0, known["size"], known["digest"], name)
+            self.reporter.note(f"writing the partition {name}")
+            digest, size = self._write(sources, lower)
+            write_record(record, {"digest": digest, "size": size, "name": name})
+        return Partition(self.store.path(digest), 0, size, digest, name)
+
+    def _write(self, sources: Sequence[Source], lower: Sequence[Partition]) -> tuple[str, int]:
+        """Writes a partition into the store. Returns its digest, and its size in bytes."""
+        self.store.tmp.mkdir(parents=True, exist_ok=True)
+        # The name is that of a blob being written: Store.sweep() removes those of processes that were killed.
+        name = temporary_name()
+        temporary = self.store.tmp / name
+        merge = Merge(sources)
+        settings = self.settings
+        try:
+            with (
+                temporary.open("w+b") as out,
+                SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
+            ):
+                for member, content in merge:
+                    squashfs.add(member, content)
+                if lower:
+                    for member in overlay_members(merge, lower):
+                        squashfs.add(member)
+                size = squashfs.finish()
+            digest = sha256_file(temporary)
+            self.store.adopt(temporary, digest)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return digest, size
+
+
+def _texts(files: Files) -> list[str]:
+    return [data.decode() for _, data in files]

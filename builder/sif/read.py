@@ -1,0 +1,297 @@
+"""Reads SIF files, and checks that they can be used."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.errors import ImageError
+from builder.model import SifImage
+from builder.sif.digests import sif_digest
+from builder.sif.format import (
+    ARCHITECTURES,
+    DESCRIPTOR,
+    FILE_SYSTEM_NAMES,
+    HEADER,
+    MAGIC,
+    NO_ARCHITECTURES,
+    OCI_CONFIG_NAME,
+    PARTITION,
+    Descriptor,
+    FileSystem,
+    Header,
+    ObjectType,
+    PartitionRole,
+)
+from builder.sif.singularity import FOLDER, container_environment, container_files
+from builder.store.blobs import Store
+from builder.trees.sources import Source, squashfs_source
+
+_MOST_DESCRIPTORS = 4096
+_ARCHITECTURE_NAMES = {number: name for name, number in ARCHITECTURES.items()}
+_UNKNOWN = "unknown"
+#: What a file that is not a SIF begins with.
+_OTHER_FORMATS = {
+    b"hsqs": "it is a bare squashfs",
+    b"\x1f\x8b": "it is gzip data",
+    b"<!DO": "it is a web page",
+    b"<htm": "it is a web page",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SifObject:
+    """An object of a SIF, as its descriptor describes it."""
+
+    kind: int
+    """An :class:`~builder.sif.format.ObjectType`, or another number."""
+    group: int
+    offset: int
+    """Bytes from the beginning of the SIF."""
+    size: int
+    """Bytes."""
+    name: str
+    file_system: int = 0
+    """Of a partition: a :class:`~builder.sif.format.FileSystem`."""
+    role: int = 0
+    """Of a partition: a :class:`~builder.sif.format.PartitionRole`, or another number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sif:
+    """A SIF file whose header and descriptors were read."""
+
+    path: Path
+    architecture: str
+    """The OCI's name, or ``unknown``."""
+    uuid: bytes
+    created: int
+    """Seconds since 1970."""
+    objects: tuple[SifObject, ...]
+
+    @property
+    def partitions(self) -> tuple[SifObject, ...]:
+        """What the runtimes mount: the primary partition, then the overlays of its group."""
+        primary = _primary(self.objects)
+        assert primary is not None  # read_sif() refuses a SIF without it
+        return (primary, *_overlays(self.objects, primary))
+
+    def read(self, name: str) -> bytes | None:
+        """The content of the JSON object of a name; None when there is none."""
+        for found in self.objects:
+            if found.kind == ObjectType.JSON and found.name == name:
+                with self.path.open("rb") as f:
+                    f.seek(found.offset)
+                    return f.read(found.size)
+        return None
+
+    def sources(self, below: str = "") -> list[Source]:
+        """The members of each partition, from the bottom up.
+
+        Args:
+            below: only this directory and what is in it.
+        """
+        return [
+            squashfs_source(self.path, partition.offset, f"{self.path} (partition {number})", below)
+            for number, partition in enumerate(self.partitions, 1)
+        ]
+
+    def config(self) -> dict[str, Any]:
+        """An OCI image config: the one that the SIF was made from, if the SIF holds it.
+
+        Otherwise it is composed of the SIF's environment, labels and runscript.
+        """
+        return self._stored_config() or self._composed_config()
+
+    def _stored_config(self) -> dict[str, Any] | None:
+        data = self.read(OCI_CONFIG_NAME)
+        if data is None:
+            return None
+        try:
+            stored = json.loads(data)
+        except ValueError:
+            return None
+        is_config = isinstance(stored, dict) and isinstance(stored.get("config"), dict)
+        return stored if is_config else None
+
+    def _composed_config(self) -> dict[str, Any]:
+        files = container_files(self.sources(FOLDER))
+        environment = container_environment(files)
+        inner: dict[str, Any] = {"Env": [f"{name}={value}" for name, value in environment.items()]}
+        with contextlib.suppress(ValueError, AttributeError):  # labels that are not a JSON object
+            labels = json.loads(files.get(f"{FOLDER}/labels.json", "{}"))
+            if labels:
+                inner["Labels"] = {str(name): str(value) for name, value in labels.items()}
+        if f"{FOLDER}/runscript" in files:
+            inner["Entrypoint"] = [f"/{FOLDER}/runscript"]
+        created = datetime.datetime.fromtimestamp(max(self.created, 0), datetime.UTC)
+        return {
+            "architecture": self.architecture,
+            "os": "linux",
+            "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "config": inner,
+        }
+
+
+def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifImage:
+    """A SIF on this machine, with its digest.
+
+    Args:
+        path: the file.
+        store: remembers the digests of SIFs that have not changed.
+        architecture: see :func:`read_sif`.
+
+    Raises:
+        ImageError: as for :func:`read_sif`.
+    """
+    sif = read_sif(path, architecture)
+    return SifImage(path, sif_digest(path, store), path.stat().st_size, sif.architecture)
+
+
+def read_sif(path: Path, architecture: str | None = None) -> Sif:
+    """Reads the header and the descriptors of a SIF.
+
+    Args:
+        path: the file.
+        architecture: the architecture that the SIF must have, by the OCI's name; None accepts any.
+
+    Raises:
+        ImageError: the file is missing, not a SIF, cut short, encrypted, or for another architecture; or its
+            root file system is not squashfs.
+    """
+    head, table, size = _read_file(path)
+    if not _has_magic(head):
+        raise ImageError(
+            f"{path} is not a SIF", f"{_describe(head)}; build or pull a SIF with apptainer or builder"
+        )
+    if len(head) < HEADER.size:
+        raise _cut_short(path, size)
+    header = Header._make(HEADER.unpack(head))
+    number = header.architecture
+    objects = []
+    is_cut = len(table) < header.descriptors * DESCRIPTOR.size
+    for start in range(0, len(table) - DESCRIPTOR.size + 1, DESCRIPTOR.size):
+        descriptor = Descriptor._make(DESCRIPTOR.unpack_from(table, start))
+        if not descriptor.used:
+            continue
+        end = descriptor.offset + descriptor.size
+        is_cut |= descriptor.offset < 0 or descriptor.size < 0 or end > size
+        found, own_number = _object(descriptor)
+        objects.append(found)
+        if found.role == PartitionRole.PRIMARY and own_number.strip(b"\0") not in NO_ARCHITECTURES:
+            number = own_number
+    if is_cut:
+        raise _cut_short(path, size)
+    _check_objects(path, objects)
+    found_architecture = _ARCHITECTURE_NAMES.get(number[:2], _UNKNOWN)
+    if architecture is not None and found_architecture not in (architecture, _UNKNOWN):
+        raise ImageError(
+            f"{path} is for {found_architecture}, not for {architecture}",
+            "use a SIF for this architecture, or correct the platform",
+        )
+    return Sif(path, found_architecture, header.uuid, header.created, tuple(objects))
+
+
+def _read_file(path: Path) -> tuple[bytes, bytes, int]:
+    """The bytes of the header and of the descriptors, and the size of the file.
+
+    There are no descriptors of a file of another kind.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as f:
+            head, table = f.read(HEADER.size), b""
+            if _has_magic(head) and len(head) == HEADER.size:
+                header = Header._make(HEADER.unpack(head))
+                _check_header(path, header)
+                f.seek(header.descriptors_offset)
+                table = f.read(header.descriptors * DESCRIPTOR.size)
+    except FileNotFoundError:
+        raise ImageError(f"{path}: no such file", "correct the path, or fetch the SIF") from None
+    except IsADirectoryError:
+        raise ImageError(f"{path} is a folder, not a SIF", "name a SIF file") from None
+    except OSError as e:
+        raise ImageError(f"{path}: {e.strerror}", "make the file readable for this user") from None
+    return head, table, size
+
+
+def _cut_short(path: Path, size: int) -> ImageError:
+    return ImageError(
+        f"{path} is cut short: it has {size} bytes and describes more", "copy or download it again"
+    )
+
+
+def _has_magic(head: bytes) -> bool:
+    return head[32:41] == MAGIC
+
+
+def _check_header(path: Path, header: Header) -> None:
+    is_possible = (
+        0 <= header.descriptors <= _MOST_DESCRIPTORS
+        and header.descriptors_offset >= 0
+        and header.descriptors_size >= 0
+    )
+    if not is_possible:
+        raise ImageError(f"{path}: the header of the SIF is damaged", "copy or build it again")
+
+
+def _object(descriptor: Descriptor) -> tuple[SifObject, bytes]:
+    """An object, and the architecture of a partition."""
+    file_system, role, architecture = 0, 0, b""
+    if descriptor.type == ObjectType.PARTITION:
+        file_system, role, architecture = PARTITION.unpack_from(descriptor.extra)
+    name = descriptor.name.partition(b"\0")[0].decode(errors="replace")
+    found = SifObject(
+        descriptor.type, descriptor.group, descriptor.offset, descriptor.size, name, file_system, role
+    )
+    return found, architecture
+
+
+def _primary(objects: Sequence[SifObject]) -> SifObject | None:
+    for found in objects:
+        if found.kind == ObjectType.PARTITION and found.role == PartitionRole.PRIMARY:
+            return found
+    return None
+
+
+def _overlays(objects: Sequence[SifObject], primary: SifObject) -> list[SifObject]:
+    return [
+        o
+        for o in objects
+        if o.kind == ObjectType.PARTITION and o.role == PartitionRole.OVERLAY and o.group == primary.group
+    ]
+
+
+def _check_objects(path: Path, objects: Sequence[SifObject]) -> None:
+    if any(o.kind == ObjectType.OCI_ROOT for o in objects):
+        raise ImageError(
+            f"{path} is an OCI-SIF, which holds OCI layers instead of partitions",
+            "make a plain SIF of it: singularity build --no-oci, or convert the OCI image: builder convert",
+        )
+    if any(o.file_system == FileSystem.ENCRYPTED_SQUASHFS for o in objects):
+        raise ImageError(f"{path} is encrypted", "build on the SIF that it was made from, without encryption")
+    primary = _primary(objects)
+    if primary is None:
+        raise ImageError(
+            f"{path} has no primary system partition", "it holds no container: build or pull it again"
+        )
+    for partition in (primary, *_overlays(objects, primary)):
+        if partition.file_system != FileSystem.SQUASHFS:
+            what = "root file system" if partition is primary else "overlay partition"
+            name = FILE_SYSTEM_NAMES.get(partition.file_system, _UNKNOWN)
+            raise ImageError(
+                f"{path}: its {what} is {name}, not squashfs",
+                f"make one with squashfs: apptainer build NEW.sif {path.name}",
+            )
+
+
+def _describe(head: bytes) -> str:
+    for magic, text in _OTHER_FORMATS.items():
+        if head.startswith(magic):
+            return text
+    return "its first bytes are not those of a SIF"

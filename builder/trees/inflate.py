@@ -1,0 +1,127 @@
+"""Layer blobs uncompressed, whatever their compression."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import zstandard
+from isal import igzip, isal_zlib
+
+from builder.errors import ImageError
+from builder.store.files import CHUNK
+from builder.trees.member import DO_NOT_USE
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_CHUNKS_AHEAD = 16
+_DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
+
+
+def inflate(path: Path) -> Iterator[bytes]:
+    """The tar of a layer blob, in chunks.
+
+    The magic number decides: gzip (any number of gzip members), zstd (any number of frames), or uncompressed.
+
+    Raises:
+        ImageError: the blob is damaged.
+    """
+    try:
+        with path.open("rb") as f:
+            magic = f.read(4)
+            f.seek(0)
+            if magic.startswith(GZIP_MAGIC):
+                with igzip.GzipFile(fileobj=f) as gz:  # type: ignore[no-untyped-call]
+                    while data := gz.read(CHUNK):
+                        yield data
+            elif magic == ZSTD_MAGIC:
+                with zstandard.ZstdDecompressor().stream_reader(f, read_across_frames=True) as zst:
+                    while data := zst.read(CHUNK):
+                        yield data
+            else:
+                while data := f.read(CHUNK):
+                    yield data
+    except _DAMAGE as e:
+        raise ImageError(f"{path} is damaged: {e}", "build again, or fetch the image again") from None
+
+
+class InflatingReader:
+    """Reads the tar of a layer blob. A thread decompresses ahead of the reader: the codecs release the GIL.
+
+    Call :meth:`close` when done, or use it as a context manager.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(_CHUNKS_AHEAD)
+        self._stop = False
+        self._data = memoryview(b"")
+        self._path = path
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> InflatingReader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            for data in inflate(self._path):
+                self._queue.put(data)
+                if self._stop:
+                    return
+            self._queue.put(None)
+        except BaseException as e:
+            self._queue.put(e)
+
+    def close(self) -> None:
+        """Stops the thread."""
+        self._stop = True
+        while self._thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                self._queue.get(timeout=0.05)  # makes room for the put() that the thread may wait in
+
+    def read_some(self, limit: int) -> memoryview:
+        """Between 1 and ``limit`` bytes; none at the end.
+
+        Raises:
+            ImageError: the blob is damaged.
+        """
+        while not self._data:
+            item = self._queue.get()
+            if item is None:
+                self._queue.put(None)
+                return self._data
+            if isinstance(item, BaseException):
+                raise item
+            self._data = memoryview(item)
+        out, self._data = self._data[:limit], self._data[limit:]
+        return out
+
+    def read_exactly(self, size: int) -> bytes | memoryview:
+        """``size`` bytes, or fewer at the end."""
+        first = self.read_some(size)
+        if len(first) == size:
+            return first
+        parts = bytearray(first)
+        while len(parts) < size and (more := self.read_some(size - len(parts))):
+            parts += more
+        return bytes(parts)
+
+    def skip(self, size: int) -> None:
+        """Skips ``size`` bytes.
+
+        Raises:
+            ImageError: there are fewer.
+        """
+        while size:
+            data = self.read_some(size)
+            if not data:
+                raise ImageError(f"{self._path} ends too early", DO_NOT_USE)
+            size -= len(data)

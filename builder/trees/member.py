@@ -1,0 +1,113 @@
+"""One entry of a file tree, as tar layers and squashfs partitions hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from builder.errors import ImageError
+
+#: The hint of errors about a layer whose content is damaged or tries to leave the root file system.
+DO_NOT_USE = "the layer is damaged or hostile; do not use this image"
+_OPAQUE_WHITEOUT = ".wh..wh..opq"
+_AUFS_PREFIX = ".wh..wh."
+_WHITEOUT_PREFIX = ".wh."
+
+
+class Kind(bytes, Enum):
+    """What a member is. The values are the type flags of a tar header, except for the two overlay markers."""
+
+    FILE = b"0"
+    HARDLINK = b"1"
+    SYMLINK = b"2"
+    CHARACTER_DEVICE = b"3"
+    BLOCK_DEVICE = b"4"
+    DIRECTORY = b"5"
+    FIFO = b"6"
+    WHITEOUT = b"w"
+    """Hides its path in the layers below. In a squashfs: a character device 0/0, as overlayfs expects."""
+    OPAQUE = b"o"
+    """Hides everything that the layers below have in the directory at its path."""
+
+
+#: Kinds that every reader leaves out: containers get their devices from the runtime.
+DEVICES = (Kind.CHARACTER_DEVICE, Kind.BLOCK_DEVICE)
+
+
+@dataclass(slots=True)
+class Member:
+    """One entry of a tree, without its content."""
+
+    path: str
+    """Relative to the root of the tree, without a leading slash; empty for the root directory. Undecodable
+    bytes are surrogates, as :func:`os.fsdecode` returns them. A path read from a tar is raw: see
+    :func:`clean_path`."""
+    kind: Kind
+    mode: int = 0
+    """Permission bits, with setuid, setgid and sticky: at most ``0o7777``."""
+    uid: int = 0
+    gid: int = 0
+    size: int = 0
+    """Bytes of content; 0 for anything but a file."""
+    mtime: float = 0
+    """Time of the last change, in seconds since 1970."""
+    target: str = ""
+    """Of a symlink: its text. Of a hard link: the path of the other name, in the same tree. Otherwise
+    empty."""
+
+
+#: The content of a member, in chunks of any size. It has to be read before the next member.
+Content = Iterator[bytes | memoryview]
+
+
+def whiteout(path: str) -> Member:
+    """A member that hides a path of the layers below."""
+    return Member(path, Kind.WHITEOUT)
+
+
+def hard_link(member: Member, path: str, target: str) -> Member:
+    """A hard link at ``path`` to ``target``, with the owner, mode and time of a member."""
+    return replace(member, path=path, kind=Kind.HARDLINK, size=0, target=target)
+
+
+def clean_path(path: str) -> str:
+    """A path from a tar without leading and doubled slashes and without ``.``.
+
+    Raises:
+        ImageError: the path has a ``..`` or a null byte.
+    """
+    parts = [p for p in path.split("/") if p not in ("", ".")]
+    if ".." in parts or "\0" in path:
+        raise ImageError(f"unsafe path in a layer: {path!r}", DO_NOT_USE)
+    return "/".join(parts)
+
+
+def parse_whiteout(path: str) -> tuple[Kind, str] | None:
+    """What a file with a ``.wh.`` name means in a layer (image-spec, layer.md).
+
+    Args:
+        path: a clean path whose last part begins with ``.wh.``.
+
+    Returns:
+        ``WHITEOUT`` and the path that it hides, or ``OPAQUE`` and the directory that it empties. None for the
+        internal files of aufs (a file system that old Docker versions used), which have no meaning in an
+        image.
+
+    Raises:
+        ImageError: it names no path to hide.
+    """
+    folder, _, name = path.rpartition("/")
+    if name == _OPAQUE_WHITEOUT:
+        return Kind.OPAQUE, folder
+    if name.startswith(_AUFS_PREFIX):
+        return None
+    hidden = name.removeprefix(_WHITEOUT_PREFIX)
+    if hidden in ("", ".", ".."):
+        raise ImageError(f"unsafe whiteout {path!r}", DO_NOT_USE)
+    return Kind.WHITEOUT, f"{folder}/{hidden}" if folder else hidden
+
+
+def is_whiteout(path: str) -> bool:
+    """Whether a clean path has the name of a whiteout or an opaque whiteout."""
+    return path.rpartition("/")[2].startswith(_WHITEOUT_PREFIX)

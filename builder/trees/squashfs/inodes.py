@@ -1,0 +1,172 @@
+"""The inode and directory tables of a squashfs, read."""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from builder.trees.member import Kind, Member
+from builder.trees.squashfs.format import (
+    DEVICE_INODE,
+    DIRECTORY_ENTRY,
+    DIRECTORY_HEADER,
+    DIRECTORY_INODE,
+    ENTRIES_PER_HEADER,
+    FILE_INODE,
+    INODE_HEADER,
+    LONG_DIRECTORY_INODE,
+    LONG_FILE_INODE,
+    SYMLINK_INODE,
+    InodeType,
+)
+
+
+class InflatedTable:
+    """A metadata table in memory, uncompressed, addressed by block and offset."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        #: Where each block begins in the stored table, and in ``data``.
+        self._positions: list[int] = []
+        self._starts: list[int] = []
+
+    def add(self, position: int, data: bytes) -> None:
+        """Adds the content of the block at a position of the stored table."""
+        self._positions.append(position)
+        self._starts.append(len(self.data))
+        self.data += data
+
+    def locate(self, block: int, offset: int) -> int:
+        """Where an offset in the block at a position is in ``data``."""
+        i = bisect.bisect_left(self._positions, block)
+        if i == len(self._positions) or self._positions[i] != block:
+            raise ValueError("a reference to nothing")
+        return self._starts[i] + offset
+
+
+class Listing(NamedTuple):
+    """Where the names in a directory are."""
+
+    block: int
+    """Position of a metadata block in the directory table."""
+    offset: int
+    size: int
+    """Bytes."""
+
+
+class Data(NamedTuple):
+    """Where the content of a file is."""
+
+    start: int
+    """Position of the first data block, from the beginning of the file system."""
+    fragment: int
+    """The fragment that holds the end of the file, or ``NONE``."""
+    offset: int
+    """Where the file begins in the fragment."""
+    lengths_at: int
+    """Where the stored lengths of the data blocks are, in the uncompressed inode table."""
+
+
+class Inode(NamedTuple):
+    """One inode as it was read."""
+
+    number: int
+    member: Member | None
+    """None for a device node or socket, which trees leave out."""
+    place: Listing | Data | None
+    """Of a directory or file."""
+
+
+def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: str = "") -> Inode:
+    """The inode at a reference: ``block << 16 | offset``.
+
+    Args:
+        table: the inode table.
+        ids: the id table.
+        reference: where the inode is.
+        path: the path of the member.
+
+    Raises:
+        ValueError, LookupError, struct.error: the table is damaged.
+    """
+    at = table.locate(reference >> 16, reference & 0xFFFF)
+    type_number, mode, uid, gid, mtime, number = INODE_HEADER.unpack_from(table.data, at)
+    at += INODE_HEADER.size
+    kind = InodeType(type_number)
+    member = Member(path, Kind.FILE, mode, ids[uid], ids[gid], 0, mtime)
+    match kind.basic:
+        case InodeType.DIRECTORY:
+            member.kind = Kind.DIRECTORY
+            return Inode(number, member, _directory_body(table, kind, at))
+        case InodeType.FILE:
+            member.size, place = _file_body(table, kind, at)
+            return Inode(number, member, place)
+        case InodeType.SYMLINK:
+            member.kind, member.mode = Kind.SYMLINK, 0o777
+            member.target = _symlink_target(table, at)
+        case InodeType.FIFO:
+            member.kind = Kind.FIFO
+        case InodeType.CHARACTER_DEVICE if _device_number(table, at) == 0:
+            member.kind = Kind.WHITEOUT
+        case _:
+            return Inode(number, None, None)
+    return Inode(number, member, None)
+
+
+def _directory_body(table: InflatedTable, kind: InodeType, at: int) -> Listing:
+    if kind is InodeType.DIRECTORY:
+        block, _, size, offset, _ = DIRECTORY_INODE.unpack_from(table.data, at)
+    else:
+        _, size, block, _, _, offset, _ = LONG_DIRECTORY_INODE.unpack_from(table.data, at)
+    return Listing(block, offset, size - 3)  # the format counts "." and "..", which are not in the listing
+
+
+def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Data]:
+    """A file's size, and where its content is."""
+    if kind is InodeType.FILE:
+        start, fragment, offset, size = FILE_INODE.unpack_from(table.data, at)
+        return size, Data(start, fragment, offset, at + FILE_INODE.size)
+    start, size, _, _, fragment, offset, _ = LONG_FILE_INODE.unpack_from(table.data, at)
+    return size, Data(start, fragment, offset, at + LONG_FILE_INODE.size)
+
+
+def _symlink_target(table: InflatedTable, at: int) -> str:
+    _, length = SYMLINK_INODE.unpack_from(table.data, at)
+    at += SYMLINK_INODE.size
+    return os.fsdecode(bytes(table.data[at : at + length]))
+
+
+def _device_number(table: InflatedTable, at: int) -> int:
+    number: int = DEVICE_INODE.unpack_from(table.data, at)[1]
+    return number
+
+
+def read_listing(table: InflatedTable, listing: Listing) -> Iterator[tuple[str, int]]:
+    """The names in a directory, each with the reference of its inode.
+
+    Args:
+        table: the directory table.
+        listing: where the names are.
+
+    Raises:
+        ValueError, LookupError, struct.error: the table is damaged.
+    """
+    if listing.size <= 0:
+        return
+    at = table.locate(listing.block, listing.offset)
+    end = at + listing.size
+    while at < end:
+        count, block, _ = DIRECTORY_HEADER.unpack_from(table.data, at)
+        at += DIRECTORY_HEADER.size
+        if count >= ENTRIES_PER_HEADER:
+            raise ValueError("too many entries")
+        for _ in range(count + 1):
+            offset, _, _, length = DIRECTORY_ENTRY.unpack_from(table.data, at)
+            at += DIRECTORY_ENTRY.size
+            name = bytes(table.data[at : at + length + 1])
+            at += length + 1
+            if name in (b".", b"..") or b"/" in name or b"\0" in name or len(name) != length + 1:
+                raise ValueError(f"a file named {name!r}")
+            yield os.fsdecode(name), block << 16 | offset

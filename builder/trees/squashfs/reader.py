@@ -1,0 +1,306 @@
+"""Reads squashfs file systems, of builder and of mksquashfs."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import zstandard
+from isal import isal_zlib
+
+from builder.errors import ImageError
+from builder.trees.member import Kind, Member, hard_link
+from builder.trees.squashfs.format import (
+    BLOCK_SIZES,
+    COMPRESSOR_NAMES,
+    FRAGMENT_ENTRY,
+    GZIP,
+    ID_ENTRY,
+    INDEX_ENTRY,
+    MAGIC,
+    METADATA_LENGTH,
+    METADATA_SIZE,
+    NONE,
+    SUPERBLOCK,
+    UNCOMPRESSED_BLOCK,
+    UNCOMPRESSED_METADATA,
+    XZ,
+    ZSTD,
+    Superblock,
+)
+from builder.trees.squashfs.inodes import Data, InflatedTable, Listing, read_inode, read_listing
+
+_FRAGMENTS_IN_MEMORY = 64
+_DAMAGED = "the file is damaged: copy or build it again"
+_DAMAGE: Any = (
+    struct.error,
+    ValueError,
+    LookupError,
+    OverflowError,
+    isal_zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+)
+
+
+class Squashfs:
+    """A squashfs in a file. Use it as a context manager.
+
+    Args:
+        path: the file.
+        offset: where the file system begins, in bytes.
+        name: its name in messages; by default the path.
+
+    Raises:
+        ImageError: it is not a squashfs, is damaged, or has a version or compression that builder does not
+            read.
+    """
+
+    def __init__(self, path: Path, offset: int = 0, name: str = "") -> None:
+        self._offset = offset
+        self._name = name or str(path)
+        self._zstd = zstandard.ZstdDecompressor()
+        #: Fragments that were read last, by number.
+        self._fragment_cache: OrderedDict[int, bytes] = OrderedDict()
+        self._file = path.open("rb")
+        try:
+            self._superblock = self._read_superblock()
+            with self._damage_named():
+                self._read_tables()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Squashfs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    @property
+    def compression(self) -> str:
+        """The name of the compression: ``gzip``, ``xz`` or ``zstd``."""
+        return COMPRESSOR_NAMES[self._superblock.compressor]
+
+    def members(self, below: str = "") -> Iterator[tuple[Member, Iterator[bytes]]]:
+        """All members and their content: each directory before its entries, which are sorted by name.
+
+        The root directory comes first, with an empty path. Device nodes other than whiteouts are left out.
+
+        The walk begins with the reference of one inode. The inode of a directory leads to its listing, and
+        the listing to the references of the entries, which are put on a stack::
+
+            reference  ->  inode table: directory "a"  ->  directory table: b -> reference, c -> reference
+                                                                            |
+                           inode table: file           <--------------------+
+                                |  start, stored lengths, fragment
+                                v
+                           data blocks, and a range of a fragment
+
+        The invariant: an inode number is one file or directory. So a number that was seen before is another
+        name of a file, which becomes a hard link to the first name. A directory cannot have two names; a file
+        system in which one does could send the walk in circles, and is refused as damaged.
+
+        Args:
+            below: only this directory and what is in it; no members when it does not exist or is not a
+                directory.
+
+        Raises:
+            ImageError: the file system is damaged.
+        """
+        first_names: dict[int, str] = {}
+        folders: set[int] = set()
+        start = self._find_directory(below)
+        pending = [] if start is None else [(below, start)]
+        while pending:
+            path, reference = pending.pop()
+            with self._damage_named(path):
+                number, member, place = read_inode(self._inodes, self._ids, reference, path)
+                if isinstance(place, Listing):
+                    if number in folders:
+                        raise ImageError(f"{self._name}: the directory /{path} appears twice", _DAMAGED)
+                    folders.add(number)
+                    children = [
+                        (f"{path}/{n}" if path else n, r) for n, r in read_listing(self._directories, place)
+                    ]
+                    pending += reversed(children)
+            if member is None:
+                continue
+            if member.kind is not Kind.DIRECTORY and number in first_names:
+                yield hard_link(member, path, first_names[number]), iter(())
+                continue
+            first_names[number] = path
+            yield member, self._content(member, place) if isinstance(place, Data) else iter(())
+
+    def _find_directory(self, path: str) -> int | None:
+        """The reference of a directory's inode; None when the path is not a directory."""
+        reference = self._superblock.root
+        with self._damage_named(path):
+            for part in path.split("/") if path else ():
+                place = read_inode(self._inodes, self._ids, reference).place
+                if not isinstance(place, Listing):
+                    return None
+                found = dict(read_listing(self._directories, place)).get(part)
+                if found is None:
+                    return None
+                reference = found
+            place = read_inode(self._inodes, self._ids, reference).place
+        return reference if isinstance(place, Listing) else None
+
+    # superblock and tables ----------------------------------------------------------------------------------
+
+    def _read_superblock(self) -> Superblock:
+        head = self._read_at(0, SUPERBLOCK.size)
+        if len(head) < SUPERBLOCK.size or head[:4] != MAGIC.to_bytes(4, "little"):
+            raise ImageError(f"{self._name} is not a squashfs", _DAMAGED)
+        block = Superblock(*SUPERBLOCK.unpack(head))
+        if (block.major, block.minor) != (4, 0):
+            raise ImageError(
+                f"{self._name} is squashfs {block.major}.{block.minor}; builder reads 4.0",
+                "create it again with mksquashfs 4.0 or later",
+            )
+        if block.compressor not in (GZIP, XZ, ZSTD):
+            name = COMPRESSOR_NAMES.get(block.compressor, block.compressor)
+            raise ImageError(
+                f"{self._name} is compressed with {name}, which builder does not read",
+                "build the SIF again with gzip, xz or zstd: "
+                "apptainer build --mksquashfs-args '-comp zstd' NEW.sif OLD.sif",
+            )
+        if block.block_size not in BLOCK_SIZES:
+            raise ImageError(
+                f"{self._name}: the squashfs is damaged: blocks of {block.block_size} bytes", _DAMAGED
+            )
+        return block
+
+    def _read_tables(self) -> None:
+        block = self._superblock
+        self._ids: list[int] = []
+        for data in self._read_lookup_table(block.id_table, block.id_count, ID_ENTRY.size):
+            self._ids += [number for (number,) in ID_ENTRY.iter_unpack(data)]
+        #: Positions and stored lengths.
+        self._fragments: list[tuple[int, int]] = []
+        end_of_directories = block.id_table
+        if block.fragment_count:
+            end_of_directories = block.fragment_table
+            count, width = block.fragment_count, FRAGMENT_ENTRY.size
+            for data in self._read_lookup_table(block.fragment_table, count, width):
+                self._fragments += [(p, length) for p, length, _ in FRAGMENT_ENTRY.iter_unpack(data)]
+        # The metadata blocks of the next table follow those of the directories.
+        (end,) = INDEX_ENTRY.unpack(self._read_at(end_of_directories, INDEX_ENTRY.size))
+        self._inodes = self._read_metadata_table(block.inode_table, block.directory_table)
+        self._directories = self._read_metadata_table(block.directory_table, end)
+
+    def _read_at(self, position: int, size: int) -> bytes:
+        return os.pread(self._file.fileno(), size, self._offset + position)
+
+    def _damage_named(self, path: str = "") -> _DamageNamed:
+        return _DamageNamed(self._name, path)
+
+    def _inflate(self, data: bytes, most: int) -> bytes:
+        if self._superblock.compressor == GZIP:
+            return bytes(isal_zlib.decompressobj().decompress(data, most))
+        if self._superblock.compressor == ZSTD:
+            return self._zstd.decompress(data, max_output_size=most)
+        return lzma.LZMADecompressor().decompress(data, most)
+
+    def _read_metadata_block(self, position: int) -> tuple[bytes, int]:
+        """The content of a metadata block, and where the next one begins."""
+        (head,) = METADATA_LENGTH.unpack(self._read_at(position, METADATA_LENGTH.size))
+        size = head & ~UNCOMPRESSED_METADATA
+        start = position + METADATA_LENGTH.size
+        data = self._read_at(start, size)
+        if len(data) != size or not size:
+            raise ValueError("a metadata block is cut short")
+        if not head & UNCOMPRESSED_METADATA:
+            data = self._inflate(data, METADATA_SIZE)
+        return data, start + size
+
+    def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
+        """The blocks of a table of entries of one size, from the list of their positions at ``index``."""
+        left = count * width
+        blocks = -(-left // METADATA_SIZE)
+        for (position,) in INDEX_ENTRY.iter_unpack(self._read_at(index, INDEX_ENTRY.size * blocks)):
+            data = self._read_metadata_block(position)[0][:left]
+            left -= len(data)
+            yield data
+        if left:
+            raise ValueError("a table is cut short")
+
+    def _read_metadata_table(self, start: int, end: int) -> InflatedTable:
+        table = InflatedTable()
+        position = start
+        while position < end:
+            data, following = self._read_metadata_block(position)
+            table.add(position - start, data)
+            position = following
+        return table
+
+    # content ------------------------------------------------------------------------------------------------
+
+    def _content(self, member: Member, place: Data) -> Iterator[bytes]:
+        block_size = self._superblock.block_size
+        with self._damage_named(member.path):
+            in_fragment = member.size % block_size if place.fragment != NONE else 0
+            left, position = member.size - in_fragment, place.start
+            blocks = -(-left // block_size)
+            lengths = self._inodes.data[place.lengths_at : place.lengths_at + 4 * blocks]
+            for (length,) in struct.iter_unpack("<I", lengths):
+                wanted = min(left, block_size)
+                data = self._read_block(position, length) if length else bytes(wanted)  # no length: a hole
+                if len(data) != wanted:
+                    raise ValueError("a block of the wrong size")
+                position += length & ~UNCOMPRESSED_BLOCK
+                left -= wanted
+                yield data
+            if left:
+                raise ValueError("blocks are missing")
+            if in_fragment:
+                data = self._read_fragment(place.fragment)[place.offset : place.offset + in_fragment]
+                if len(data) != in_fragment:
+                    raise ValueError("a fragment that is too short")
+                yield data
+
+    def _read_block(self, position: int, length: int) -> bytes:
+        size = length & ~UNCOMPRESSED_BLOCK
+        data = self._read_at(position, size)
+        if len(data) != size or size > self._superblock.block_size:
+            raise ValueError("a block is cut short")
+        return data if length & UNCOMPRESSED_BLOCK else self._inflate(data, self._superblock.block_size)
+
+    def _read_fragment(self, number: int) -> bytes:
+        data = self._fragment_cache.get(number)
+        if data is not None:
+            self._fragment_cache.move_to_end(number)
+            return data
+        data = self._fragment_cache[number] = self._read_block(*self._fragments[number])
+        if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
+            self._fragment_cache.popitem(last=False)
+        return data
+
+
+class _DamageNamed:
+    """Turns the errors that reading a damaged file system can raise into an ImageError.
+
+    A class, because a generator as a context manager costs too much for every inode.
+    """
+
+    def __init__(self, name: str, path: str) -> None:
+        self._name, self._path = name, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(value, _DAMAGE):
+            where = f" at /{self._path}" if self._path else ""
+            raise ImageError(f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED) from None

@@ -1,0 +1,67 @@
+"""Build requests for tests of engines, with packages that exist by name only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from builder.bases.image import BaseImage
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildRequest
+from builder.engines.prepare import InstallInputs
+from builder.layers.entry import LinkContext
+from builder.model import Descriptor, Fetched, Layer, Lock, LockedBase, LockedPackage
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+HASH = "a" * 64
+
+
+def package(
+    name: str, manager: Any = "conda", version: str = "1.0", url: str = "", **more: Any
+) -> LockedPackage:
+    """A noarch package of conda-forge, or a wheel."""
+    where = f"https://conda.anaconda.org/conda-forge/noarch/{name}-{version}-py_0.conda"
+    if manager == "pip":
+        where = f"https://files.example/{name}-{version}-py3-none-any.whl"
+    return LockedPackage(name, version, manager, "linux-64", url or where, HASH, **more)
+
+
+def request(tmp_path: Path, packages: Sequence[LockedPackage] = (), **recipe: Any) -> BuildRequest:
+    """A request for target ``t``; ``recipe`` has further fields of the recipe."""
+    settings = Settings.from_environment({"HOME": str(tmp_path)})
+    data: dict[str, Any] = {
+        "name": "t",
+        "base": "debian:bookworm",
+        "environment": "environments/t.yml",
+        "root": tmp_path,
+    }
+    made = Recipe.model_validate({**data, "source": tmp_path / "recipes/t.yaml", **recipe})
+    lock = Lock(
+        tuple(packages),
+        ("linux-64",),
+        base=LockedBase("debian:bookworm", f"sha256:{HASH}"),
+        digest="sha256:lock",
+    )
+    return BuildRequest(made, lock, b"version: 1\n", settings, Store(settings.cache))
+
+
+def install_inputs(tmp_path: Path, packages: Sequence[LockedPackage], **env: str) -> InstallInputs:
+    """The packages as files that contain their names, on a base whose user is nobody."""
+    fetched = []
+    for p in packages:
+        path = tmp_path / p.filename
+        path.write_text(p.name)
+        fetched.append(Fetched(p, path, path.stat().st_size))
+    config = {"architecture": "amd64", "config": {"User": "nobody"}}
+    (tmp_path / "files").write_bytes(b"tar")
+    return InstallInputs(
+        BaseImage("debian:bookworm", f"sha256:{HASH}", config, ()),
+        tuple(packages),
+        tuple(fetched),
+        LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages"),
+        Layer(Descriptor("application/x", "sha256:x", 1), "sha256:y", tmp_path / "files"),
+        env,
+        {},
+    )

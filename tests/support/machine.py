@@ -1,0 +1,72 @@
+"""A machine (project and cache) that runs builder's commands, and the requests that a registry received."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.publishing.publish import SmokeRecord
+from tests.support import parts
+from tests.support.project import TinyProject
+
+#: An account whose name and password need quoting.
+ROBOT, PASSWORD = "robot$m558+perlmutter-nersc-gov", "s3cr$t 'word'"
+
+
+@dataclass
+class Machine:
+    """A project and a cache of its own, as on a machine of its own."""
+
+    project: TinyProject
+
+    def run(
+        self, *args: str | Path, check: bool = True, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "builder", "--project", self.project.root, *args]
+        full = {**self.project.variables(), "PYTHONPATH": str(parts.CLONE), **(env or {})}
+        done = subprocess.run(
+            [str(c) for c in command], env=full, capture_output=True, text=True, check=False
+        )
+        assert PASSWORD not in done.stdout + done.stderr
+        if check and done.returncode:
+            pytest.fail(
+                f"builder {' '.join(map(str, args))} ended with {done.returncode}:\n"
+                f"{done.stdout}{done.stderr}"
+            )
+        return done
+
+    def json(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
+        return json.loads(self.run(*args, "--json", env=env).stdout)
+
+    def passed(self, digest: str, when: str = "2026-11-21T08:00:00Z") -> None:
+        """Records that the smoke test of an image passed here; these images have no Python to run it."""
+        report = {"schema_version": 1, "verdict": "pass", "started": when, "image": {"digest": digest}}
+        path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report))
+        SmokeRecord(self.project.cache).keep(digest, "pass", "userns", path)
+
+    def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
+        built = self.json("build", "tiny")
+        self.passed(built["digest"])
+        return self.json("publish", "tiny", *args, env=env)
+
+
+@dataclass
+class RequestLog:
+    """The requests that a registry received from a position of its log on."""
+
+    registry: parts.Registry
+    start: int
+
+    def lines(self) -> list[str]:
+        text = self.registry.log.read_bytes()[self.start :].decode(errors="replace")
+        return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)

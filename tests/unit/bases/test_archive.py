@@ -1,0 +1,82 @@
+"""Base images in archives."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from builder.bases.resolve import resolve_base
+from builder.errors import ImageError
+from builder.model import Image
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.base_files import write_base
+from tests.support.image_kit import image, layer, member, settings, tar_bytes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Image:
+    elsewhere = Store(tmp_path / "elsewhere")
+    return image(elsewhere, layer(elsewhere, member("a", b"1" * 5000)), env={"FROM": "base"})
+
+
+@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
+def test_damaged_archives(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """Archives that are damaged or of another kind are errors that name the file."""
+    reference = write_base(kind, made, tmp_path)
+    file = tmp_path / "image.tar"
+    data = file.read_bytes()
+
+    def refused(message: str) -> None:
+        with pytest.raises(ImageError, match=message) as caught:
+            resolve_base(reference, "amd64", given, Store(tmp_path / "fresh"), root=tmp_path)
+        assert "image.tar" in caught.value.message
+        shutil.rmtree(tmp_path / "fresh", ignore_errors=True)
+
+    file.write_bytes(b"not a tar" * 100)
+    refused("not a complete archive")
+    file.write_bytes(data[: len(data) // 2])
+    refused("archive|damaged|has no|read")
+    one = made.layers[1].path
+    assert one is not None
+    at = data.index(one.read_bytes())
+    file.write_bytes(data[:at] + bytes(reversed(data[at : at + 200])) + data[at + 200 :])
+    refused("damaged")
+    file.write_bytes(tar_bytes([member("etc/passwd", b"x")]))
+    refused("has no (index|manifest).json")
+
+
+def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """A layer that does not match the diff_id of the config is an error."""
+    write_base("docker save", made, tmp_path)
+    with tarfile.open(tmp_path / "saved.tar") as tar:
+        members = [(m, tar.extractfile(m).read()) for m in tar.getmembers()]  # type: ignore[union-attr]
+    changed = [(m, tar_bytes([member("evil", b"x")]) if m.name == "1/layer.tar" else d) for m, d in members]
+    for m, d in changed:
+        m.size = len(d)
+    (tmp_path / "saved.tar").write_bytes(tar_bytes(changed))
+    with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config says"):
+        resolve_base("docker-archive:saved.tar", "amd64", given, store, root=tmp_path)
+
+
+def test_compressed_docker_archive(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """A compressed archive is the same image."""
+    write_base("docker save", made, tmp_path)
+    plain = resolve_base("docker-archive:saved.tar", "amd64", given, store, root=tmp_path)
+    (tmp_path / "saved.tar.gz").write_bytes(gzip.compress((tmp_path / "saved.tar").read_bytes()))
+    packed = resolve_base("docker-archive:saved.tar.gz", "amd64", given, Store(tmp_path / "x"), root=tmp_path)
+    assert packed.digest == plain.digest

@@ -1,0 +1,99 @@
+"""``debian:`` bases: when they are made, and what happens when they cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.bases import debian
+from builder.bases.mmdebstrap import DebianBase
+from builder.bases.resolve import open_base, resolve_base
+from builder.errors import ImageError
+from builder.progress import Reporter
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.image_kit import layer, member, settings
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+def test_offline(store: Store, tmp_path: Path) -> None:
+    """Offline, a base that was never made is an error."""
+    with pytest.raises(ImageError, match="is not in the cache, and this build is offline"):
+        resolve_base("debian:bookworm", "amd64", settings(tmp_path, offline=True), store)
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, state: list[Any]) -> list[str]:
+    """Replaces mmdebstrap and a mirror in ``state[0]``; returns the packages of each base made."""
+    calls: list[str] = []
+
+    def make(base: DebianBase, settings: Settings, store: Store, reporter: Reporter) -> str:
+        calls.append(",".join(base.include))
+        one = layer(store, member("etc/mirror", str(state[0]).encode()))
+        rootfs = {"type": "layers", "diff_ids": [one.diff_id]}
+        config = store.add(
+            json.dumps({"architecture": base.architecture, "os": "linux", "rootfs": rootfs}).encode()
+        )
+        described = {"digest": config, "size": store.path(config).stat().st_size}
+        manifest = {"schemaVersion": 2, "config": described, "layers": [one.descriptor.to_json()]}
+        return store.add(json.dumps(manifest).encode())
+
+    monkeypatch.setattr(debian, "apt_sources", lambda suite: "")
+    monkeypatch.setattr(debian, "mirror_state", lambda *a: state[0])
+    monkeypatch.setattr(debian, "make_debian_base", make)
+    return calls
+
+
+def test_made_again_when_mirror_moves(store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base is made once, and again when the mirror has changed."""
+    state: list[Any] = ["monday"]
+    calls = pretend(monkeypatch, state)
+    first = resolve_base("debian:bookworm", "amd64", given, store)
+    assert resolve_base("debian:bookworm", "amd64", given, store) == first and calls == ["ca-certificates"]
+    resolve_base("debian:bookworm", "amd64", given, store, packages=["git"])
+    assert calls == ["ca-certificates", "ca-certificates,git"]
+    state[0] = "tuesday"
+    second = resolve_base("debian:bookworm", "amd64", given, store)
+    assert second != first and len(calls) == 3
+    state[0] = None  # the mirror does not answer: what was made last
+    assert resolve_base("debian:bookworm", "amd64", given, store) == second and len(calls) == 3
+    assert (
+        open_base(first, "amd64", given, store).digest == first.digest and len(calls) == 3
+    )  # still in the store
+
+
+def test_pinned_base_is_gone(
+    store: Store, given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pinned base that the mirror cannot make any more is an error."""
+    state: list[Any] = ["monday"]
+    pretend(monkeypatch, state)
+    locked = resolve_base("debian:bookworm", "amd64", given, store)
+    fresh = Store(tmp_path / "another-machine")
+    assert open_base(locked, "amd64", given, fresh).digest == locked.digest
+    state[0] = "tuesday"
+    with pytest.raises(
+        ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* moved on"
+    ) as caught:
+        open_base(locked, "amd64", given, Store(tmp_path / "third"))
+    assert "builder lock --update-base" in caught.value.hint
+
+
+def test_pruned_base(store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A base whose layer was pruned is made again."""
+    calls = pretend(monkeypatch, ["monday"])
+    locked = resolve_base("debian:bookworm", "amd64", given, store)
+    found = open_base(locked, "amd64", given, store)
+    store.drop(found.layers[0].descriptor.digest)
+    assert open_base(locked, "amd64", given, store) == found and len(calls) == 2

@@ -1,0 +1,132 @@
+"""Base images resolved and opened, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.bases.resolve import open_base, resolve_base
+from builder.errors import BuilderError, ConfigError, ImageError, RegistryError
+from builder.model import Image, LockedBase
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.trees.inflate import inflate
+from tests.support.base_files import write_base
+from tests.support.image_kit import image, layer, member, settings
+from tests.support.sif_place import Place
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Settings:
+    return settings(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Image:
+    elsewhere = Store(tmp_path / "elsewhere")
+    return image(elsewhere, layer(elsewhere, member("a", b"1" * 5000)), env={"FROM": "base"})
+
+
+@pytest.mark.parametrize("kind", ["oci", "oci-archive", "docker-archive", "docker save"])
+def test_local_images(kind: str, made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """Images in layouts and archives are opened, always with the same digest."""
+    reference = write_base(kind, made, tmp_path)
+    locked = resolve_base(reference, "amd64", given, store, root=tmp_path)
+    assert locked.reference == reference
+    found = open_base(locked, "amd64", given, store, root=tmp_path)
+    assert found.digest == locked.digest
+    assert [x.diff_id for x in found.layers] == [x.diff_id for x in made.layers]
+    assert found.config == json.loads(made.config)
+    for one in found.layers:
+        assert one.path is not None and one.path.stat().st_size == one.descriptor.size
+        assert "sha256:" + hashlib.sha256(one.path.read_bytes()).hexdigest() == one.descriptor.digest
+        assert "sha256:" + hashlib.sha256(b"".join(inflate(one.path))).hexdigest() == one.diff_id
+    if kind in ("oci", "oci-archive"):
+        assert found.digest == made.digest
+    if kind != "docker save":
+        assert [x.descriptor for x in found.layers] == [x.descriptor for x in made.layers]
+    again = Store(tmp_path / "another")
+    assert resolve_base(reference, "amd64", settings(tmp_path), again, root=tmp_path) == locked
+
+
+@pytest.mark.parametrize("kind", ["oci", "oci-archive", "docker-archive", "docker save"])
+def test_other_image_than_locked(
+    kind: str, made: Image, store: Store, given: Settings, tmp_path: Path
+) -> None:
+    """An image that is not the locked one is refused."""
+    reference = write_base(kind, made, tmp_path)
+    locked = LockedBase(reference, "sha256:" + "e" * 64)
+    with pytest.raises(
+        ImageError, match=f"pins the base {reference} as sha256:eee.* but it holds sha256"
+    ) as caught:
+        open_base(locked, "amd64", given, store, root=tmp_path)
+    assert "--update-base" in caught.value.hint
+
+
+def test_wrong_architecture(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """An image for another architecture is refused."""
+    reference = write_base("oci", made, tmp_path)
+    with pytest.raises(ImageError, match="is for linux/amd64, the recipe for linux/arm64"):
+        open_base(LockedBase(reference, made.digest), "arm64", given, store, root=tmp_path)
+
+
+def test_damaged_layer_in_layout(made: Image, store: Store, given: Settings, tmp_path: Path) -> None:
+    """A corrupt layer of an OCI layout is named."""
+    reference = write_base("oci", made, tmp_path)
+    path = tmp_path / "layout/blobs/sha256" / made.layers[0].descriptor.digest[7:]
+    path.write_bytes(b"?" * path.stat().st_size)
+    with pytest.raises(ImageError, match="its content does not match its digest"):
+        resolve_base(reference, "amd64", given, store, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("debian", "not a reference"),
+        ("debian:", "not a reference"),
+        ("debian:../x", "not a Debian suite"),
+        ("docker:debian:bookworm", "not a reference"),
+        ("ubuntu:22.04", "not a reference"),
+        ("library/debian", "not a reference"),
+        ("file:/x", "not a reference"),
+        ("oci:nowhere", "nowhere does not exist"),
+        ("oci-archive:nowhere.tar", "nowhere.tar does not exist"),
+        ("docker-archive:.", "is not a file"),
+        ("docker://UPPER/case", "."),
+    ],
+)
+def test_bad_references(reference: str, message: str, store: Store, given: Settings, tmp_path: Path) -> None:
+    """References that name no image are errors with a hint."""
+    with pytest.raises((ConfigError, ImageError, RegistryError), match=message) as caught:
+        resolve_base(reference, "amd64", given, store, root=tmp_path)
+    assert isinstance(caught.value, BuilderError) and caught.value.hint
+
+
+def test_base_packages(store: Store, given: Settings, tmp_path: Path) -> None:
+    """base_packages need a debian: base, and real package names."""
+    with pytest.raises(ConfigError, match="base_packages are for debian: bases"):
+        resolve_base("oci:x", "amd64", given, store, packages=["git"])
+    with pytest.raises(ConfigError, match="'git --evil' is not the name of a Debian package"):
+        resolve_base("debian:bookworm", "amd64", given, store, packages=["git --evil"])
+
+
+def test_sif_base_is_pinned(tmp_path: Path) -> None:
+    """A base SIF that changed since it was locked is refused."""
+    place = Place(tmp_path)
+    base = place.sif(place.image(), "base.sif")
+    locked = resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
+    assert locked.digest == base.digest
+    place.sif(place.image(labels={"a": "b"}), "base.sif")
+    with pytest.raises(
+        ImageError, match="the lock pins the base sif:base.sif as sha256:.* holds sha256:"
+    ) as e:
+        open_base(locked, "amd64", place.settings, place.store, root=place.folder)
+    assert "--update-base" in e.value.hint

@@ -1,0 +1,76 @@
+"""Which engine builds which target, and what happens without its program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from builder.engines.dispatch import ENGINES, find_engine, run_engine
+from builder.errors import RunnerError, UsageError
+from tests.support.engines import request
+
+
+def test_finddocker_address() -> None:
+    for name in ENGINES:
+        assert find_engine(name).name == name
+    with pytest.raises(UsageError, match=r"no engine named 'buildah'\n.*layered, docker, apptainer, cotainr"):
+        find_engine("buildah")
+
+
+@pytest.mark.parametrize(
+    ("engine", "format", "message", "hint"),
+    [
+        (
+            "docker",
+            "sif",
+            "the engine docker builds OCI images, and target t is a SIF",
+            "layered, apptainer or cotainr",
+        ),
+        (
+            "apptainer",
+            "oci",
+            "the engine apptainer builds SIFs, and target t is an OCI image",
+            "layered or docker",
+        ),
+        (
+            "cotainr",
+            "oci",
+            "the engine cotainr builds SIFs, and target t is an OCI image",
+            "layered or docker",
+        ),
+    ],
+)
+def test_wrong_format(tmp_path: Path, engine: str, format: str, message: str, hint: str) -> None:
+    """The error names the engines that build the format."""
+    with pytest.raises(UsageError) as caught:
+        run_engine(find_engine(engine), request(tmp_path, format=format))
+    assert message in caught.value.message and "recipes/t.yaml: format:" in caught.value.message
+    assert f"--engine {hint}" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("engine", "missing"),
+    [("apptainer", "apptainer nor singularity"), ("cotainr", "cotainr is not installed")],
+)
+def test_engine_without_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, missing: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(RunnerError) as caught:
+        run_engine(find_engine(engine), request(tmp_path, format="sif"))
+    assert (
+        f"the engine {engine} does not work here" in caught.value.message and missing in caught.value.message
+    )
+    assert "--engine layered" in caught.value.hint
+
+
+def test_hint_names_the_modules_of_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a recipe knows them."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    site = {"modules": ["LUMI", "cotainr"]}
+    with pytest.raises(RunnerError) as caught:
+        run_engine(find_engine("apptainer"), request(tmp_path, format="sif", site=site))
+    assert "module load LUMI cotainr" in caught.value.hint

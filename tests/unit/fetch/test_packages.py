@@ -1,0 +1,486 @@
+"""Fetching packages from a real HTTP server on loopback that fails as a test says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import builder.fetch.download
+from builder.errors import FetchError, HashMismatch, SpaceError
+from builder.fetch.packages import fetch_packages
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.disk import small_disk
+from tests.unit.fetch.conftest import DATA, Notes, mirrored, offline, package, partials
+
+ROOT = Path(__file__).parents[3]
+
+# without faults
+
+
+def test_order_and_reuse(server, settings, store):
+    """Packages come in the given order and are downloaded once."""
+    packages = [
+        package(server.put(f"/c/linux-64/p-{i}-0.conda", b"%d" % i * 1000), b"%d" % i * 1000)
+        for i in range(20)
+    ]
+    fetched = fetch_packages(packages, settings, store)
+    assert [f.package for f in fetched] == packages
+    assert [f.path.read_bytes()[:1000] for f in fetched] == [(b"%d" % i * 1000)[:1000] for i in range(20)]
+    assert all(f.path == store.path(f.package.key) and f.size == f.path.stat().st_size for f in fetched)
+    assert partials(store) == []
+    asked = len(server.log)
+    assert fetch_packages(packages, settings, store) == fetched
+    assert len(server.log) == asked == 20
+    assert fetch_packages(packages, offline(settings), store) == fetched
+
+
+def test_known_packages_are_fast(server, settings, store, monkeypatch):
+    """Packages in the store are found without hashing, 300 in well under a second."""
+    datas = [b"%d" % i * 100 for i in range(300)]
+    packages = [package(f"{server.url}/{i}.conda", data) for i, data in enumerate(datas)]
+    for data in datas:
+        store.add(data)
+    monkeypatch.setattr(
+        "builder.store.fingerprints.sha256_file", lambda path: pytest.fail(f"{path} was hashed again")
+    )
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        assert len(fetch_packages(packages, settings, store)) == 300
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.25, f"{min(times):.3f} s for 300 known packages"  # 0.03 s on an idle core
+    assert server.log == []
+
+
+def test_redirect(server, settings, store):
+    url = server.url + "/old"
+    server.files["/old"] = b""
+    server.faults["/old"] = [("redirect", server.put("/new"))]
+    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
+
+
+def test_locked_by_md5(server, settings, store):
+    """A package locked by MD5 is stored by SHA-256 and found again."""
+    md5 = hashlib.md5(DATA).hexdigest()
+    locked = package(server.put("/p-1-0.tar.bz2"), sha256=None, md5=md5)
+    first = fetch_packages([locked], settings, store)[0]
+    assert first.path == store.path(f"sha256:{hashlib.sha256(DATA).hexdigest()}")
+    assert fetch_packages([locked], settings, store)[0].path == first.path
+    assert len(server.log) == 1
+    with pytest.raises(HashMismatch, match="md5:" + md5):
+        fetch_packages([package(server.put("/q-1-0.tar.bz2"), sha256=None, md5="0" * 32)], settings, store)
+
+
+def test_variables_in_urls(server, settings, store, monkeypatch):
+    """Variables in a URL are expanded for the request, and not in messages."""
+    monkeypatch.setenv("CHANNEL_TOKEN", "s3cr3t")
+    server.put("/t/s3cr3t/c/p-1-0.conda")
+    assert fetch_packages([package(server.url + "/t/$CHANNEL_TOKEN/c/p-1-0.conda")], settings, store)
+    with pytest.raises(FetchError) as e:
+        fetch_packages([package(server.url + "/get/$CHANNEL_TOKEN/p-2-0.conda", b"x")], settings, store)
+    assert "s3cr3t" not in str(e.value) and "/get/$CHANNEL_TOKEN/p-2-0.conda: HTTP 404" in str(e.value)
+
+
+# faults of servers
+
+
+def test_cut_connection(server, settings, store, quick):
+    """A cut connection is resumed where it ended."""
+    url = server.put("/p.conda")
+    server.faults["/p.conda"] = [("cut", 100_000), ("cut", 200_000)]
+    notes = Notes()
+    assert fetch_packages([package(url)], settings, store, reporter=notes)[0].path.read_bytes() == DATA
+    first, second, third = server.gets("/p.conda")
+    assert (first, second, third) == ("", "bytes=100000-", "bytes=300000-")
+    assert notes.bytes == len(DATA)  # not a byte twice
+
+
+def test_server_without_ranges(server, settings, store, quick):
+    """A server without range requests sends the whole file again."""
+    url = server.put("/p.conda")
+    server.ranges = False
+    server.faults["/p.conda"] = [("cut", 100_000)]
+    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
+    assert server.gets("/p.conda") == ["", "bytes=100000-"]
+
+
+def test_other_range(server, settings, store, quick):
+    """An answer with another range than requested is not used."""
+    url = server.put("/p.conda")
+    server.faults["/p.conda"] = [("cut", 100_000), "other range"]
+    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
+    assert server.gets("/p.conda") == ["", "bytes=100000-", ""]
+
+
+def test_odd_partial_files(server, settings, store):
+    """A partial file that is complete, too long or damaged does no harm."""
+    url = server.put("/p.conda")
+    locked = package(url)
+    for content in (DATA, DATA + b"more", b"\0" * len(DATA), b"\0" * 1000):
+        store.drop(locked.key)
+        (store.root / "partial").mkdir(parents=True, exist_ok=True)
+        (store.root / "partial" / locked.key.replace(":", "-")).write_bytes(content)
+        assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
+        assert partials(store) == []
+
+
+def test_transient_errors(server, settings, store, quick):
+    """Errors that pass are retried."""
+    url = server.put("/p.conda")
+    server.faults["/p.conda"] = [500, 503, 429]
+    assert fetch_packages([package(url)], settings, store)[0].path.read_bytes() == DATA
+    assert len(server.log) == 4
+
+
+def test_failing_server(server, settings, store, quick):
+    """A failing server is named, and does not count as unreachable."""
+    bad, good = server.put("/bad.conda"), server.put("/good.conda", b"good")
+    server.faults["/bad.conda"] = [503] * 20
+    with pytest.raises(FetchError, match=r"some-package 1.0 could not be fetched: .*/bad.conda: .*HTTP 503"):
+        fetch_packages([package(bad)], settings, store)
+    assert len(server.log) == 4
+    assert fetch_packages([package(good, b"good")], settings, store)
+
+
+def test_wrong_bytes_once(server, settings, store):
+    """Wrong bytes are deleted, and the file is requested again."""
+    url = server.put("/p.conda")
+    server.faults["/p.conda"] = [b"something else"]
+    notes = Notes()
+    assert fetch_packages([package(url)], settings, store, reporter=notes)[0].path.read_bytes() == DATA
+    assert "/p.conda returned sha256:" in notes.warnings[0] and "deleted" in notes.warnings[0]
+
+
+def test_wrong_bytes_twice(server, settings, store):
+    """Wrong bytes twice are an error that names file, URL and both hashes, without credentials."""
+    url = server.put("/p-1-0.conda", b"something else").replace("http://", "http://joe:pa55word@")
+    locked = package(url)
+    with pytest.raises(HashMismatch) as e:
+        fetch_packages([locked], settings, store)
+    text = str(e.value)
+    assert "p-1-0.conda" in text and server.url + "/p-1-0.conda" in text
+    assert locked.key in text and hashlib.sha256(b"something else").hexdigest() in text
+    assert "pa55word" not in text and "joe" not in text and "lock again" in e.value.hint
+    assert len(server.log) == 2 and partials(store) == [] and store.get(locked.key) is None
+
+
+@pytest.mark.parametrize("code", [404, 410])
+def test_gone_without_mirror(server, settings, store, code):
+    url = server.put("/p-1-0.conda")
+    server.faults["/p-1-0.conda"] = [code]
+    with pytest.raises(
+        FetchError, match=rf"some-package 1.0 could not be fetched: .*/p-1-0.conda: HTTP {code}"
+    ) as e:
+        fetch_packages([package(url)], settings, store)
+    assert "BUILDER_MIRRORS" in e.value.hint and len(server.log) == 1
+
+
+def test_failure_stops_the_others(server, settings, store):
+    """A missing package fails at once; slow downloads are stopped and can be resumed."""
+    slow = [package(server.put(f"/slow{i}.conda", DATA + b"%d" % i), DATA + b"%d" % i) for i in range(3)]
+    for i in range(3):
+        server.faults[f"/slow{i}.conda"] = [("slow", 0.5)]  # 10 s each
+    start = time.monotonic()
+    with pytest.raises(FetchError, match="HTTP 404"):
+        fetch_packages([*slow, package(server.url + "/gone.conda")], settings, store)
+    assert time.monotonic() - start < 5
+    assert partials(store)  # to be resumed
+
+
+def test_credentials(server, settings, store, monkeypatch, tmp_path):
+    """Credentials go to the server and into no message."""
+    server.put("/p.conda")
+    fetch_packages([package(server.url.replace("//", "//joe:pa55%20word@") + "/p.conda")], settings, store)
+    assert server.log[-1][3] == "Basic " + base64.b64encode(b"joe:pa55 word").decode()
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ann password hush\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    fetch_packages([package(server.put("/q.conda", b"q"), b"q")], settings, store)
+    assert server.log[-1][3] == "Basic " + base64.b64encode(b"ann:hush").decode()
+    server.faults["/r.conda"] = [403]
+    with pytest.raises(FetchError, match="HTTP 403") as e:
+        url = server.put("/r.conda", b"r").replace("//", "//joe:pa55word@") + "?key=pa55word"
+        fetch_packages([package(url, b"r")], settings, store)
+    assert "pa55word" not in str(e.value) and "netrc" in e.value.hint
+
+
+@pytest.mark.parametrize(
+    "url", ["git+https://127.0.0.1/x.git", "s3://bucket/p-1-0.conda", "http://127.0.0.1:99999/p.conda"]
+)
+def test_unsupported_urls(settings, store, quick, url):
+    with pytest.raises(FetchError, match=r"some-package 1\.0 could not be fetched"):
+        fetch_packages([package(url)], settings, store)
+
+
+def test_unknown_certificate(server, settings, store, tmp_path, monkeypatch, part_missing):
+    """An unknown certificate is an error; pip's ``cert`` and SSL_CERT_FILE are used."""
+    if not shutil.which("openssl"):
+        part_missing("openssl is not installed")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    server.httpd.socket = context.wrap_socket(server.httpd.socket, server_side=True)
+    server.scheme = "https"
+    locked = package(server.put("/p.conda"))
+    with pytest.raises(FetchError, match="CERTIFICATE_VERIFY_FAILED") as e:
+        fetch_packages([locked], settings, store)
+    assert "SSL_CERT_FILE" in e.value.hint
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    config = tmp_path / "pip.conf"
+    config.write_text(f"[global]\ncert = {cert}\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    with pytest.raises(FetchError, match=r"SSL_CERT_FILE names .*missing\.pem"):
+        fetch_packages([package(server.url + "/q.conda", b"q")], settings, store)
+
+
+# offline, mirrors, find-links
+
+
+def test_offline(server, settings, store):
+    """Offline, no request is made."""
+    with pytest.raises(FetchError, match="offline") as e:
+        fetch_packages([package(server.put("/p.conda"))], offline(settings), store)
+    assert "BUILDER_MIRRORS" in e.value.hint and server.log == []
+
+
+def test_unreachable_host(server, settings, store, quick):
+    """An unreachable host is tried once; a mirror serves."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    packages = [package(f"{dead}/conda-forge/linux-64/p{i}-1-0.conda", b"%d" % i) for i in range(3)]
+    with pytest.raises(FetchError, match=r"ConnectError|does not answer") as e:
+        fetch_packages(packages, settings, store)
+    assert "BUILDER_MIRRORS" in e.value.hint
+    for i in range(3):
+        server.put(f"/mirror/linux-64/p{i}-1-0.conda", b"%d" % i)
+    own = mirrored(
+        settings, (f"{dead}/conda-forge", f"{server.url}/mirror/"), (dead, "http://nowhere.invalid")
+    )
+    assert [f.path.read_bytes() for f in fetch_packages(packages, own, store)] == [b"0", b"1", b"2"]
+
+
+def test_mirror_prefix(server, settings, store, tmp_path):
+    """The prefix of a mirror ends at a slash."""
+    (tmp_path / "m" / "-extra").mkdir(parents=True)
+    (tmp_path / "m" / "-extra" / "p.conda").write_bytes(b"wrong place")
+    own = mirrored(settings, (f"{server.url}/forge", str(tmp_path / "m")))
+    assert fetch_packages([package(server.put("/forge-extra/p.conda"))], own, store)[0].path == store.path(
+        package("").key
+    )
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_mirror_folder(settings, store, tmp_path, form):
+    """A mirror may be a folder; its files are used in place."""
+    file = tmp_path / "mirror" / "linux-64" / "p 1+2.conda"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(DATA)
+    own = mirrored(settings, ("https://conda.anaconda.org/x", form.format(tmp_path / "mirror")))
+    locked = package("https://conda.anaconda.org/x/linux-64/p%201+2.conda")
+    for which in (own, offline(own)):
+        assert fetch_packages([locked], which, store)[0].path == file
+    assert not store.path(locked.key).exists()
+
+
+def test_stale_mirror(server, settings, store):
+    """After a mirror with other content the URL itself is tried."""
+    server.put("/mirror/p.conda", b"stale")
+    own = mirrored(settings, (f"{server.url}/main", f"{server.url}/mirror"))
+    assert fetch_packages([package(server.put("/main/p.conda"))], own, store)[0].path.read_bytes() == DATA
+    assert len(server.gets("/mirror/p.conda")) == 2
+
+
+def test_local_files(settings, store, tmp_path, monkeypatch):
+    """Local files are used in place and hashed once."""
+    wheel = tmp_path / "dist dir" / "some_package-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    wheel.write_bytes(DATA)
+    locked = package(wheel.as_uri(), manager="pip")
+    assert fetch_packages([locked], settings, store)[0].path == wheel
+    with monkeypatch.context() as m:
+        m.setattr("builder.store.fingerprints.sha256_file", lambda path: pytest.fail("hashed again"))
+        assert fetch_packages([locked], settings, store)[0].path == wheel
+    wheel.write_bytes(DATA + b"!")
+    with pytest.raises(HashMismatch, match=r"some_package.*does not match the hash in the lock") as e:
+        fetch_packages([locked], settings, store)
+    assert locked.key in str(e.value)
+    wheel.unlink()
+    with pytest.raises(FetchError, match="no such file"):
+        fetch_packages([locked], settings, store)
+
+
+def test_find_links(server, settings, store, tmp_path, monkeypatch):
+    """find-links folders serve wheels by name, whatever their URL."""
+    name = "some_package-1.0+cpu-py3-none-any.whl"
+    stale, right = tmp_path / "stale", tmp_path / "right"
+    for folder, data in ((stale, b"another build"), (right, DATA)):
+        folder.mkdir()
+        (folder / name).write_bytes(data)
+    gone = package(f"{server.url}/gone/{name.replace('+', '%2B')}", manager="pip")
+    pseudo = package(f"builder://find-links/{name}", manager="pip")
+    for locked in (gone, pseudo):
+        fetched = fetch_packages([locked], settings, store, find_links=[str(stale), right.as_uri()])
+        assert fetched[0].path == right / name
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{stale} {right}")
+    assert fetch_packages([gone], offline(settings), store)[0].path == right / name
+    monkeypatch.setenv("PIP_FIND_LINKS", str(stale))
+    with pytest.raises(HashMismatch, match="stale"):
+        fetch_packages([pseudo], settings, store)
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    with pytest.raises(FetchError) as e:
+        fetch_packages([pseudo], settings, store)
+    assert "PIP_FIND_LINKS" in e.value.hint
+    conda = package(f"{server.url}/gone/{name}")
+    with pytest.raises(FetchError):  # conda packages do not come from find-links
+        fetch_packages([conda], settings, store, find_links=[str(right)])
+
+
+@pytest.mark.parametrize("kind", ["page", "index", "file page", "direct"])
+def test_find_links_pages(server, settings, store, tmp_path, monkeypatch, kind):
+    """find-links may be web pages and indexes."""
+    name = "some_package-1.0-py3-none-any.whl"
+    server.put("/files/" + name)
+    link = f'<a  class="x" href="{server.url}/files/{name}#sha256=00">{name}</a>'
+    page = f'<html>{link}<a href="/other.whl">o</a></html>'.encode()
+    server.put("/links.html", page)
+    server.put("/simple/some-package/", page)
+    (tmp_path / "links.html").write_text(f'<a href="sub/{name}">w</a>')
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / name).write_bytes(DATA)
+    links: list[str] = []
+    match kind:
+        case "page":
+            links = [f"{server.url}/links.html"]
+        case "index":
+            monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+        case "file page":
+            links = [str(tmp_path / "links.html")]
+        case "direct":
+            links = [f"{server.url}/files/{name}"]
+    locked = package(f"{server.url}/gone/{name}", manager="pip")
+    assert fetch_packages([locked], settings, store, find_links=links)[0].path.read_bytes() == DATA
+
+
+def test_debian_channel_path(settings, store):
+    """A name in the Debian channel cannot lead out of it."""
+    with pytest.raises(FetchError, match="names no package of the Debian channel"):
+        fetch_packages([package("builder://debian/linux-64/../../../../etc/passwd")], settings, store)
+
+
+# damage, kills, other processes
+
+
+def test_edited_blob(server, settings, store):
+    """A blob that was edited is downloaded again."""
+    locked = package(server.put("/p.conda"))
+    path = fetch_packages([locked], settings, store)[0].path
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
+    assert len(server.log) == 2
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from builder.fetch.packages import fetch_packages
+from builder.model import LockedPackage
+from builder.settings import Settings
+from builder.store.blobs import Store
+cache, url, sha256 = sys.argv[1:]
+settings = Settings.from_environment({"HOME": "/nonexistent", "BUILDER_CACHE": cache})
+p = LockedPackage("p", "1", "conda", "linux-64", url, sha256)
+print(fetch_packages([p], settings, Store(settings.cache))[0].path)
+"""
+
+
+def start(settings: Settings, locked) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SCRIPT, str(settings.cache), locked.url, str(locked.sha256)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "timeout"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_resume_after_kill(server, settings, store, how):
+    """A download that was killed is resumed by the next run."""
+    locked = package(server.put("/p.conda"))
+    server.faults["/p.conda"] = [("slow", 0.3)]
+    process = start(settings, locked)
+    wait_for(lambda: any(p.stat().st_size >= 1 << 16 for p in partials(store)))
+    process.send_signal(how)
+    assert process.wait(20) != 0
+    assert not store.path(locked.key).exists()
+    have = partials(store)[0].stat().st_size
+    assert 0 < have < len(DATA)
+    assert fetch_packages([locked], settings, store)[0].path.read_bytes() == DATA
+    assert server.gets("/p.conda") == ["", f"bytes={have}-"] and partials(store) == []
+
+
+def test_two_processes(server, settings, store):
+    """Two processes download a package once."""
+    locked = package(server.put("/p.conda"))
+    server.faults["/p.conda"] = [("slow", 0.1)]
+    processes = [start(settings, locked) for _ in range(2)]
+    paths = [p.communicate(timeout=60)[0].strip() for p in processes]
+    assert [p.returncode for p in processes] == [0, 0]
+    assert paths == [str(store.path(locked.key))] * 2 and len(server.gets("/p.conda")) == 1
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("announced", [True, False])
+def test_full_disk(server, settings, tmp_path, monkeypatch, announced):
+    """A full disk is an error that names the folder."""
+    with small_disk(tmp_path / "small", "400k") as disk:
+        own = Settings(disk / "cache", tmp_path / "tmp", 1)
+        if not announced:  # as when another process fills the disk meanwhile
+            monkeypatch.setattr(builder.fetch.download, "require_space", lambda *args: None)
+        with pytest.raises(SpaceError, match=str(own.cache)) as e:
+            fetch_packages([package(server.put("/p.conda"))], own, Store(own.cache))
+        assert "BUILDER_CACHE" in e.value.hint
+        small = package(server.put("/small.conda", b"fits"), b"fits")
+        for left in partials(Store(own.cache)):
+            left.unlink()
+        assert fetch_packages([small], own, Store(own.cache))[0].path.read_bytes() == b"fits"

@@ -1,0 +1,107 @@
+"""Archives: their content, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ImageError, RunnerError
+from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
+from builder.layers.compress import write_layer
+from builder.layers.entry import Entry, Inline
+from builder.store.blobs import Store
+from tests.support.image_kit import image, layer, member
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+def content(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as tar:
+        return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}  # type: ignore[union-attr]
+
+
+def test_oci_archive(store: Store, tmp_path: Path) -> None:
+    """An OCI archive is an OCI layout with every blob under its digest."""
+    made = image(store, layer(store, member("a", b"1")))
+    write_oci_archive(made, tmp_path / "a.tar", "cpu")
+    found = content(tmp_path / "a.tar")
+    (entry,) = json.loads(found["index.json"])["manifests"]
+    assert entry["digest"] == made.digest and entry["annotations"] == {
+        "org.opencontainers.image.ref.name": "cpu"
+    }
+    assert len([n for n in found if n.startswith("blobs/")]) == 4
+    for name, data in found.items():
+        if name.startswith("blobs/sha256/"):
+            assert hashlib.sha256(data).hexdigest() == name.removeprefix("blobs/sha256/")
+
+
+def test_docker_archive(store: Store, tmp_path: Path) -> None:
+    """An archive for Docker lists a layer twice that the image has twice, and holds it once."""
+    one = layer(store, member("a", b"1"))
+    made = image(store, one, one)  # the same layer twice: written once, listed twice
+    write_docker_archive(made, tmp_path / "a.tar", "builder/tiny:latest")
+    found = content(tmp_path / "a.tar")
+    (listing,) = json.loads(found["manifest.json"])
+    assert listing["RepoTags"] == ["builder/tiny:latest"] and found[listing["Config"]] == made.config
+    assert [hashlib.sha256(found[n]).hexdigest() for n in listing["Layers"]] == [
+        x.descriptor.digest[7:] for x in made.layers
+    ]
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["size known", "size not known"])
+def test_zstd_layers(store: Store, tmp_path: Path, known: bool) -> None:
+    """zstd layers are uncompressed in an archive for Docker."""
+    entry = Entry("a", "file", size=3_000_000, content=Inline(bytes(range(250)) * 12_000))
+    one = write_layer(store, [entry], compression="zstd", mtime=0)
+    write_docker_archive(image(store, one if known else replace(one, unpacked=0)), tmp_path / "a.tar", "x:y")
+    found = content(tmp_path / "a.tar")
+    name = json.loads(found["manifest.json"])[0]["Layers"][1]
+    assert "sha256:" + hashlib.sha256(found[name]).hexdigest() == one.diff_id
+
+
+@pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
+def test_deterministic(store: Store, tmp_path: Path, write) -> None:
+    """The same image results in the same bytes, whatever the folder and the umask."""
+    made = image(store, layer(store, member("a", b"1")))
+    write(made, tmp_path / "1.tar", "x:y")
+    before = os.umask(0o077)
+    try:
+        write(made, tmp_path / "sub/2.tar", "x:y")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "1.tar").read_bytes() == (tmp_path / "sub/2.tar").read_bytes()
+
+
+@pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
+def test_unwritable_archives(store: Store, tmp_path: Path, write) -> None:
+    """A folder as target, or a layer that is not on this machine, is an error; no file remains."""
+    made = image(store)
+    with pytest.raises(ImageError, match="is a folder"):
+        write(made, tmp_path, "x")
+    with pytest.raises(ImageError, match="is still in h.org/debian"):
+        write(
+            replace(made, layers=(replace(made.layers[0], path=None, origin="h.org/debian"),)),
+            tmp_path / "a.tar",
+            "x",
+        )
+    assert made.layers[0].path is not None
+    made.layers[0].path.unlink()
+    with pytest.raises(ImageError, match="gone from the cache"):
+        write(made, tmp_path / "a.tar", "x")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache"]
+
+
+def test_no_engine(store: Store, tmp_path: Path) -> None:
+    """An engine that does not answer is an error."""
+    with pytest.raises(RunnerError, match="no Docker engine answers"):
+        docker_load(image(store), "x:y", f"unix://{tmp_path}/no.sock")

@@ -1,0 +1,308 @@
+"""Builds of whole environments: the cache, conflicts, and failures that name the package."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import builder.layers.plan as plan_module
+from builder.config.recipe import Compression, Layers
+from builder.errors import LayerError
+from builder.layers import build as build_module
+from builder.layers.build import LayersResult, build_layers, make_layer
+from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext
+from builder.layers.wheel import WheelReader
+from builder.model import Fetched
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.store.records import read_record
+from tests.support import condapackage
+from tests.support.wheels import CONTEXT, fetched, make_wheel, noise, tar_bytes, tree, zip_info
+
+EPOCH = 315532800
+
+
+SITE = "opt/conda/lib/python3.11/site-packages"
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Fetched]:
+    folder = tmp_path_factory.mktemp("wheels")
+    out = []
+    for i in range(14):
+        files = {f"p{i}/__init__.py": f"n = {i}\n", f"p{i}/data.bin": noise(str(i), 3000 * (i + 1))}
+        out.append(
+            fetched(
+                make_wheel(
+                    folder, f"p{i}", files=files, entry_points=f"[console_scripts]\np{i} = p{i}:main\n"
+                )
+            )
+        )
+    big = {"big/lib.so": noise("big", 6 << 20), "big/small.py": "x = 1\n"}
+    return [*out, fetched(make_wheel(folder, "big", files=big, stored=["big/small.py"]))]
+
+
+def build(
+    packages: list[Fetched],
+    folder: Path,
+    *,
+    jobs: int = 2,
+    options: Layers | None = None,
+    context: LinkContext = CONTEXT,
+    epoch: int = EPOCH,
+) -> LayersResult:
+    where = Settings(folder / "cache", folder / "tmp", jobs, epoch=epoch)
+    return build_layers(
+        packages,
+        context,
+        options or Layers(groups=4, own_layer_from=1 << 20),
+        where,
+        Store(where.cache),
+        budget=90,
+    )
+
+
+def digests(result: LayersResult) -> list[tuple[str, str, int]]:
+    return [(x.descriptor.digest, x.diff_id, x.unpacked) for x in result.layers]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_same_bytes_everywhere(tmp_path: Path, wheels: list[Fetched], compression: Compression) -> None:
+    """The number of jobs, the umask and the cache folder do not change a layer."""
+    options = Layers(groups=4, own_layer_from=1 << 20, compression=compression)
+    first = build(wheels, tmp_path / "1", jobs=1, options=options)
+    old = os.umask(0o077)
+    try:
+        second = build(wheels, tmp_path / "2", jobs=4, options=options)
+    finally:
+        os.umask(old)
+    assert first.layers and digests(first) == digests(second)
+    assert [x.descriptor.to_json() for x in first.layers] == [x.descriptor.to_json() for x in second.layers]
+    assert first.made == len(first.layers) == 5
+    for a, b in zip(first.layers, second.layers, strict=True):
+        assert a.path is not None and b.path is not None and a.path.read_bytes() == b.path.read_bytes()
+
+
+def test_each_file_is_in_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The layers hold every file of every package once."""
+    result = build(wheels, tmp_path)
+    found = tree(result.layers)
+    assert found[f"{SITE}/big/lib.so"] == ("file", 0o644, noise("big", 6 << 20))
+    assert found["opt/conda/bin/p3"][1] == 0o755
+    expected = {e.path for f in wheels for e in WheelReader().entries(f, CONTEXT)}
+    assert set(found) == expected
+    assert sorted(p for x in result.layers for p in x.packages) == sorted(f.package.name for f in wheels)
+    assert result.layers[-1].descriptor.annotations == {"org.builder.packages": "big=1.0"}
+
+
+def test_nothing_of_the_build_host(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """No time stamp, user or path of the build host is in a layer."""
+    for made in build(wheels, tmp_path, epoch=1_700_000_000).layers:
+        data = tar_bytes(made)
+        assert str(tmp_path).encode() not in data and str(wheels[0].path.parent).encode() not in data
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            assert {(m.mtime, m.uid, m.gid, m.uname, m.gname) for m in archive} == {
+                (1_700_000_000, 0, 0, "", "")
+            }
+
+
+def test_cached_result(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A second build with the same input takes everything from the cache."""
+    first = build(wheels, tmp_path)
+    again = build(wheels, tmp_path, jobs=1)
+    assert again.made == 0
+    assert replace(again, made=first.made) == first
+
+
+def test_new_version_changes_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A new version of a small package changes the layer of its group only."""
+    first = build(wheels, tmp_path)
+    new = fetched(make_wheel(tmp_path / "new", "p5", "2.0", files={"p5/__init__.py": "n = 55\n"}))
+    second = build([new if f.package.name == "p5" else f for f in wheels], tmp_path)
+    assert second.made == 1
+    (changed,) = [i for i, (a, b) in enumerate(zip(digests(first), digests(second), strict=True)) if a != b]
+    assert "p5" in second.layers[changed].packages and "big" not in second.layers[changed].packages
+
+
+def test_requested_name_changes_one_layer(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A name that is added to the environment file changes the layer of its package only."""
+    build(wheels, tmp_path)
+    second = build(wheels, tmp_path, context=replace(CONTEXT, requested=frozenset({"big", "unknown"})))
+    assert second.made == 1
+    assert f"{SITE}/big-1.0.dist-info/REQUESTED" in tree(second.layers)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"context": replace(CONTEXT, prefix="/opt/env")},
+        {"context": replace(CONTEXT, python="3.12", site_packages="lib/python3.12/site-packages")},
+        {"epoch": EPOCH + 1},
+        {"options": Layers(groups=4, own_layer_from=1 << 20, compression="zstd")},
+    ],
+    ids=["prefix", "python", "epoch", "codec"],
+)
+def test_inputs_of_all_layers(tmp_path: Path, wheels: list[Fetched], change: dict[str, object]) -> None:
+    """Prefix, Python, time and codec change every layer."""
+    first = build(wheels, tmp_path)
+    second = build(wheels, tmp_path, **change)  # type: ignore[arg-type]
+    assert second.made == len(second.layers) and not set(digests(first)) & set(digests(second))
+
+
+def test_damaged_blob(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A damaged blob in the cache is written again."""
+    first = build(wheels, tmp_path)
+    path = first.layers[2].path
+    assert path is not None
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    second = build(wheels, tmp_path)
+    assert (second.made, digests(second)) == (1, digests(first))
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("junk", [b"", b"{", b"[]", b'{"layers": [{}]}', b'{"entries": [1]}'])
+def test_damaged_records(tmp_path: Path, wheels: list[Fetched], junk: bytes) -> None:
+    """Damaged cache records are written again, and the layers stay the same."""
+    first = build(wheels, tmp_path)
+    records = [*(tmp_path / "cache" / "index").iterdir(), *(tmp_path / "cache" / "layers").iterdir()]
+    assert len(records) == len(wheels) + len(first.layers) + 1
+    for path in records:
+        path.write_bytes(junk)
+    assert digests(build(wheels, tmp_path)) == digests(first)
+
+
+def test_concurrent_builds(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """Two builds at once in one cache return the same layers."""
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(lambda _: build(wheels, tmp_path), range(2))
+    assert digests(one) == digests(two)
+    assert not list((tmp_path / "cache" / "tmp").iterdir())
+
+
+def test_later_package_wins(tmp_path: Path) -> None:
+    """Of two packages with the same file the later one wins, and the conflict is reported."""
+    a = fetched(make_wheel(tmp_path, "a", files={"ns/x.py": "a", "ns/a.py": ""}))
+    b = fetched(make_wheel(tmp_path, "b", files={"ns/x.py": "b", "ns/b.py": ""}))
+    result = build([a, b], tmp_path)
+    assert [(c.path, c.winner, c.losers) for c in result.conflicts] == [(f"{SITE}/ns/x.py", "b", ("a",))]
+    found = tree(result.layers)
+    assert found[f"{SITE}/ns/x.py"][2] == b"b" and {f"{SITE}/ns/a.py", f"{SITE}/ns/b.py"} <= set(found)
+    assert tree(build([b, a], tmp_path).layers)[f"{SITE}/ns/x.py"][2] == b"a"
+
+
+def test_large_package_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is too large for one layer is split by its files."""
+    monkeypatch.setattr(build_module, "split_index", lambda index: plan_module.split_index(index, 100_000))
+    files = {f"w/f{i}": noise(str(i), 40_000) for i in range(7)}
+    wheel = fetched(make_wheel(tmp_path, "w", files=files))
+    result = build([wheel], tmp_path)
+    assert [x.title for x in result.layers] == [f"pip w 1.0 ({i}/4)" for i in (1, 2, 3, 4)]
+    assert {p: v[2] for p, v in tree(result.layers).items() if "/w/f" in p} == {
+        f"{SITE}/{k}": v for k, v in files.items()
+    }
+    assert all(x.unpacked < 130_000 for x in result.layers)
+
+
+def test_link_scripts(tmp_path: Path) -> None:
+    """A package with a link script is refused, unless the recipe allows to skip the script."""
+    script = condapackage.Member("bin/.a-post-link.sh", b"exit 1\n")
+    a = condapackage.fetched(condapackage.pack(tmp_path / "channel", "a", [script]))
+    where = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
+    store = Store(where.cache)
+    for policy in ({}, {"b": "skip"}, {"a": "run"}):
+        with pytest.raises(
+            LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
+        ) as caught:
+            build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link=policy)
+        assert "post_link: {a: skip}" in caught.value.hint
+    result = build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link={"a": "skip"})
+    assert result.notes == ("a: its link script was left out, as the recipe says",)
+
+
+def test_whiteout_in_a_package(tmp_path: Path) -> None:
+    """A package must not delete files of the image."""
+    evil = fetched(make_wheel(tmp_path, "evil", files={"evil/.wh.victim": ""}))
+    with pytest.raises(LayerError, match=r"evil-1.0-py3-none-any.whl: .*/evil/\.wh\.victim would delete"):
+        build([evil], tmp_path)
+
+
+def test_damage_names_the_package(tmp_path: Path) -> None:
+    """The error about a damaged file names its package."""
+    path = make_wheel(tmp_path, "w", files={"w/data.bin": noise("x", 200_000)})
+    wheel = fetched(path)
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("w/data.bin")
+    data = bytearray(path.read_bytes())
+    data[info.header_offset + 50_000] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(LayerError, match=rf"w-1.0-py3-none-any.whl: {SITE}/w/data.bin: damaged"):
+        build([wheel], tmp_path)
+    assert not list((tmp_path / "cache" / "tmp").iterdir()), "nothing half-written stays"
+
+
+def test_failure_stops_the_build(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The first failure ends the build; the next build is not affected."""
+    link = fetched(make_wheel(tmp_path, "evil", extra=[(zip_info("evil/l", kind=0o120000), b"/etc")]))
+    with pytest.raises(LayerError, match="evil-1.0-py3-none-any.whl: 'evil/l' is a symlink"):
+        build([*wheels, link], tmp_path)
+    assert digests(build(wheels, tmp_path)) == digests(build(wheels, tmp_path / "other"))
+
+
+def test_duplicate_package(tmp_path: Path) -> None:
+    """A lock with the same package twice is refused."""
+    a = fetched(make_wheel(tmp_path, "a"))
+    with pytest.raises(LayerError, match="appears twice in the lock"):
+        build([a, a], tmp_path)
+
+
+def test_no_packages(tmp_path: Path) -> None:
+    """No packages result in no layers."""
+    assert build([], tmp_path).layers == ()
+
+
+def test_layer_of_own_files(tmp_path: Path) -> None:
+    """A layer of builder's own files has a title and no packages."""
+    where = Settings(tmp_path, tmp_path, 1)
+    entries = [Entry("opt/x", "file", 0o755, 2, content=Inline(b"hi"))]
+    first, second = (make_layer(entries, "own", where, Store(tmp_path)) for _ in range(2))
+    assert first == second and tree([first]) == {"opt/x": ("file", 0o755, b"hi")}
+    assert first.title == "own" and not first.descriptor.annotations
+
+
+def test_progress(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """The reported progress is the size of all tars."""
+
+    class Counting:
+        total = done = 0
+
+        def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
+            self.total = total or 0
+
+        def advance(self, task: str, amount: int) -> None:
+            self.done += amount
+
+        def finish(self, task: str, summary: str = "") -> None: ...
+        def note(self, message: str) -> None: ...
+        def warn(self, message: str) -> None: ...
+
+    reporter = Counting()
+    where = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
+    result = build_layers(wheels, CONTEXT, Layers(), where, Store(where.cache), budget=90, reporter=reporter)
+    assert reporter.done == sum(x.unpacked for x in result.layers) >= reporter.total > 6 << 20
+
+
+def test_cached_index_has_image_paths(tmp_path: Path, wheels: list[Fetched]) -> None:
+    """A cached index has paths of the image, and none of the build host."""
+    build(wheels, tmp_path)
+    for path in (tmp_path / "cache" / "index").iterdir():
+        data = read_record(path)
+        assert str(tmp_path) not in path.read_text()
+        assert all(IndexEntry(*e).path.startswith("opt/conda/") for e in data["entries"])

@@ -1,0 +1,207 @@
+"""Environment files: what is read, compared with conda-lock's own parser, and what is an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.lock.environment import read_environment
+
+FULL = """\
+name: full
+channels:
+  - conda-forge
+  - nodefaults
+# a remark with [brackets] on a line of its own
+dependencies:
+  - python=3.11
+  - pytorch =*=cuda*  # [linux]
+  - cuda-version=12.4  # [linux]
+  - pyobjc  # [osx]
+  - arm-only  # [aarch64]
+  - Lume-Model>=2.0.1
+  - conda-forge::zlib
+  - pip
+  - pip:
+    - --extra-index-url https://download.pytorch.org/whl/cpu
+    - --find-links=wheels
+    - Torch_Thing==2.1; sys_platform == "linux"   # a remark
+    - winonly  # [win]
+    - requests[socks]>=2,<3
+"""
+
+
+def environment(tmp_path: Path, text: str, platform: str = "linux-64"):
+    path = tmp_path / "environment.yml"
+    path.write_text(text)
+    return read_environment(path, platform)
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        environment(tmp_path, text)
+    assert caught.value.hint
+    return str(caught.value)
+
+
+def test_reads_everything(tmp_path):
+    env = environment(tmp_path, FULL)
+    assert env.name == "full"
+    assert env.channels == ("conda-forge",)
+    assert [s.text for s in env.conda] == [
+        "python=3.11",
+        "pytorch =*=cuda*",
+        "cuda-version=12.4",
+        "Lume-Model>=2.0.1",
+        "conda-forge::zlib",
+        "pip",
+    ]
+    assert [s.text for s in env.pip] == ['Torch_Thing==2.1; sys_platform == "linux"', "requests[socks]>=2,<3"]
+    assert env.extra_index_urls == ("https://download.pytorch.org/whl/cpu",)
+    assert env.find_links == ("wheels",)
+    assert env.requested == {
+        "python",
+        "pytorch",
+        "cuda-version",
+        "lume-model",
+        "zlib",
+        "pip",
+        "torch-thing",
+        "requests",
+    }
+    assert env.conda[1].where == f"{env.path}:8"
+
+
+def test_selectors(tmp_path):
+    """Selectors follow the platform."""
+    env = environment(tmp_path, FULL, "linux-aarch64")
+    assert "arm-only" in env.requested and "pyobjc" not in env.requested
+
+
+@pytest.mark.parametrize("platform", ["linux-64", "linux-aarch64"])
+@pytest.mark.parametrize("source", ["full", "cpu.yml", "ml-training.yml", "synapse"])
+def test_agrees_with_conda_lock(tmp_path, platform, source):
+    """conda-lock's parser sees the same channels, conda names and pip names."""
+    from conda_lock.src_parser.environment_yaml import parse_environment_file
+
+    root = Path(__file__).parents[3]
+    if source == "full":
+        path = tmp_path / "environment.yml"
+        # conda-lock supports neither options nor channel:: here, so it reads the file without them
+        path.write_text(
+            "".join(line for line in FULL.splitlines(True) if "--" not in line and "::" not in line)
+        )
+    elif source == "synapse":
+        path = root.parent / "shared/data/synapse-ml/environment.yml"
+        if not path.exists():
+            pytest.skip("the Synapse data (../shared/data/synapse-ml) is not on this machine")
+    else:
+        path = tmp_path / source
+        text = (root / "environments" / source).read_text()
+        path.write_text("".join(line for line in text.splitlines(True) if "--" not in line))
+    mapping = tmp_path / "mapping.json"
+    mapping.write_text(json.dumps({}))
+    oracle = parse_environment_file(path, [platform], mapping_url=str(mapping))
+    env = read_environment(path, platform)
+    assert list(env.channels) == [c.url for c in oracle.channels]
+    theirs = {(d.manager, d.name.lower().replace("_", "-")) for d in oracle.dependencies[platform]}
+    ours = {("conda", s.name.replace("_", "-")) for s in env.conda} | {("pip", s.name) for s in env.pip}
+    assert ours == theirs
+
+
+def test_pip_is_implied(tmp_path):
+    """A pip section implies the conda package pip, unless the file lists it."""
+    env = environment(tmp_path, "channels: [c]\ndependencies:\n- python\n- pip:\n  - six\n")
+    assert [s.text for s in env.conda] == ["python", "pip"]
+    env = environment(tmp_path, "channels: [c]\ndependencies:\n- pip>=23\n- pip:\n  - six\n")
+    assert [s.text for s in env.conda] == ["pip>=23"]
+    env = environment(tmp_path, "channels: [c]\ndependencies:\n- python\n- pip:\n")
+    assert [s.text for s in env.conda] == ["python"]
+
+
+def test_pip_repositories(tmp_path):
+    """``pip-repositories:`` are extra indexes."""
+    text = "channels: [c]\npip-repositories:\n- https://a.example/simple\ndependencies:\n- pip:\n  - -i https://b.example/s\n"
+    env = environment(tmp_path, text)
+    assert env.extra_index_urls == ("https://a.example/simple",) and env.index_url == "https://b.example/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("dependencies:\n  - numpy\n - torch\n", "environment.yml:3: not valid YAML"),
+        ("channels: [c]\ndependencies:\n  - '>=1'\n", "environment.yml:3: '>=1' is not a conda spec"),
+        (
+            "channels: [c]\ndependencies:\n  - a\n  - pip:\n    - 'foo bar'\n",
+            "environment.yml:5: 'foo bar' is not a pip",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - a @ git+https://host.example/a\n",
+            "environment.yml:4: 'a @ git+https",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - a @ file:///w/a-1-py3-none-any.whl\n",
+            "environment.yml:4: 'a @ file:",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - ./folder\n",
+            "environment.yml:4: './folder' is not a pip requirement",
+        ),
+        ("channels: [c]\ndependencies:\n  - pip:\n    - -e .\n", "environment.yml:4: an editable package"),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - --pre\n",
+            "environment.yml:4: --pre: not supported here",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - --find-links\n",
+            "environment.yml:4: --find-links: not supported here",
+        ),
+        (
+            "channels: [c]\ndependencies:\n  - npm:\n    - left-pad\n",
+            "environment.yml:3: unknown section 'npm'",
+        ),
+        ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
+        (
+            "channels: [c]\nchannels: [d]\ndependencies: [a]\n",
+            "environment.yml:2: key 'channels' appears twice",
+        ),
+        ("channels: c\ndependencies: [a]\n", "environment.yml:1: channels: must be a list"),
+        ("channels: [c]\ndependencies: a\n", "environment.yml:2: dependencies: must be a list"),
+        ("channels: [c]\n", "no dependencies:"),
+        ("channels: [c]\ndependencies: [a]\nvariables:\n  A: b\n", "environment.yml:4: variables:"),
+        (
+            "channels: [c]\nplatforms: [win-64]\ndependencies: [a]\n",
+            "environment.yml:2: platforms: does not list linux-64",
+        ),
+        ("- a\n", "not a conda environment file"),
+        ("", "not a conda environment file"),
+        (
+            "channels: [c]\ndependencies:\n  - [a]\n",
+            "environment.yml:3: dependencies: an item is not text",
+        ),
+    ],
+)
+def test_bad_files(tmp_path, text, said):
+    """What is wrong is named with file and line."""
+    assert said in refusal(tmp_path, text)
+
+
+def test_no_password_in_errors(tmp_path):
+    for line in (
+        "a @ git+https://me:hunter2@host.example/a",
+        "https://me:hunter2@host.example/a.tar.gz",
+        "--find-links 'https://me:hunter2@h/x",
+    ):
+        said = refusal(tmp_path, f'channels: [c]\ndependencies:\n  - pip:\n    - "{line}"\n')
+        assert "hunter2" not in said and "environment.yml:4" in said
+
+
+def test_missing_and_binary_files(tmp_path):
+    with pytest.raises(ConfigError, match="no such environment file"):
+        read_environment(tmp_path / "nowhere.yml", "linux-64")
+    (tmp_path / "b.yml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_environment(tmp_path / "b.yml", "linux-64")

@@ -1,0 +1,242 @@
+"""Lock files: builder and conda-lock read each other's, and damage is named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builder.errors import LockError
+from builder.lock.file import read_lock, write_lock
+from builder.model import Lock, LockedBase, LockedPackage
+
+SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
+synapse = pytest.mark.skipif(
+    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
+)
+
+
+def conda(name: str, depends=None, **more) -> LockedPackage:
+    url = more.pop("url", f"builder://debian/linux-64/{name}-1.0-0.conda")
+    return LockedPackage(name, "1.0", "conda", "linux-64", url, "a" * 64, "b" * 32, depends or {}, **more)
+
+
+TORCH = "builder://find-links/torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"
+LOCK = Lock(
+    packages=(
+        LockedPackage("torch", "2.13.0+cpu", "pip", "linux-64", TORCH, "c" * 64),
+        conda("python", {"zlib": ">=1,<2", "python_abi": "3.11.* *_cp311", "__glibc": ">=2.17"}),
+        conda("zlib", {"libzlib": ""}),
+        conda("libzlib"),
+    ),
+    platforms=("linux-64",),
+    channels=("conda-forge", "https://host.example/t/$TOKEN/chan"),
+    sources=("environment.yml",),
+    content_hash={"linux-64": "d" * 64},
+    custom={"builder.conda": '["python"]', "builder.channels": '["conda-forge"]'},
+    base=LockedBase("debian:bookworm", "sha256:" + "e" * 64),
+)
+
+
+def test_round_trip_and_order(tmp_path):
+    written = write_lock(LOCK, tmp_path / "a.lock.yml")
+    assert written == read_lock(tmp_path / "a.lock.yml")
+    assert [p.name for p in written.packages] == ["libzlib", "python", "zlib", "torch"]
+    assert written.base == LOCK.base and written.custom == LOCK.custom and written.channels == LOCK.channels
+    assert sorted(written.packages, key=str) == sorted(LOCK.packages, key=str)
+    assert written.packages[1].dependencies["python_abi"] == "3.11.* *_cp311"
+    assert written.digest.startswith("sha256:")
+
+
+def test_same_lock_same_bytes(tmp_path):
+    one = write_lock(LOCK, tmp_path / "one" / "x.cpu.lock.yml")
+    two = write_lock(
+        replace(one, packages=tuple(reversed(one.packages))), tmp_path / "two" / "x.cpu.lock.yml"
+    )
+    assert one.digest == two.digest
+    assert "builder lock cpu\n" in (tmp_path / "one/x.cpu.lock.yml").read_text()
+    other = write_lock(
+        replace(one, base=LockedBase("debian:bookworm", "sha256:" + "0" * 64)), tmp_path / "three.yml"
+    )
+    assert other.digest != one.digest and other.base.digest == "sha256:" + "0" * 64
+
+
+def test_conda_lock_reads_it(tmp_path):
+    """conda-lock reads and renders a lock of builder."""
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    path = tmp_path / "conda-lock.yml"
+    write_lock(LOCK, path)
+    parsed = parse_conda_lock_file(path)
+    assert [p.name for p in parsed.package if p.manager == "conda"] == [
+        "libzlib",
+        "zlib",
+        "python",
+    ]  # by dependencies
+    assert parsed.metadata.custom_metadata["builder.base"] == "debian:bookworm"
+    render = [sys.executable, "-m", "conda_lock", "render", "-k", "explicit", "-p", "linux-64", str(path)]
+    subprocess.run(render, cwd=tmp_path, check=True, capture_output=True)
+    lines = (tmp_path / "conda-linux-64.lock").read_text().splitlines()
+    assert "@EXPLICIT" in lines
+    assert f"builder://debian/linux-64/zlib-1.0-0.conda#{'b' * 32}" in lines
+    assert f"# pip torch @ {TORCH}#sha256={'c' * 64}" in lines
+
+
+def test_no_secrets(tmp_path):
+    """Credentials do not get into a lock file."""
+    lock = replace(
+        LOCK, packages=(conda("a", url="https://user:secret@host.example/t/tk-123/c/linux-64/a-1.0-0.conda"),)
+    )
+    write_lock(lock, tmp_path / "l.yml")
+    text = (tmp_path / "l.yml").read_text()
+    assert (
+        "secret" not in text
+        and "tk-123" not in text
+        and "https://host.example/t/***/c/linux-64/a-1.0-0.conda" in text
+    )
+    assert "$TOKEN" in text  # the name of a variable is not a secret
+
+
+@synapse
+def test_synapse_lock():
+    """A real lock of 961 packages is read completely and in under a second."""
+    started = time.process_time()
+    lock = read_lock(SYNAPSE / "environment-lock.yml")
+    assert time.process_time() - started < 1.0
+    assert len(lock.packages) == 961 and len(lock.for_platform("linux-64")) == 302
+    assert lock.base is None and lock.channels == ("conda-forge",) and lock.sources == ("environment.yml",)
+    raw = yaml.load((SYNAPSE / "environment-lock.yml").read_bytes(), Loader=yaml.CSafeLoader)["package"]
+    for theirs, ours in zip(raw, lock.packages, strict=True):
+        assert (ours.name, ours.version, ours.url, ours.sha256, ours.md5) == (
+            theirs["name"],
+            theirs["version"],
+            theirs["url"],
+            theirs["hash"]["sha256"],
+            theirs["hash"]["md5"],
+        )
+        assert dict(ours.dependencies) == theirs["dependencies"]
+
+
+@synapse
+def test_lock_of_conda_lock(tmp_path):
+    """A lock of conda-lock keeps its packages when builder writes it."""
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    theirs = read_lock(SYNAPSE / "environment-lock.yml")
+    ours = write_lock(theirs, tmp_path / "environment-lock.yml")
+    assert sorted(ours.packages, key=str) == sorted(theirs.packages, key=str)
+    assert ours.content_hash == theirs.content_hash
+    assert len(parse_conda_lock_file(tmp_path / "environment-lock.yml").package) == 961
+
+
+GOOD = """\
+version: 1
+metadata:
+  content_hash: {linux-64: abc}
+  channels: [conda-forge]
+  platforms: [linux-64]
+  sources: []
+package:
+- name: zlib
+  version: '1.3'
+  manager: conda
+  platform: linux-64
+  dependencies: {}
+  url: https://host.example/linux-64/zlib-1.3-0.conda
+  hash: {md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}
+  optional: false
+"""
+
+
+def parsed(tmp_path, text: str | bytes) -> Lock:
+    path = tmp_path / "conda-lock.yml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_lock(path)
+
+
+def test_old_locks(tmp_path):
+    """conda-lock 1 wrote no sha256 for channels without one."""
+    package = parsed(tmp_path, GOOD).packages[0]
+    assert package.category == "main" and package.sha256 is None and package.key == "md5:" + "b" * 32
+
+
+def test_dev_packages_are_not_main(tmp_path):
+    lock = parsed(tmp_path, GOOD.replace("  optional: false", "  category: dev\n  optional: true"))
+    assert lock.for_platform("linux-64") == () and lock.packages[0].optional
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version: 1\n", "version: 2\n", "conda-lock.yml:1: lock format version 2; builder reads version 1"),
+        ("version: 1\n", "", "lock format version None"),
+        ("  hash: {md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}\n", "", "conda-lock.yml:8: package zlib: no hash"),
+        ("{md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}", "{}", "conda-lock.yml:14: package zlib: no hash"),
+        (
+            "{md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}",
+            "{md5: bbb}",
+            "conda-lock.yml:14: package zlib: hash.md5 is not a valid md5",
+        ),
+        ("manager: conda", "manager: npm", "conda-lock.yml:10: package zlib: manager is 'npm'"),
+        ("version: '1.3'", "version: 1.3", "conda-lock.yml:9: package zlib: version is missing or not text"),
+        ("- name: zlib\n  version", "- version", "conda-lock.yml:8: package 1: name is missing"),
+        (
+            "  url: https://host.example/linux-64/zlib-1.3-0.conda\n",
+            "",
+            "conda-lock.yml:8: package zlib: url is missing",
+        ),
+        (
+            "dependencies: {}",
+            "dependencies: [a]",
+            "conda-lock.yml:12: package zlib: dependencies is not a mapping",
+        ),
+        ("metadata:\n", "meta:\n", "metadata: is missing"),
+        ("  platforms: [linux-64]\n", "", "conda-lock.yml:2: metadata.platforms: must be a list"),
+        (
+            "  sources: []\n",
+            "  sources: []\n  custom_metadata: {a: 1}\n",
+            "conda-lock.yml:7: metadata.custom_metadata: must map",
+        ),
+        ("optional: false", "optional: [", "conda-lock.yml:16: not a lock file"),
+        ("package:", "packages:", "not a lock file of conda-lock"),
+    ],
+)
+def test_damage(tmp_path, old, new, said):
+    """Damage is named with line and key."""
+    assert old in GOOD
+    with pytest.raises(LockError) as caught:
+        parsed(tmp_path, GOOD.replace(old, new, 1))
+    assert said in str(caught.value) and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"just words", b"\xff\xfe\x00\x01", b"version: 1\npackage: [", b"a: !!python/object:os.system x"],
+)
+def test_not_a_lock(tmp_path, text):
+    with pytest.raises(LockError, match="not a lock file"):
+        parsed(tmp_path, text)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(LockError, match="no such lock file"):
+        read_lock(tmp_path / "conda-lock.yml")
+
+
+def test_imports():
+    """Reading a lock imports no solver."""
+    code = (
+        "import sys, builder.lock\n"
+        "print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

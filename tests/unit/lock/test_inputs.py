@@ -1,0 +1,228 @@
+"""Which changes make a lock stale, and what the reason says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import ConfigError
+from builder.lock.environment import read_environment
+from builder.lock.file import read_lock, write_lock
+from builder.lock.inputs import content_hash, cutoff, inputs, stale_reasons, virtual_packages
+from builder.model import Lock, LockedBase, LockedPackage
+from builder.settings import Settings
+
+SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
+ENVIRONMENT = """\
+channels:
+  - first
+  - second
+dependencies:
+  - python=3.11
+  - zlib  # [linux]
+  - pyobjc  # [osx]
+  - pip:
+    - --extra-index-url https://user:secret@index.example/simple
+    - numpy
+"""
+
+
+def recipe(root: Path, **values) -> Recipe:
+    base = {
+        "name": "t",
+        "base": "debian:bookworm",
+        "environment": "environment.yml",
+        "root": root,
+        "source": root / "t.yaml",
+    }
+    return Recipe.model_validate({**base, **values})
+
+
+def package(name: str, manager="conda") -> LockedPackage:
+    return LockedPackage(
+        name, "1", manager, "linux-64", f"https://host.example/linux-64/{name}-1-0.conda", "a" * 64, "b" * 32
+    )
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings.from_environment({"HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def locked(tmp_path) -> Lock:
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    r = recipe(tmp_path)
+    custom = inputs(r, read_environment(r.environment_path, r.platform))
+    lock = Lock(
+        packages=tuple(package(n) for n in ("python", "zlib", "pip")),
+        platforms=("linux-64",),
+        content_hash={"linux-64": content_hash(custom)},
+        custom=custom,
+        base=LockedBase("debian:bookworm", "sha256:" + "0" * 64),
+    )
+    return write_lock(lock, tmp_path / "t.lock.yml")
+
+
+def test_fresh(tmp_path, locked, settings):
+    assert stale_reasons(recipe(tmp_path), locked, settings) == []
+    assert stale_reasons(recipe(tmp_path), read_lock(tmp_path / "t.lock.yml"), settings) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("dependencies:", "# a remark\ndependencies:"),
+        ("  - python=3.11\n  - zlib  # [linux]\n", "  - zlib\n  -   python=3.11\n"),
+        ("pyobjc", "another"),
+        ("channels:", "name: renamed\nchannels:"),
+        ("user:secret@", "user:other@"),
+    ],
+)
+def test_irrelevant_changes(tmp_path, locked, settings, old, new):
+    """Changes of the file that do not make a lock stale."""
+    assert old in ENVIRONMENT
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
+    assert stale_reasons(recipe(tmp_path), locked, settings) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("python=3.11", "python=3.12", "conda specs changed: now with python=3.12, without python=3.11"),
+        ("  - zlib  # [linux]\n", "", "conda specs changed: without zlib"),
+        ("    - numpy", "    - numpy\n    - six", "pip requirements changed: now with six"),
+        (
+            "  - first\n  - second\n",
+            "  - second\n  - first\n",
+            "channels changed: now in the order second, first",
+        ),
+        (
+            "index.example",
+            "other.example",
+            "pip options changed: now with extra_index_urls https://other.example/simple",
+        ),
+    ],
+)
+def test_environment_changes(tmp_path, locked, settings, old, new, reason):
+    assert old in ENVIRONMENT
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT.replace(old, new))
+    reasons = stale_reasons(recipe(tmp_path), locked, settings)
+    assert len(reasons) == 1 and reasons[0].startswith(reason)
+    assert "secret" not in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"virtual_packages": {"__cuda": "12.4"}}, "virtual packages changed: now with __cuda 12.4"),
+        (
+            {"virtual_packages": {"__glibc": "2.31"}},
+            "virtual packages changed: now with __glibc 2.31, without __glibc 2.28",
+        ),
+        ({"conda": {"channels": ["third"]}}, "channels changed: now with third, without first, second"),
+        ({"conda": {"exclude_newer": "2026-07-01"}}, "exclude_newer changed from none to 2026-07-01"),
+        ({"pip": {"find_links": ["wheels"]}}, "pip options changed: now with find_links wheels"),
+        ({"base": "debian:trixie"}, "base changed from debian:bookworm to debian:trixie"),
+        ({"base_packages": ["git"]}, "base_packages changed: now with git"),
+        ({"platform": "linux-aarch64"}, "the lock is for linux-64, the recipe for linux-aarch64"),
+    ],
+)
+def test_recipe_changes(tmp_path, locked, settings, change, reason):
+    assert stale_reasons(recipe(tmp_path, **change), locked, settings) == [reason]
+
+
+def test_irrelevant_keys(tmp_path, locked, settings):
+    """Keys of the recipe that a lock does not depend on."""
+    other = recipe(
+        tmp_path,
+        env={"A": "b"},
+        labels={"c": "d"},
+        cmd=["bash"],
+        description="new",
+        conda={"fallback": "debian"},
+    )
+    assert stale_reasons(other, locked, settings) == []
+
+
+def test_lock_of_conda_lock(tmp_path, settings):
+    """A lock of conda-lock is checked for the names of the environment file."""
+    (tmp_path / "environment.yml").write_text(ENVIRONMENT)
+    lock = Lock(tuple(package(n) for n in ("python", "zlib", "pip", "numpy")), ("linux-64", "osx-64"))
+    assert stale_reasons(recipe(tmp_path), lock, settings) == []
+    lock = Lock(tuple(package(n) for n in ("python", "pip", "numpy")), ("linux-64", "osx-64"))
+    assert stale_reasons(recipe(tmp_path), lock, settings) == [
+        f"{tmp_path}/environment.yml:6: zlib is not in the lock"
+    ]
+    (tmp_path / "environment.yml").unlink()
+    assert stale_reasons(recipe(tmp_path), lock, settings) == []
+
+
+def test_pip_name_from_conda(tmp_path, settings):
+    """A pip package of the file may be in the lock as a conda package."""
+    (tmp_path / "environment.yml").write_text(
+        "channels: [c]\ndependencies:\n- pip:\n  - torch\n  - typing-extensions\n"
+    )
+    lock = Lock(tuple(package(n) for n in ("pip", "pytorch", "typing_extensions")), ("linux-64",))
+    assert stale_reasons(recipe(tmp_path), lock, settings) == []
+
+
+@pytest.mark.skipif(
+    not SYNAPSE.exists(), reason="the Synapse data (../shared/data/synapse-ml) is not on this machine"
+)
+def test_synapse_lock(settings):
+    lock = read_lock(SYNAPSE / "environment-lock.yml")
+    root = Path(__file__).parents[3]
+    for environment in (SYNAPSE / "environment.yml", root / "environments/ml-training.yml"):
+        assert stale_reasons(recipe(root, environment=str(environment)), lock, settings) == []
+
+
+def test_wrong_environment(tmp_path, locked, settings):
+    (tmp_path / "environment.yml").write_text("dependencies: [")
+    with pytest.raises(ConfigError, match=r"environment\.yml:1"):
+        stale_reasons(recipe(tmp_path), locked, settings)
+
+
+def test_virtual_packages(tmp_path):
+    """Virtual packages come from the recipe and defaults, never from this machine."""
+    assert virtual_packages(recipe(tmp_path)) == {
+        "__unix": "0",
+        "__linux": "4.18",
+        "__glibc": "2.28",
+        "__archspec": "1=x86_64",
+    }
+    told = virtual_packages(
+        recipe(tmp_path, platform="linux-aarch64", virtual_packages={"__cuda": "12.4", "__glibc": "2.17"})
+    )
+    assert told["__cuda"] == "12.4" and told["__glibc"] == "2.17" and told["__archspec"] == "1=aarch64"
+
+
+def test_cutoff():
+    assert cutoff("2026-07-01", "x") == datetime(
+        2026, 7, 2, tzinfo=UTC
+    )  # the end of that day, wherever this machine is
+    assert cutoff("2026-07-01T12:00:00+02:00", "x") == datetime(2026, 7, 1, 10, tzinfo=UTC)
+    assert cutoff("2026-07-01T12:00:00", "x") == datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert cutoff(None, "x") is None and cutoff("", "x") is None
+    for wrong in ("yesterday", "2026-13-01", "01.07.2026"):
+        with pytest.raises(ConfigError, match="recipe.yaml: exclude-newer"):
+            cutoff(wrong, "recipe.yaml")
+
+
+def test_imports():
+    """Checking a lock imports no solver."""
+    code = (
+        "import sys, builder.lock\nfrom builder.lock.inputs import stale_reasons\n"
+        "print([m for m in ('rattler', 'conda_lock', 'httpx', 'uv') if m in sys.modules])"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )

@@ -1,0 +1,75 @@
+"""Names of conda packages and of PyPI projects."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import httpx
+import pytest
+
+from builder.lock.names import BUILTIN, MAPPING_URL, conda_mapping, pypi_name
+from builder.settings import Settings
+from builder.store.records import read_record, write_record
+
+ANSWER = {"a": {"conda_name": "conda-a", "pypi_name": "pypi-a"}}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return Settings.from_environment({"HOME": str(tmp_path), "BUILDER_CACHE": str(tmp_path / "cache")})
+
+
+@pytest.fixture
+def downloads(monkeypatch):
+    """The answers of the server, one per download; an exception is raised."""
+    answers: list[object] = []
+
+    def get(url, **options):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return httpx.Response(200, content=answer, request=httpx.Request("GET", url))
+
+    monkeypatch.setattr(httpx, "get", get)
+    return answers
+
+
+def test_pypi_name():
+    assert pypi_name("pytorch") == "torch" and pypi_name("typing_extensions") == "typing-extensions"
+    assert pypi_name("a", {"a": "B_c"}) == "b-c" and pypi_name("matplotlib-base", {}) == "matplotlib"
+
+
+def test_url_is_conda_locks():
+    """builder has the URL as a constant, so that conda-lock is not imported at run time."""
+    from conda_lock.lookup import DEFAULT_MAPPING_URL
+
+    assert MAPPING_URL == DEFAULT_MAPPING_URL
+
+
+def test_mapping_is_cached(settings, downloads):
+    """The mapping is downloaded once in two days."""
+    downloads.append(json.dumps(ANSWER).encode())
+    assert conda_mapping(settings) == {"conda-a": "pypi-a"} == conda_mapping(settings)
+    (record,) = (settings.cache / "names").iterdir()
+    old = read_record(record) | {"downloaded": time.time() - 3 * 86400}
+    write_record(record, old)
+    downloads.append(json.dumps({"b": {"conda_name": "conda-b", "pypi_name": "pypi-b"}}).encode())
+    assert conda_mapping(settings) == {"conda-b": "pypi-b"}
+
+
+@pytest.mark.parametrize(
+    "answer", [httpx.ConnectError("no network"), b"no JSON", b"[]", b'{"a": {}}', b'{"a": 1}']
+)
+def test_mapping_is_not_available(settings, downloads, answer):
+    """Without an answer an older mapping serves, or the built-in table."""
+    downloads += [answer, answer]
+    assert conda_mapping(settings) == BUILTIN
+    write_record(settings.cache / "names" / "conda-to-pypi.json", {"downloaded": 0, "mapping": {"x": "y"}})
+    assert conda_mapping(settings) == {"x": "y"}
+
+
+def test_offline(tmp_path):
+    """Offline nothing is downloaded."""
+    settings = Settings(tmp_path / "cache", tmp_path / "tmp", 1, offline=True)
+    assert conda_mapping(settings) == BUILTIN

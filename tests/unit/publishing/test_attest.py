@@ -1,0 +1,190 @@
+"""SBOM and provenance: valid, complete, reproducible, and without secrets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packageurl import PackageURL
+
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.model import Lock, LockedBase, LockedPackage, SifImage
+from builder.publishing.attest import package_url, provenance, sbom
+from builder.version import __version__
+
+FORGE = "https://conda.anaconda.org/conda-forge"
+A, B, C = ("a" * 64, "b" * 64, "c" * 64)
+PACKAGES = (
+    LockedPackage(
+        "python",
+        "3.11.9",
+        "conda",
+        "linux-64",
+        f"{FORGE}/linux-64/python-3.11.9-hb806964_0_cpython.conda",
+        A,
+        "0" * 32,
+        {"libzlib": ">=1.3", "__glibc": ">=2.17"},
+    ),
+    LockedPackage(
+        "libzlib",
+        "1.3.1",
+        "conda",
+        "linux-64",
+        f"{FORGE}/linux-64/libzlib-1.3.1-h4ab18f5_1.tar.bz2",
+        None,
+        "1" * 32,
+    ),
+    LockedPackage(
+        "Foo.Bar_baz",
+        "1.0+cu124",
+        "pip",
+        "linux-64",
+        "https://user:secret@download.pytorch.org/whl/cu124/foo_bar_baz-1.0%2Bcu124-py3-none-any.whl",
+        B,
+        dependencies={"numpy": "", "python": ">=3.8"},
+    ),
+    LockedPackage(
+        "numpy",
+        "2.0.0",
+        "pip",
+        "linux-64",
+        "builder://find-links/numpy-2.0.0-cp311-cp311-linux_x86_64.whl",
+        C,
+    ),
+    LockedPackage("other", "1", "conda", "linux-aarch64", f"{FORGE}/linux-aarch64/other-1-0.conda", A),
+)
+LOCK = Lock(PACKAGES, ("linux-64", "linux-aarch64"), digest="sha256:" + "d" * 64)
+BASE = LockedBase("docker://debian@sha256:" + "e" * 64, "sha256:" + "e" * 64)
+
+
+def recipe(**more: Any) -> Recipe:
+    values = {
+        "name": "site",
+        "base": BASE.reference,
+        "environment": "e.yml",
+        "source": Path("/home/me/recipes/site.yaml"),
+    }
+    return Recipe.model_validate({**values, "root": Path("/home/me"), **more})
+
+
+def sbom_of(lock: Lock = LOCK, base: LockedBase | None = BASE) -> Any:
+    return json.loads(sbom(recipe(), lock, base))
+
+
+def test_valid_cyclonedx() -> None:
+    """The SBOM follows CycloneDX's schema."""
+    text = sbom(recipe(), LOCK, BASE).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert (
+        JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"bookshelf"'))
+        is not None
+    )
+
+
+def test_packages() -> None:
+    """Every package has version, hashes and address, without credentials."""
+    found = {c["name"]: c for c in sbom_of()["components"]}
+    assert set(found) == {"python", "libzlib", "Foo.Bar_baz", "numpy", BASE.reference}
+    assert found["python"]["version"] == "3.11.9"
+    assert found["python"]["hashes"] == [
+        {"alg": "SHA-256", "content": A},
+        {"alg": "MD5", "content": "0" * 32},
+    ]
+    assert found["libzlib"]["hashes"] == [{"alg": "MD5", "content": "1" * 32}]
+    (place,) = found["Foo.Bar_baz"]["externalReferences"]
+    assert place["url"] == "https://download.pytorch.org/whl/cu124/foo_bar_baz-1.0%2Bcu124-py3-none-any.whl"
+    assert "externalReferences" not in found["numpy"], "what only this machine could find has no address"
+    assert found[BASE.reference]["hashes"] == [{"alg": "SHA-256", "content": "e" * 64}]
+
+
+def test_dependencies() -> None:
+    """Dependencies refer to the locked packages."""
+    found = {d["ref"]: d["dependsOn"] for d in sbom_of()["dependencies"]}
+    python, zlib, foo, numpy = (package_url(p) for p in PACKAGES[:4])
+    assert found[python] == [zlib] and found[foo] == sorted([numpy, python]) and found[zlib] == []
+    assert set(found["builder:site"]) == {python, zlib, foo, numpy, f"base:{BASE.digest}"}
+
+
+@pytest.mark.parametrize(
+    ("package", "expected"),
+    [
+        (
+            PACKAGES[0],
+            "pkg:conda/python@3.11.9?build=hb806964_0_cpython&channel=conda-forge&subdir=linux-64&type=conda",
+        ),
+        (
+            PACKAGES[1],
+            "pkg:conda/libzlib@1.3.1?build=h4ab18f5_1&channel=conda-forge&subdir=linux-64&type=tar.bz2",
+        ),
+        (PACKAGES[2], "pkg:pypi/foo-bar-baz@1.0%2Bcu124"),
+        (PACKAGES[3], "pkg:pypi/numpy@2.0.0"),
+        (
+            replace(
+                PACKAGES[0],
+                version="1!2.0",
+                url="https://host.example/t/$TOKEN/ours/linux-64/python-1!2.0-h1_0.conda",
+            ),
+            "pkg:conda/python@1%212.0?build=h1_0&channel=t/%24TOKEN/ours&subdir=linux-64&type=conda",
+        ),
+        (
+            replace(PACKAGES[0], url="builder://debian/linux-64/python-3.11.2-1_cpython.conda"),
+            "pkg:conda/python@3.11.9?build=1_cpython&channel=debian&subdir=linux-64&type=conda",
+        ),
+    ],
+)
+def test_purls(package: LockedPackage, expected: str) -> None:
+    """Other tools can read the purls."""
+    assert package_url(package) == expected
+    parsed = PackageURL.from_string(expected)
+    assert (
+        parsed.type == {"conda": "conda", "pip": "pypi"}[package.manager]
+        and parsed.version == package.version
+    )
+
+
+def test_reproducible() -> None:
+    """The same lock has the same SBOM, and another lock another one."""
+    one = sbom(recipe(), LOCK, BASE)
+    assert sbom(recipe(), replace(LOCK, packages=tuple(reversed(PACKAGES))), BASE) == one
+    assert sbom(recipe(), replace(LOCK, digest="sha256:" + "f" * 64), BASE) != one
+
+
+def test_provenance() -> None:
+    """The provenance names recipe, lock and base, without paths and credentials."""
+    ours = recipe(
+        pip={
+            "extra_index_urls": ["https://user:secret@host.example/simple", "https://$TOKEN@host.example/x"]
+        },
+        env={"A": "1"},
+    )
+    digest = "sha256:" + "9" * 64
+    result = BuildResult(ours, LOCK, BASE, SifImage(Path("site.sif"), digest, 1), engine="layered")
+    text = provenance(result, digest, 315532800)
+    assert provenance(result, digest, 315532800) == text
+    statement = json.loads(text)
+    assert (
+        statement["_type"] == "https://in-toto.io/Statement/v1"
+        and statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    )
+    assert statement["subject"] == [{"name": "site", "digest": {"sha256": "9" * 64}}]
+    definition, details = statement["predicate"]["buildDefinition"], statement["predicate"]["runDetails"]
+    assert definition["externalParameters"]["recipe"]["env"] == {"A": "1"}
+    assert definition["externalParameters"]["recipe"]["base"] == BASE.reference
+    assert definition["internalParameters"] == {"SOURCE_DATE_EPOCH": 315532800}
+    lock, base = definition["resolvedDependencies"]
+    assert lock["digest"] == {"sha256": "d" * 64}
+    assert base == {
+        "name": "base",
+        "uri": BASE.reference,
+        "digest": {"sha256": "e" * 64},
+    }
+    assert details["builder"]["version"] == {"builder": __version__} and details["builder"]["id"].startswith(
+        "urn:"
+    )
+    assert b"secret" not in text and b"$TOKEN@" in text and b"/home/me" not in text

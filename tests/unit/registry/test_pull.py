@@ -1,0 +1,64 @@
+"""Images pulled from a registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ImageError, RegistryError
+from builder.model import OCI_INDEX, Image
+from builder.registry.client import RegistryClient
+from builder.registry.pull import fetch_layers, pull_image
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.fakeregistry import FakeRegistry, sha256
+from tests.support.images import make_layer, make_test_image, push_tagged
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Image:
+    return make_test_image([make_layer(tmp_path / "layers", f"l{i}", 1000 * (i + 1)) for i in range(5)])
+
+
+def test_image_index(fake: FakeRegistry, client: RegistryClient, image: Image, tmp_path: Path) -> None:
+    """Of an image index the image for the architecture is pulled."""
+    push_tagged(image, client, "a/b", [])
+    index = {
+        "schemaVersion": 2,
+        "mediaType": OCI_INDEX,
+        "manifests": [
+            {
+                **image.manifest_descriptor.to_json(),
+                "digest": sha256(b"other"),
+                "platform": {"os": "linux", "architecture": "arm64"},
+            },
+            {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}},
+        ],
+    }
+    client.put_manifest("a/b", "multi", json.dumps(index).encode(), OCI_INDEX)
+    store = Store(tmp_path / "cache")
+    assert pull_image(client, "a/b", "multi", "amd64", store).layers[0].path is not None
+    assert pull_image(client, "a/b", "multi", "amd64", store).digest == image.digest
+    with pytest.raises(ImageError, match="ppc64le"):
+        pull_image(client, "a/b", "multi", "ppc64le", store)
+
+
+def test_not_an_image(client: RegistryClient, tmp_path: Path) -> None:
+    """Another media type than an image's is an error with a hint."""
+    client.put_manifest("a/b", "old", b"{}", "application/vnd.docker.distribution.manifest.v1+prettyjws")
+    with pytest.raises(RegistryError, match="not an image") as caught:
+        pull_image(client, "a/b", "old", "amd64", Store(tmp_path))
+    assert "schema 2" in caught.value.hint
+
+
+def test_offline(image: Image, store: Store, tmp_path: Path) -> None:
+    """BUILDER_OFFLINE forbids the download of layers from registries on other machines."""
+    settings = Settings(tmp_path, tmp_path, 1, offline=True)
+    layer = replace(image.layers[0], path=None, origin="ghcr.io/a/b")
+    remote = replace(image, layers=(layer, *image.layers[1:]))
+    with pytest.raises(RegistryError, match="BUILDER_OFFLINE") as caught:
+        fetch_layers(remote, store, settings)
+    assert caught.value.host == "ghcr.io"

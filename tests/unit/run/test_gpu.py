@@ -1,0 +1,57 @@
+"""GPUs of a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.run.gpu import gpu_devices, parse_ldconfig
+
+
+def test_gpu_devices(tmp_path: Path) -> None:
+    for name in (
+        "nvidia0",
+        "nvidia12",
+        "nvidiactl",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia-modeset",
+        "nvme0",
+        "kfd",
+        "sda",
+        "kmsg",
+    ):
+        (tmp_path / name).touch()
+    for name in ("dri", "nvidia-caps"):
+        (tmp_path / name).mkdir()
+    assert [p.name for p in gpu_devices("amd", tmp_path)] == ["dri", "kfd"]
+    names = [
+        "nvidia-caps",
+        "nvidia-modeset",
+        "nvidia-uvm",
+        "nvidia-uvm-tools",
+        "nvidia0",
+        "nvidia12",
+        "nvidiactl",
+    ]
+    assert [p.name for p in gpu_devices("nvidia", tmp_path)] == names
+    assert gpu_devices("none", tmp_path) == []
+    (tmp_path / "kfd").unlink()
+    assert gpu_devices("amd", tmp_path) == []  # a graphics card for a screen
+
+
+def test_parse_ldconfig() -> None:
+    text = """412 libs found in cache `/etc/ld.so.cache'
+\tlibnvidia-ml.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1
+\tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1
+\tlibcuda.so.1 (libc6) => /usr/lib/i386-linux-gnu/libcuda.so.1
+\tlibcuda.so.1 (libc6,x86-64) => /opt/other/libcuda.so.1
+\tlibcuda.so (libc6,AArch64) => /usr/lib/aarch64-linux-gnu/libcuda.so
+\tlibcudart.so.12 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcudart.so.12
+\tlibcublas.so.12 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcublas.so.12
+"""
+    assert parse_ldconfig(text) == {
+        "libnvidia-ml.so.1": Path("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"),
+        "libcuda.so.1": Path("/usr/lib/x86_64-linux-gnu/libcuda.so.1"),
+        "libcuda.so": Path("/usr/lib/aarch64-linux-gnu/libcuda.so"),
+    }
+    assert parse_ldconfig("") == {}

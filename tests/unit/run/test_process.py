@@ -1,0 +1,79 @@
+"""Commands of the host, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.errors import RunnerError
+from builder.run import process
+from builder.run.process import TIMED_OUT, execute, reason, tail
+
+
+def test_output_and_exit_codes() -> None:
+    done = execute(["sh", "-c", "echo out; echo err >&2; exit 7"])
+    assert (done.returncode, done.stdout, done.stderr, done.timed_out) == (7, "out\n", "err\n", False)
+    assert execute(["sh", "-c", "kill -KILL $$"]).returncode == 137
+    assert execute(["sh", "-c", "printf '\\377'"]).stdout == "\ufffd"
+    with pytest.raises(RunnerError, match="cannot run /no/such/program"):
+        execute(["/no/such/program"])
+
+
+@pytest.mark.parametrize(
+    "script", ["sleep {n} & sleep {n} & wait", "trap '' TERM; sleep {n}", "setsid sleep {n}"]
+)
+def test_timeout(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command is killed with its children; one that left the group does not block."""
+    monkeypatch.setattr(process, "GRACE_PERIOD_S", 0.5)
+    n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
+    started = time.monotonic()
+    done = execute(["sh", "-c", f"echo begun; {script.format(n=n)}"], timeout_s=0.5)
+    assert done.timed_out and done.returncode == TIMED_OUT and done.stdout == "begun\n"
+    assert time.monotonic() - started < 30
+    if "setsid" not in script:  # that one left the group on purpose
+        assert not processes(n)
+    for pid in processes(n):
+        os.kill(pid, signal.SIGKILL)
+
+
+def processes(word: str) -> list[int]:
+    """The processes with this word on their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if word.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def test_ctrl_c() -> None:
+    """Ctrl-C kills the command."""
+    n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
+    code = f"from builder.run.process import execute; execute(['sleep', '{n}'])"
+    started = subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    )
+    end = time.monotonic() + 30
+    while not processes(n) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert processes(n)
+    started.send_signal(signal.SIGINT)
+    started.communicate(timeout=30)
+    assert not processes(n) and started.returncode not in (0, None)
+
+
+def test_reason() -> None:
+    assert reason("\n  first thing \nsecond") == "first thing" and reason("") == "no reason given"
+
+
+def test_tail() -> None:
+    assert tail(["a", "", "b\n", " "], 1) == "    b"

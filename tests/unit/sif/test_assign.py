@@ -1,0 +1,76 @@
+"""Which layers become which partition."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from builder.model import OCI_CONFIG, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, Image, Layer
+from builder.sif.assign import LARGE, Assignment, assign_layers
+from builder.sif.partitions import MAX_OVERLAYS
+
+
+def image(titles: Sequence[str], sizes: Sequence[int] = ()) -> Image:
+    """An image whose history has these texts, from the bottom up."""
+    sizes = sizes or [1] * len(titles)
+    layers = [
+        Layer(Descriptor(OCI_LAYER_GZIP, f"sha256:{number:064x}", size), f"sha256:{number:064x}")
+        for number, size in enumerate(sizes)
+    ]
+    config = json.dumps({"history": [{"created_by": title} for title in titles]}).encode()
+    manifest = Descriptor.of(OCI_MANIFEST, b"{}")
+    return Image(tuple(layers), config, Descriptor.of(OCI_CONFIG, config), b"{}", manifest)
+
+
+def numbers(assigned: Assignment) -> dict[str, list[int]]:
+    """The numbers of the layers of each partition."""
+    found = {group.name: [int(x.diff_id[7:], 16) for x in group.layers] for group in assigned.overlays}
+    return {"base": [int(x.diff_id[7:], 16) for x in assigned.base], **found}
+
+
+BUILT = ["FROM x", "RUN y", "builder: environment prefix", "builder: pip numpy 1.0", "builder: entry point"]
+
+
+def test_base_bottom_packages_top() -> None:
+    """Base layers, layers before the packages, packages, and the rest have partitions of their own."""
+    assigned = assign_layers(image(BUILT), base_is_sif=False, most=MAX_OVERLAYS)
+    assert numbers(assigned) == {"base": [0, 1], "bottom": [2], "packages-small-1": [3], "top": [4]}
+    assert [group.packages for group in assigned.overlays] == [False, True, False]
+
+
+def test_base_sif_has_no_base_layers() -> None:
+    """Above a base SIF, all layers are in overlay partitions."""
+    assigned = assign_layers(image(BUILT[2:]), base_is_sif=True, most=MAX_OVERLAYS)
+    assert numbers(assigned) == {"base": [], "bottom": [0], "packages-small-1": [1], "top": [2]}
+
+
+def test_new_version_stays_in_its_partition() -> None:
+    """The partition of a package depends on its name and size, not on its version or on other packages."""
+    for version, others in (
+        ("1.0", []),
+        ("2.5", []),
+        ("1.0", ["builder: pip a 1", "builder: conda group 3: b"]),
+    ):
+        titles = [*BUILT[:3], f"builder: pip numpy {version}", *others, BUILT[-1]]
+        found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
+        assert 3 in found["packages-small-1"]
+
+
+def test_large_packages_are_separate() -> None:
+    """A large package does not share a partition with small ones."""
+    sizes = [1, 1, 1, LARGE, 1]
+    found = numbers(assign_layers(image(BUILT, sizes), base_is_sif=False, most=MAX_OVERLAYS))
+    assert found["packages-large-1"] == [3]
+
+
+def test_other_layers_between_packages() -> None:
+    """When other layers lie between packages, the order may matter: everything is in the top partition."""
+    titles = [*BUILT[:4], "builder: files", "builder: pip scipy 1.0"]
+    found = numbers(assign_layers(image(titles), base_is_sif=False, most=MAX_OVERLAYS))
+    assert found == {"base": [0, 1], "top": [2, 3, 4, 5]}
+
+
+def test_image_of_others() -> None:
+    """Of an image that builder did not build, the first layer is the base, the others are the top."""
+    found = numbers(assign_layers(image(["a", "b", "c"]), base_is_sif=False, most=MAX_OVERLAYS))
+    assert found == {"base": [0], "top": [1, 2]}

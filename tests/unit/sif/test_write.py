@@ -1,0 +1,238 @@
+"""SIFs written by builder: their files, their bytes, and what is made again."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Compression
+from builder.errors import ImageError
+from builder.image.convert import image_tree
+from builder.sif.partitions import MAX_OVERLAYS
+from builder.sif.read import open_sif, read_sif
+from builder.sif.singularity import FOLDER, container_environment, container_files
+from builder.sif.write import Layout
+from builder.store.blobs import Store
+from builder.trees.compare import compare_trees
+from builder.trees.member import Kind
+from builder.trees.squashfs.reader import Squashfs
+from tests.support import image_kit as kit
+from tests.support.layers import random_layers
+from tests.support.sif_place import Place, make_above, make_above_sif, partition_names
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_same_files_as_image(place: Place, layout: Layout, compression: Compression) -> None:
+    """A SIF has the files of its image, in both layouts and compressions."""
+    image = place.image()
+    sif = place.sif(image, layout=layout, compression=compression)
+    assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == []
+    tree = image_tree(sif, place.store)
+    assert tree[""].mode == 0o751, "of the base, whatever lies above"
+    assert not {"opt/conda/old", "opt/conda/bin/python"} & tree.keys()
+    assert tree["opt/conda"].mode == 0o755
+    assert tree["tmp"].mode == 0o1777
+    assert tree["singularity"].target == ".singularity.d/runscript"
+    with Squashfs(sif.path, read_sif(sif.path).partitions[0].offset) as squashfs:
+        assert squashfs.compression == compression
+    expected = {
+        "flat": ["root"],
+        "layered": ["base", "bottom", "packages-small-1", "packages-small-2", "top"],
+    }
+    assert partition_names(sif) == expected[layout]
+
+
+def test_reproducible(tmp_path: Path) -> None:
+    """The bytes depend on the image and the epoch, not on threads, cache or file name."""
+    for layout in ("flat", "layered"):
+        digests = set()
+        for number, jobs in enumerate((1, 4)):
+            one = Place(tmp_path / f"{layout}-{number}")
+            sif = one.sif(
+                one.image(), f"name-{number}.sif", layout, settings=replace(one.settings, jobs=jobs)
+            )
+            digests.add(sif.digest)
+            assert sif.digest == open_sif(sif.path, Store(tmp_path / "elsewhere")).digest
+        assert len(digests) == 1
+    other = Place(tmp_path / "time")
+    assert other.sif(other.image(), settings=replace(other.settings, epoch=1)).digest not in digests
+
+
+def test_not_written_twice(place: Place) -> None:
+    """A SIF that is there is left alone, unless somebody changed it."""
+    image = place.image()
+    sif = place.sif(image)
+    before = sif.path.stat()
+    (place.folder / "link.sif").hardlink_to(sif.path)  # as a build does, into dist
+    assert place.sif(image) == sif
+    assert sif.path.stat().st_ino == before.st_ino
+    with sif.path.open("r+b") as f:  # somebody changes it
+        f.seek(-1, os.SEEK_END)
+        f.write(b"x")
+    assert place.sif(image) == sif
+    assert sif.path.stat().st_ino != before.st_ino
+
+
+def test_changed_package(place: Place) -> None:
+    """A new version of a package makes its own partition again, and the one with the labels."""
+    large = place.package("pip torch 2.0", "torch", size=40 << 20)
+    place.sif(place.image(large), layout="layered")
+    first = place.partition_records()
+    assert len(first) == 6  # base, bottom, torch, numpy, zlib, top
+    changed = place.image(large, place.package("pip group 9: a", "new"))
+    place.sif(changed, "b.sif", "layered")
+    second = place.partition_records()
+    assert sorted(second[name]["name"] for name in second.keys() - first.keys()) == [
+        "packages-small-1",
+        "top",
+    ]
+    # numpy 2.0: its layer has the same stable name.
+    image = place.image(large)
+    layers = [*image.layers[1:2], place.package("pip numpy 2.0", "numpy", b"2"), *image.layers[3:]]
+    bumped = make_above(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
+    sif = place.sif(bumped, "c.sif", "layered")
+    third = place.partition_records()
+    assert sorted(third[name]["name"] for name in third.keys() - second.keys()) == ["packages-small-1", "top"]
+    assert compare_trees(image_tree(bumped, place.store), image_tree(sif, place.store)) == []
+    assert first.items() <= third.items(), "nothing that is there is made again"
+
+
+def test_damaged_partition(place: Place) -> None:
+    """A damaged partition in the cache is made again, with the same bytes."""
+    image = place.image()
+    sif = place.sif(image, layout="layered")
+    data = sif.path.read_bytes()
+    for record in place.partition_records().values():
+        blob = place.store.path(record["digest"])
+        blob.write_bytes(bytes(blob.stat().st_size))
+    sif.path.unlink()
+    place.sif(image, layout="layered")
+    assert sif.path.read_bytes() == data
+
+
+def test_overlays_hide(place: Place) -> None:
+    """An overlay partition hides what its layers hide of the base."""
+    hidden = 0
+    for seed in range(60):
+        layers = random_layers(random.Random(seed), place.store)
+        image = make_above(kit.base(layers[0]), [replace(x, title="anything") for x in layers[1:]])
+        sif = place.sif(image, f"{seed}.sif", "layered")
+        assert partition_names(sif) == ["base", "top"]
+        assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == [], (
+            f"seed {seed}"
+        )
+        part = read_sif(sif.path).partitions[1]
+        with Squashfs(sif.path, part.offset) as squashfs:
+            hidden += sum(m.kind is Kind.WHITEOUT for m, _ in squashfs.members())
+    assert hidden > 20
+
+
+def test_overlay_limit(place: Place) -> None:
+    """Many packages share a limited number of partitions."""
+    more = [place.package(f"pip package{i} 1.0", f"p{i}") for i in range(40)]
+    sif = place.sif(place.image(*more), layout="layered")
+    assert 4 < len(partition_names(sif)) <= MAX_OVERLAYS + 1
+    assert len([o for o in read_sif(sif.path).objects if o.name]) < 48
+
+
+def test_inspect(place: Place) -> None:
+    """The JSON object for apptainer inspect says the same as the files."""
+    sif = place.sif(
+        place.image(cmd=("python", "-c", "print('a b')"), env={"WORDS": "a 'b' $c"}, labels={"x": "y"})
+    )
+    read = read_sif(sif.path)
+    data = json.loads(read.read("inspect-metadata.json") or b"")
+    attributes = data["data"]["attributes"]
+    assert data["type"] == "container"
+    assert attributes["labels"]["x"] == "y"
+    assert attributes["labels"]["org.builder.image"].startswith("sha256:")
+    assert "builder put this SIF together" in attributes["deffile"]
+    assert read.config()["config"]["Cmd"] == ["python", "-c", "print('a b')"]
+    files = container_files(read.sources(FOLDER))
+    assert files[f"{FOLDER}/runscript"] == attributes["runscript"]
+    assert json.loads(files[f"{FOLDER}/labels.json"]) == attributes["labels"]
+    assert list(attributes["environment"].values()) == [files[f"{FOLDER}/env/94-environment.sh"]]
+
+
+def test_impossible_places(place: Place) -> None:
+    """Folders as the target, and architectures that SIF does not know, are errors."""
+    (place.folder / "x").mkdir()
+    with pytest.raises(ImageError, match="x is a folder"):
+        place.sif(place.image(), "x")
+    image = place.image()
+    with pytest.raises(ImageError, match="SIF files do not support the architecture 'vax'"):
+        place.sif(replace(image, config=image.config.replace(b'"amd64"', b'"vax"')))
+    (place.folder / "file").write_text("")
+    with pytest.raises(ImageError, match="file is not a folder"):
+        place.sif(image, "file/a.sif")
+
+
+def test_sif_base(place: Place) -> None:
+    """A SIF as a base: its files and variables stay, and a layered SIF copies its partition."""
+    base = place.sif(place.image(env={"ROCM": "/opt/rocm", "PATH": "/opt/rocm/bin:/usr/bin"}), "base.sif")
+    below = image_tree(base, place.store)
+    image = make_above_sif(place, base, env={"MORE": "1"})
+    trees = {}
+    for layout in ("flat", "layered"):
+        sif = place.sif(image, f"{layout}.sif", layout, base=base)
+        tree = trees[layout] = image_tree(sif, place.store)
+        assert tree["etc/base"] == below["etc/base"]
+        assert tree["opt/conda/torch"].size == 1
+        assert "opt/conda/old" not in tree
+        env = container_environment(container_files(read_sif(sif.path).sources(FOLDER)))
+        assert (env["ROCM"], env["MORE"]) == ("/opt/rocm", "1")
+        assert env["PATH"] == "/opt/conda/bin:/opt/rocm/bin:/usr/bin"
+    assert compare_trees(trees["flat"], trees["layered"]) == []
+    # The base's partition is copied byte for byte.
+    read, own = read_sif(place.folder / "layered.sif"), read_sif(base.path)
+    assert own.partitions[0].size == read.partitions[0].size
+    with base.path.open("rb") as a, (place.folder / "layered.sif").open("rb") as b:
+        a.seek(own.partitions[0].offset)
+        b.seek(read.partitions[0].offset)
+        assert a.read(own.partitions[0].size) == b.read(own.partitions[0].size)
+
+
+def test_sif_base_environment(place: Place) -> None:
+    """The script of a base SIF stays; the image's script sets what differs."""
+    base = place.sif(place.image(env={"ROCM": "/opt/rocm", "SAME": "1"}), "base.sif")
+    sif = place.sif(
+        make_above_sif(place, base, env={"SAME": "1", "NEW": "it's"}), "b.sif", "layered", base=base
+    )
+    files = container_files(read_sif(sif.path).sources(FOLDER))
+    assert "ROCM" in files[f"{FOLDER}/env/94-environment.sh"]
+    script = files[f"{FOLDER}/env/95-environment.sh"]
+    assert "ROCM" not in script
+    assert "SAME" not in script
+    assert "NEW" in script
+
+
+def test_layered_sif_base(place: Place) -> None:
+    """The overlay partitions of a base SIF stay below those of the image."""
+    base = place.sif(place.image(), "base.sif", "layered")
+    image = make_above_sif(place, base)
+    sif = place.sif(image, "b.sif", "layered", base=base)
+    assert len(partition_names(base)) == 5
+    assert partition_names(sif)[:5] == partition_names(base)
+    assert len(partition_names(sif)) <= MAX_OVERLAYS + 1
+    flat = place.sif(image, "c.sif", "flat", base=base)
+    assert compare_trees(image_tree(flat, place.store), image_tree(sif, place.store)) == []
+
+
+def test_sif_base_with_too_many_overlays(place: Place) -> None:
+    """A base SIF with too many overlay partitions is refused in layout layered."""
+    more = [place.package(f"pip package{i} 1.0", f"p{i}", size=33 << 20 if i < 4 else 0) for i in range(12)]
+    base = place.sif(place.image(*more), "base.sif", "layered")
+    with pytest.raises(ImageError, match=r"base\.sif has [5-8] overlay partitions of its own") as e:
+        place.sif(make_above_sif(place, base), "b.sif", "layered", base=base)
+    assert "layout: flat" in e.value.hint

@@ -1,0 +1,36 @@
+"""Work in threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from builder.errors import RegistryError
+from builder.parallel import Stopped, in_parallel
+
+
+def test_first_failure_stops_the_rest() -> None:
+    """The first failure stops the work that runs, and the rest does not begin."""
+    stop = threading.Event()
+    begun = []
+
+    def work(n: int) -> int:
+        begun.append(n)
+        if n == 0:
+            raise RegistryError("first")
+        if not stop.wait(10):
+            raise AssertionError("the stop flag was not set")
+        raise Stopped
+
+    started = time.monotonic()
+    with pytest.raises(RegistryError, match="first"):
+        in_parallel(work, range(50), 4, stop)
+    assert time.monotonic() - started < 5 and len(begun) < 50
+
+
+def test_order() -> None:
+    """Results have the order of the items."""
+    assert in_parallel(lambda n: n * n, range(20), 4) == [(n, n * n) for n in range(20)]
+    assert in_parallel(lambda n: n, [], 4) == []

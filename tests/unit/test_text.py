@@ -1,0 +1,24 @@
+"""Numbers as text for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from builder.text import human_bytes
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (1536, "1.5 kB"),
+        (2_500_000, "2.5 MB"),
+        (-1536, "-1.5 kB"),
+        (7 * 10**9, "7.0 GB"),
+        (5 * 10**12, "5000.0 GB"),
+    ],
+)
+def test_human_bytes(n: float, text: str) -> None:
+    assert human_bytes(n) == text

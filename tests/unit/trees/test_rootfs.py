@@ -1,0 +1,346 @@
+"""Unpacking layers: what the result is, and what hostile layers cannot do."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from builder.bases.pack import pack_tar
+from builder.errors import ImageError
+from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
+from builder.store.blobs import Store
+from builder.store.files import remove_tree
+from builder.trees.inflate import inflate
+from builder.trees.rootfs import unpack
+from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes
+
+MemberList = list[tuple[tarfile.TarInfo, bytes]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+def files(folder: Path) -> set[str]:
+    return {str(p.relative_to(folder)) for p in folder.rglob("*")}
+
+
+def test_content_modes_times_links(store: Store, tmp_path: Path) -> None:
+    """Files get their content, mode and time; links of both kinds work."""
+    one = layer(
+        store,
+        member("opt/", mode=0o750),
+        member("opt/tool", b"#!/bin/sh\n", mode=0o755),
+        member("opt/again", kind=tarfile.LNKTYPE, target="opt/tool"),
+        member("opt/soft", target="/opt/tool"),
+        member("shared/", mode=0o1777),
+    )
+    unpack(image(store, one), tmp_path / "root", store)
+    root = tmp_path / "root"
+    assert (root / "opt/tool").read_bytes() == b"#!/bin/sh\n"
+    assert stat.S_IMODE((root / "opt/tool").stat().st_mode) == 0o755
+    assert (root / "opt/tool").stat().st_ino == (root / "opt/again").stat().st_ino
+    assert (root / "opt/soft").readlink() == Path("/opt/tool")
+    assert (root / "opt/tool").stat().st_mtime == EPOCH == (root / "opt").stat().st_mtime
+    assert stat.S_IMODE((root / "shared").stat().st_mode) == 0o1777
+    assert (root / "etc/base").read_text() == "base\n"
+
+
+def test_rootless_modes(store: Store, tmp_path: Path) -> None:
+    """Without root nothing is setuid, and this user can read everything."""
+    unpack(
+        image(
+            store,
+            layer(
+                store,
+                member("su", b"x", mode=0o4755),
+                member("secret/", mode=0o000),
+                member("secret/f", b"", mode=0),
+            ),
+        ),
+        tmp_path / "r",
+        store,
+    )
+    assert stat.S_IMODE((tmp_path / "r/su").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "r/secret").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "r/secret/f").stat().st_mode) == 0o400
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="keeping owners needs root")
+def test_root_keeps_owners(store: Store, tmp_path: Path) -> None:
+    """Root keeps owners and all mode bits."""
+    info, data = member("var/mail", b"x", mode=0o2755)
+    info.uid, info.gid = 8, 12
+    unpack(image(store, layer(store, (info, data))), tmp_path / "r", store, rootless=False)
+    found = (tmp_path / "r/var/mail").stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (8, 12, 0o2755)
+
+
+def test_whiteouts(store: Store, tmp_path: Path) -> None:
+    """A whiteout removes the path that it names, and nothing else; a missing path is no error."""
+    lower = layer(
+        store,
+        member("a/"),
+        member("a/gone", b"1"),
+        member("a/kept", b"1"),
+        member("d/x/deep", b"1"),
+        member("file", b"1"),
+    )
+    upper = layer(
+        store,
+        member("a/.wh.gone"),
+        member(".wh.d"),
+        member(".wh.file"),
+        member(".wh.never-there"),
+        member("new/.wh.nothing"),
+    )
+    unpack(image(store, lower, upper), tmp_path / "r", store)
+    assert files(tmp_path / "r") == {"a", "a/kept", "etc", "etc/base"}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["opaque first", "opaque last"])
+def test_opaque_whiteout(store: Store, tmp_path: Path, first: bool) -> None:
+    """An opaque whiteout empties the directory of lower layers' entries, wherever it is in its layer."""
+    lower = layer(
+        store,
+        member("opt/conda/"),
+        member("opt/conda/old", b"1"),
+        member("opt/conda/lib/old.so", b"1"),
+        member("opt/other", b"1"),
+    )
+    opaque = member("opt/conda/.wh..wh..opq")
+    own = [member("opt/conda/lib/"), member("opt/conda/lib/new.so", b"2"), member("opt/conda/old2", b"2")]
+    upper = layer(store, *([opaque, *own] if first else [*own, opaque]))
+    unpack(image(store, lower, upper), tmp_path / "r", store)
+    assert files(tmp_path / "r/opt") == {"conda", "conda/lib", "conda/lib/new.so", "conda/old2", "other"}
+
+
+def test_whiteout_spares_own_layer(store: Store, tmp_path: Path) -> None:
+    """A whiteout does not hide a file of its own layer."""
+    lower = layer(store, member("x", b"old"))
+    unpack(image(store, lower, layer(store, member("x", b"new"), member(".wh.x"))), tmp_path / "r", store)
+    assert (tmp_path / "r/x").read_bytes() == b"new"
+
+
+def test_kinds_change(store: Store, tmp_path: Path) -> None:
+    """A later layer can replace a directory by a file, and a file or symlink by a directory."""
+    lower = layer(
+        store,
+        member("a/b/c", b"1"),
+        member("f", b"1"),
+        member("l", target="a"),
+        member("keep/"),
+        member("keep/x", b"1"),
+    )
+    upper = layer(
+        store,
+        member("a", b"file now"),
+        member("f/"),
+        member("f/inner", b"2"),
+        member("l/"),
+        member("l/own", b"3"),
+        member("keep/"),
+    )
+    unpack(image(store, lower, upper), tmp_path / "r", store)
+    root = tmp_path / "r"
+    assert (root / "a").read_bytes() == b"file now"
+    assert (root / "f/inner").read_bytes() == b"2"
+    assert not (root / "l").is_symlink() and (root / "l/own").read_bytes() == b"3"
+    assert (root / "keep/x").read_bytes() == b"1"
+
+
+def test_symlinked_parents(store: Store, tmp_path: Path) -> None:
+    """Parents that are symlinks are followed inside the root."""
+    lower = layer(
+        store,
+        member("usr/lib/"),
+        member("lib", target="usr/lib"),
+        member("abs", target="/usr/lib"),
+        member("up", target="../../../usr"),
+    )
+    upper = layer(store, member("lib/a.so", b"1"), member("abs/b.so", b"2"), member("up/lib/c.so", b"3"))
+    unpack(image(store, lower, upper), tmp_path / "r", store)
+    assert {p.name for p in (tmp_path / "r/usr/lib").iterdir()} == {"a.so", "b.so", "c.so"}
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        [member("../evil", b"x")],
+        [member("a/../../evil", b"x")],
+        [member("a/.wh..")],
+        [member(".wh...")],
+        [member(".wh.")],
+        [member("x", kind=tarfile.LNKTYPE, target="../outside")],
+        [member("x", kind=tarfile.LNKTYPE, target="/../outside")],
+        [member("x", kind=tarfile.LNKTYPE, target="nowhere")],
+        [member("l", target="OUT"), member("x", kind=tarfile.LNKTYPE, target="l/../outside")],
+        [member("loop", target="loop"), member("loop/x", b"x")],
+        [member("odd", kind=b"Z")],
+    ],
+)
+def test_unsafe_members(store: Store, tmp_path: Path, attack: MemberList) -> None:
+    """Unsafe members are refused, and no part of the tree stays."""
+    (tmp_path / "outside").write_text("mine")
+    with pytest.raises(ImageError) as caught:
+        unpack(image(store, layer(store, *attack)), tmp_path / "r", store)
+    assert "do not use this image" in caught.value.hint
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "outside"]  # nothing half-made is left
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        lambda out: [member("l", target=out), member("l/evil", b"x")],
+        lambda out: [member("l", target=out), member("l/.wh.precious")],
+        lambda out: [member("l", target=out), member("l/.wh..wh..opq")],
+        lambda out: [member("l", target=out), member("l/sub/", mode=0o777)],
+        lambda out: [member("l", target=f"{out}/precious"), member("l", b"overwritten")],
+        lambda out: [
+            member("l", target=f"{out}/precious"),
+            member("h", kind=tarfile.LNKTYPE, target="l"),
+            member("h", b"overwritten"),
+        ],
+        lambda out: [member("d/"), member("d", target=out), member("d/evil", b"x")],
+        lambda out: [member("d/"), member("d/x", b"1"), member("d", target=out), member("d/x", b"2")],
+        lambda out: [member("l", target="../" * 30 + out.lstrip("/")), member("l/evil", b"x")],
+        lambda out: [member("a", target=out), member("b", target="a"), member("b/evil", b"x")],
+        lambda out: [member("l", target=out), member("l/", mode=0o777)],
+    ],
+)
+@pytest.mark.parametrize("split", [False, True], ids=["one layer", "a layer each"])
+def test_symlinks_stay_inside(
+    store: Store, tmp_path: Path, members: Callable[[str], MemberList], split: bool
+) -> None:
+    """No symlink makes a layer write outside the folder."""
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o711)
+    (outside / "precious").write_text("mine")
+    attack = members(str(outside))
+    layers = [layer(store, m) for m in attack] if split else [layer(store, *attack)]
+    unpack(image(store, *layers), tmp_path / "r", store)
+    assert files(outside) == {"precious"} and (outside / "precious").read_text() == "mine"
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o711 and (outside / "precious").stat().st_nlink == 1
+
+
+def test_devices(store: Store, tmp_path: Path) -> None:
+    """Device nodes are left out; FIFOs are made."""
+    null, console = member("dev/null", kind=tarfile.CHRTYPE), member("dev/sda", kind=tarfile.BLKTYPE)
+    unpack(
+        image(store, layer(store, member("dev/"), null, console, member("pipe", kind=tarfile.FIFOTYPE))),
+        tmp_path / "r",
+        store,
+    )
+    assert list((tmp_path / "r/dev").iterdir()) == []
+    assert stat.S_ISFIFO((tmp_path / "r/pipe").stat().st_mode)
+
+
+@pytest.mark.parametrize("format", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT, tarfile.USTAR_FORMAT])
+def test_long_names(store: Store, tmp_path: Path, format: int) -> None:
+    """Long names and targets are read from GNU, pax and ustar tars."""
+    long = "/".join(["d" * 60] * 2) + "/" + "f" * 90
+    longer = "x" * 200 if format != tarfile.USTAR_FORMAT else "x" * 90
+    name = "ü" * 20 if format != tarfile.USTAR_FORMAT else "u"
+    made = Store(tmp_path / "cache")
+    data = tar_bytes(
+        [
+            member(long, b"1"),
+            member(longer, b"2"),
+            member(name, b"3"),
+            member("s", target="t" * (180 if longer[100:] else 90)),
+        ],
+        format,
+    )
+    unpack(image(made, pack_tar([data], made, 1)), tmp_path / "r", made)
+    assert (tmp_path / "r" / long).read_bytes() == b"1"
+    assert (tmp_path / "r" / longer).read_bytes() == b"2"
+    assert (tmp_path / "r" / name).read_bytes() == b"3"
+    assert len(os.readlink(tmp_path / "r/s")) == (180 if longer[100:] else 90)
+
+
+def blob(store: Store, data: bytes, tar: bytes, media_type: str = OCI_LAYER) -> Layer:
+    digest = store.add(data)
+    return Layer(
+        Descriptor(media_type, digest, len(data)),
+        f"sha256:{hashlib.sha256(tar).hexdigest()}",
+        store.path(digest),
+    )
+
+
+def test_codecs(store: Store, tmp_path: Path) -> None:
+    """Plain tars, gzip with one or more members and zstd with several frames are read."""
+    big = os.urandom(700_000)
+    tar = tar_bytes([member("big", big), member("small", b"s")])
+    parts = [tar[i : i + 100_000] for i in range(0, len(tar), 100_000)]
+    forms = [
+        tar,
+        gzip.compress(tar),
+        b"".join(map(gzip.compress, parts)),
+        b"".join(zstandard.compress(p) for p in parts),
+    ]
+    for number, data in enumerate(forms):
+        one = blob(store, data, tar, OCI_LAYER_ZSTD)
+        assert b"".join(inflate(store.path(one.descriptor.digest))) == tar
+        unpack(image(store, one), tmp_path / f"r{number}", store)
+        assert (tmp_path / f"r{number}/big").read_bytes() == big
+
+
+@pytest.mark.parametrize("cut", [100, 600, 3000], ids=["in gzip's data", "in a header", "near the end"])
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "none"])
+def test_cut_layers(store: Store, tmp_path: Path, cut: int, codec: str) -> None:
+    """A layer that is cut short is an error, and leaves no folder."""
+    tar = tar_bytes([member("a", os.urandom(5000)), member("b", os.urandom(5000))])
+    data = {"gzip": gzip.compress(tar), "zstd": zstandard.compress(tar), "none": tar}[codec][:-cut]
+    if codec == "none":
+        data = tar[: 512 + 100 + cut]
+    with pytest.raises(ImageError, match=r"damaged|ends"):
+        unpack(image(store, blob(store, data, tar)), tmp_path / "r", store)
+    assert not (tmp_path / "r").exists()
+
+
+def test_not_a_tar(store: Store, tmp_path: Path) -> None:
+    """Content that is not a tar is an error."""
+    with pytest.raises(ImageError, match="not a tar"):
+        unpack(image(store, blob(store, gzip.compress(os.urandom(4096)), b"")), tmp_path / "r", store)
+
+
+def test_changed_blob(store: Store, tmp_path: Path) -> None:
+    """A blob that was changed after it was stored is refused."""
+    one = layer(store, member("a", b"1"))
+    made = image(store, one)
+    assert one.path is not None
+    one.path.write_bytes(one.path.read_bytes()[:-1] + b"\xff")
+    with pytest.raises(ImageError, match="does not match the digest of its layer"):
+        unpack(made, tmp_path / "r", store)
+
+
+def test_folder_not_empty(store: Store, tmp_path: Path) -> None:
+    """A folder that has entries is refused."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/x").touch()
+    with pytest.raises(ImageError, match="is not empty"):
+        unpack(image(store), tmp_path / "r", store)
+
+
+def test_empty_folder_and_umask(store: Store, tmp_path: Path) -> None:
+    """An empty folder is used, and the umask does not change modes."""
+    (tmp_path / "r").mkdir()
+    before = os.umask(0o077)
+    try:
+        unpack(image(store, layer(store, member("deep/er/file", b"1", mode=0o664))), tmp_path / "r", store)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "r/deep/er").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "r/deep/er/file").stat().st_mode) == 0o664
+    remove_tree(tmp_path / "r")
+    assert not (tmp_path / "r").exists()

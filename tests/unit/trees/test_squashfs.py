@@ -1,0 +1,210 @@
+"""squashfs: builder and other programs read what is written, and the bytes are always the same."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Compression
+from builder.errors import ImageError
+from builder.trees.member import Kind, Member
+from builder.trees.squashfs.format import BLOCK_SIZE
+from builder.trees.squashfs.reader import Squashfs
+from builder.trees.squashfs.writer import SquashfsWriter
+from tests.support.parts import need
+
+EPOCH = 315532800
+Content = list[tuple[Member, bytes]]
+
+
+def file(
+    path: str, data: bytes, mode: int = 0o644, uid: int = 0, gid: int = 0, mtime: int = 1000
+) -> tuple[Member, bytes]:
+    return Member(path, Kind.FILE, mode, uid, gid, len(data), mtime, ""), data
+
+
+def other(path: str, kind: Kind, target: str = "", mode: int = 0o755, uid: int = 0) -> tuple[Member, bytes]:
+    return Member(path, kind, mode, uid, 0, 0, 2000, target), b""
+
+
+def write(path: Path, content: Content, compression: Compression = "zstd", jobs: int = 2) -> Path:
+    with path.open("wb") as out, SquashfsWriter(out, compression, jobs, EPOCH) as writer:
+        for member, data in content:
+            writer.add(member, [data[i : i + 50000] for i in range(0, len(data), 50000)])
+        assert writer.finish() == out.seek(0, io.SEEK_END)
+    return path
+
+
+def read(path: Path) -> dict[str, tuple[Member, bytes]]:
+    with Squashfs(path) as squashfs:
+        return {m.path: (m, b"".join(c)) for m, c in squashfs.members()}
+
+
+def everything() -> Content:
+    """All kinds of members; files around the block size; a directory of several blocks."""
+    r = random.Random(7)
+    sizes = [0, 1, 4095, BLOCK_SIZE - 1, BLOCK_SIZE, BLOCK_SIZE + 1, 3 * BLOCK_SIZE + 17, 60000, 60000, 60000]
+    content = [
+        file(f"data/size-{n}-{i}", r.randbytes(n // 2) + bytes(n - n // 2), uid=i * 70000)
+        for i, n in enumerate(sizes)
+    ]
+    content += [
+        file(f"many/a rather long name, so that listings grow {i:05d}", b"%d" % i) for i in range(3000)
+    ]
+    content += [
+        other("links/first", Kind.HARDLINK, "data/size-1-1"),  # before what it links to, too
+        other("links/big", Kind.HARDLINK, f"data/size-{BLOCK_SIZE + 1}-5"),
+        other("links/soft", Kind.SYMLINK, "../data/é"),
+        other("pipe", Kind.FIFO, mode=0o600),
+        other("gone", Kind.WHITEOUT, mode=0),
+        file("sétuid", b"x", mode=0o4755, uid=1, gid=2, mtime=0xFFFFFFFF),
+        other("links", Kind.DIRECTORY, mode=0o1777, uid=5),  # after what is in it
+        other("", Kind.DIRECTORY, mode=0o751, uid=4),
+        other("empty", Kind.DIRECTORY, mode=0o700),
+    ]
+    return [content[0], *content[10:], *content[1:10]]
+
+
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+def test_write_and_read(tmp_path: Path, compression: Compression) -> None:
+    """The reader returns the members and content that the writer was given."""
+    content = everything()
+    found = read(write(tmp_path / "a", content, compression))
+    for member, data in content:
+        got, got_data = found[member.path]
+        if member.kind is Kind.HARDLINK or got.kind is Kind.HARDLINK:
+            twin = found[got.target] if got.kind is Kind.HARDLINK else (got, got_data)
+            assert twin[1] == next(
+                d for m, d in content if m.path in (member.path, member.target) and m.kind is Kind.FILE
+            )
+            continue
+        assert got_data == data
+        assert (got.kind, got.uid, got.gid, got.mtime, got.target) == (
+            member.kind,
+            member.uid,
+            member.gid,
+            member.mtime,
+            member.target,
+        )
+        assert got.mode == (0o777 if member.kind is Kind.SYMLINK else member.mode)
+    parents = {"data", "many"}
+    assert found.keys() == {m.path for m, _ in content} | parents
+    assert all(found[p][0].mode == 0o755 and found[p][0].mtime == EPOCH for p in parents)
+
+
+def test_reproducible(tmp_path: Path) -> None:
+    """The bytes do not depend on the number of threads."""
+    one, two, many = (write(tmp_path / str(n), everything(), jobs=n).read_bytes() for n in (1, 2, 7))
+    assert one == two == many
+
+
+def test_unsquashfs_reads_it(tmp_path: Path) -> None:
+    """unsquashfs lists and unpacks what the writer wrote."""
+    (unsquashfs,) = need("unsquashfs")
+    content = everything()
+    path = write(tmp_path / "a", content)
+    listing = subprocess.run(
+        [unsquashfs, "-UTC", "-lln", path], check=True, capture_output=True, text=True
+    ).stdout
+    assert "drwxr-x--x 4/0" in listing.splitlines()[0]
+    assert "crwx------" not in listing and "c---------" in listing
+    assert "-rwsr-xr-x 1/2" in listing and "2106-02-07" in listing
+    subprocess.run(
+        [unsquashfs, "-q", "-n", "-d", tmp_path / "out", path, "data", "many", "links"],
+        check=True,
+        capture_output=True,
+    )
+    for member, data in content:
+        if member.kind is Kind.FILE and "/" in member.path:
+            assert (tmp_path / "out" / member.path).read_bytes() == data
+    assert (tmp_path / "out/links/first").stat().st_ino == (tmp_path / "out/data/size-1-1").stat().st_ino
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd", "xz"])
+def test_reads_mksquashfs(tmp_path: Path, compression: str) -> None:
+    """The reader reads what mksquashfs wrote, in each compression."""
+    (mksquashfs,) = need("mksquashfs")
+    tree = tmp_path / "tree"
+    r = random.Random(3)
+    (tree / "deep/er").mkdir(parents=True)
+    contents = {
+        f"deep/er/file {i}": r.randbytes(r.choice([10, 5000, 200000])) + bytes(1000) for i in range(40)
+    }
+    contents["holes"] = bytes(2 * BLOCK_SIZE) + b"end"
+    for name, data in contents.items():
+        (tree / name).write_bytes(data)
+    (tree / "deep/link").hardlink_to(tree / "deep/er/file 0")
+    (tree / "deep/soft").symlink_to("nowhere")
+    options = ["-comp", compression, "-always-use-fragments", "-no-progress", "-quiet"]
+    subprocess.run([mksquashfs, tree, tmp_path / "a", *options], check=True, capture_output=True)
+    found = read(tmp_path / "a")
+    for name, data in contents.items():
+        member, got = found[name]
+        assert (got if member.kind is Kind.FILE else found[member.target][1]) == data
+    assert found["deep/soft"][0].target == "nowhere"
+    assert {found["deep/link"][0].kind, found["deep/er/file 0"][0].kind} == {Kind.FILE, Kind.HARDLINK}
+
+
+def test_one_directory(tmp_path: Path) -> None:
+    """Members can be limited to one directory."""
+    path = write(tmp_path / "a", [file("a/b/c", b"1"), file("a/d", b"2"), file("e", b"3")])
+    with Squashfs(path) as squashfs:
+        assert [m.path for m, _ in squashfs.members("a")] == ["a", "a/b", "a/b/c", "a/d"]
+        assert list(squashfs.members("nowhere/at/all")) == []
+        assert list(squashfs.members("e")) == []
+
+
+def test_empty(tmp_path: Path) -> None:
+    """A file system without members has a root directory."""
+    assert list(read(write(tmp_path / "a", []))) == [""]
+
+
+def test_impossible_members(tmp_path: Path) -> None:
+    """Impossible members are errors that name the path."""
+    with pytest.raises(ImageError, match="'x' appears twice"):
+        write(tmp_path / "a", [file("x", b""), file("x", b"")])
+    with pytest.raises(ImageError, match="below something that is not a directory"):
+        write(tmp_path / "a", [file("x", b""), file("x/y", b"")])
+    member, _ = file("x", b"12345")
+    with pytest.raises(ImageError, match="the content of 'x' does not have 5 bytes"):
+        write(tmp_path / "a", [(member, b"1234")])
+    with pytest.raises(ImageError, match="hard link 'x' to 'y', which does not exist"):
+        write(tmp_path / "a", [other("x", Kind.HARDLINK, "y")])
+
+
+def test_damage(tmp_path: Path) -> None:
+    """A damaged or truncated file is an ImageError, never another exception."""
+    path = write(tmp_path / "a", everything())
+    whole = path.read_bytes()
+    damaged = 0
+    r = random.Random(11)
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(8):
+            data[r.randrange(len(data))] ^= 0xFF
+        path.write_bytes(data)
+        try:
+            read(path)
+        except ImageError as e:
+            damaged += 1
+            assert str(path) in e.message
+            assert e.hint
+    assert damaged > 10  # the rest hit content that is stored as it is
+    for length in (10, 90, 5000, len(whole) // 2):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ImageError, match="not a squashfs|is damaged"):
+            read(path)
+
+
+def test_unsupported_compression(tmp_path: Path) -> None:
+    """The error names a compression that builder does not read."""
+    data = bytearray(write(tmp_path / "a", [file("x", b"1")]).read_bytes())
+    data[20] = 5
+    (tmp_path / "a").write_bytes(data)
+    with pytest.raises(ImageError, match="compressed with lz4") as e:
+        Squashfs(tmp_path / "a")
+    assert "apptainer build" in e.value.hint
