@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Trains a small network to read handwritten digits: on one CPU or on many GPUs, and after every interruption it goes on.
+"""Trains a small network to recognize handwritten digits, on one CPU or on many GPUs. Resumes after
+interruptions.
 
-Needs torch and nothing else. What a job of ``builder job`` exports is all that it reads from its surroundings:
+Needs only torch. The program reads these environment variables, which the scripts of ``builder job`` set:
 
-* ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``: one process per GPU (torchrun sets them too);
-  without them it is a single process;
-* ``BUILDER_CHECKPOINT_DIR``: where checkpoints (``*.pt``) are written, one after every epoch, the last two are kept: a folder
-  that all nodes share, or an address such as ``s3://bucket/folder``;
-* ``BUILDER_RESUME``: the checkpoint to go on from; where it is empty, the newest in the folder;
-* ``BUILDER_DATA``: a folder with ``digits.csv.gz`` somewhere in it (without it the copy beside this file);
-* ``MLFLOW_TRACKING_URI``: where metrics are logged, if mlflow can be imported.
+* ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``: one process per GPU (torchrun
+sets them,
+  too). Without them there is a single process.
+* ``BUILDER_CHECKPOINT_DIR``: where to write checkpoints (``*.pt``): a folder that all nodes share, or an
+address such
+  as ``s3://bucket/folder``. There is one checkpoint after each epoch; the newest two are retained.
+* ``BUILDER_RESUME``: the checkpoint to resume from; default: the newest one in the folder.
+* ``BUILDER_DATA``: a folder that contains ``digits.csv.gz``; default: the folder of this file.
+* ``MLFLOW_TRACKING_URI``: where to log metrics, if mlflow is installed.
 
-Rank 0 writes one JSON object a line to standard output. Exit codes: 0 all epochs are done; 143 ended by SIGTERM (or SIGUSR1),
-checkpoint written; 1 anything else. The same seed gives the same weights, bit for bit on CPUs with the same number of ranks,
-however often the training was interrupted.
+Rank 0 writes one JSON object per line to standard output. Exit codes: 0 all epochs are done; 143 stopped by
+SIGTERM or SIGUSR1 after writing a checkpoint; 1 an error. The same seed and number of ranks give the same
+weights, on CPUs bit for bit, regardless of interruptions.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,155 +43,162 @@ try:
 except ImportError as e:
     sys.exit(f"train_digits.py needs torch: {e}")
 
-TESTED = 360  # images kept for the test, as scikit-learn's own example does (a fifth)
-KEPT = 2  # checkpoints
+TEST_IMAGES = 360  # a fifth of the images, as in scikit-learn's example
+RETAINED_CHECKPOINTS = 2
 STOPPED = 128 + signal.SIGTERM
+STATE_KEYS = {"model", "optimizer", "epoch", "step", "loss", "settings"}
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument(
-        "--epochs", type=int, default=20, help="stop after this many, counted from the very first start"
+        "--epochs", type=int, default=20, help="total number of epochs, including those before a resume"
     )
-    parser.add_argument("--batch-size", type=int, default=96, help="images per step, of all ranks together")
+    parser.add_argument("--batch-size", type=int, default=96, help="images per step, in total over all ranks")
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
     parser.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train there"
+        "--tensorboard", type=Path, metavar="DIR", help="write Accuracy/test and Loss/train to this folder"
     )
     parser.add_argument(
-        "--pause",
-        type=float,
-        default=0,
-        metavar="S",
-        help="seconds to wait after each step, to try interruptions",
+        "--pause", type=float, default=0, metavar="S", help="seconds to wait after each step, for experiments"
     )
-    chosen = parser.parse_args(arguments)
-    if chosen.epochs < 1 or chosen.batch_size < 1:
+    options = parser.parse_args(arguments)
+    if options.epochs < 1 or options.batch_size < 1:
         parser.error("--epochs and --batch-size must be at least 1")
-    return chosen
+    return options
 
 
-# ranks ----------------------------------------------------------------------------------------------------------------
+def fail(message: str, hint: str) -> NoReturn:
+    """Ends the program with an error message."""
+    print(f"train_digits.py: {message}\n  hint: {hint}", file=sys.stderr, flush=True)
+    sys.exit(1)
+
+
+def integer_variable(name: str, default: int) -> int:
+    """Returns the value of an environment variable."""
+    text = os.environ.get(name, "")
+    if text and not text.isdigit():
+        fail(f"{name} is {text!r}, not a number", "start this program with torchrun or builder job")
+    return int(text or default)
+
+
+# ranks ------------------------------------------------------------------------------------------------------
 
 
 class Ranks:
-    """The processes that train together, and the device of this one."""
+    """The processes that train together, and the device of this process."""
 
     def __init__(self) -> None:
-        self.rank, self.local, self.world = (
-            number(name, default) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
-        )
-        self.cuda = torch.cuda.is_available()  # ROCm answers to this name too
+        self.rank = integer_variable("RANK", 0)
+        self.world = integer_variable("WORLD_SIZE", 1)
+        self.cuda = torch.cuda.is_available()  # also true for ROCm
         self.device = torch.device("cpu")
         if self.cuda:
-            # where a launcher shows each process its own GPU alone, that is number 0
-            self.device = torch.device("cuda", self.local % torch.cuda.device_count())
+            # If the launcher gives each process one visible GPU, this is GPU 0.
+            local_rank = integer_variable("LOCAL_RANK", 0)
+            self.device = torch.device("cuda", local_rank % torch.cuda.device_count())
             torch.cuda.set_device(self.device)
         self.backend = ""
         if self.world > 1:
-            for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
-                if not os.environ.get(name):
-                    fail(
-                        f"WORLD_SIZE is {self.world}, but {name} is not set",
-                        "start it with torchrun or with builder job",
-                    )
+            self._check_variables()
             self.backend = "nccl" if self.cuda else "gloo"
             dist.init_process_group(self.backend, timeout=datetime.timedelta(minutes=5))
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
+        """Whether this is rank 0."""
         return self.rank == 0
 
     def sum(self, *values: float) -> list[float]:
-        """The sums over all ranks; all have to ask."""
+        """Returns the sums over all ranks. All ranks must call this."""
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.backend:
             dist.all_reduce(tensor)
-        return [float(v) for v in tensor.tolist()]
+        return [float(value) for value in tensor.tolist()]
 
     def from_first(self, value: Any) -> Any:
-        """What rank 0 has."""
+        """Returns the value that rank 0 passed. All ranks must call this."""
         box = [value]
         if self.backend:
             dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
     def leave(self) -> None:
-        """Nobody goes before all are here: a launcher that sees one end may end the rest."""
+        """Waits for all ranks before leaving: some launchers end all ranks when one ends."""
         if self.backend:
             dist.barrier()
             dist.destroy_process_group()
 
-
-def number(name: str, default: int) -> int:
-    text = os.environ.get(name, "")
-    if text and not text.isdigit():
-        fail(f"{name} is {text!r}, not a number", "start it with torchrun or with builder job")
-    return int(text or default)
-
-
-def fail(message: str, cure: str) -> NoReturn:
-    print(f"train_digits.py: {message}\n  {cure}", file=sys.stderr, flush=True)
-    sys.exit(1)
+    def _check_variables(self) -> None:
+        for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+            if not os.environ.get(name):
+                fail(
+                    f"WORLD_SIZE is {self.world}, but {name} is not set",
+                    "start this program with torchrun or builder job",
+                )
 
 
-# data -----------------------------------------------------------------------------------------------------------------
+# data -------------------------------------------------------------------------------------------------------
 
 
-def digits() -> tuple[Tensor, Tensor]:
-    """1797 images of 8 x 8 grey values in 0..1, and what they show."""
-    folder = os.environ.get("BUILDER_DATA", "")
-    if folder:
-        path = next((p for p in sorted(Path(folder).rglob("digits.csv.gz"))), None)
-        if path is None:
-            fail(
-                f"BUILDER_DATA is {folder}, and no digits.csv.gz is in it",
-                "put it into the tar that --data names",
-            )
-    else:
-        path = Path(__file__).resolve().with_name("digits.csv.gz")
+def read_digits() -> tuple[Tensor, Tensor]:
+    """Returns 1797 images of 8 x 8 grey values from 0 to 1, and the digits that they show."""
+    path = digits_file()
     try:
         with gzip.open(path, "rt") as file:
             rows = [[float(cell) for cell in line.split(",")] for line in file]
         table = torch.tensor(rows)
-        images, labels = table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].long()
+        return table[:, :64].reshape(-1, 1, 8, 8) / 16, table[:, 64].long()
     except (OSError, EOFError, ValueError, IndexError, RuntimeError) as e:
-        fail(f"{path} cannot be read: {e}", "it is scikit-learn's sklearn/datasets/data/digits.csv.gz")
-    return images, labels
+        fail(f"{path} cannot be read: {e}", "copy it from scikit-learn: sklearn/datasets/data/digits.csv.gz")
+
+
+def digits_file() -> Path:
+    """Returns the path of the data."""
+    folder = os.environ.get("BUILDER_DATA", "")
+    if not folder:
+        return Path(__file__).resolve().with_name("digits.csv.gz")
+    for path in sorted(Path(folder).rglob("digits.csv.gz")):
+        return path
+    return fail(f"BUILDER_DATA is {folder}, which contains no digits.csv.gz", "add it to the tar of --data")
 
 
 def batches(count: int, size: int, epoch: int, seed: int, ranks: Ranks) -> Iterator[Tensor]:
-    """This rank's share of each batch of an epoch. The order depends on seed and epoch alone, so that it comes out again."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(1_000_003 * seed + epoch))
+    """Yields the indexes of this rank's part of each batch. Their order depends only on seed and epoch."""
+    generator = torch.Generator().manual_seed(1_000_003 * seed + epoch)
+    order = torch.randperm(count, generator=generator)
     for step in range(count // size):
-        yield order[step * size : (step + 1) * size][ranks.rank :: ranks.world]
+        batch = order[step * size : (step + 1) * size]
+        yield batch[ranks.rank :: ranks.world]
 
 
-# checkpoints ----------------------------------------------------------------------------------------------------------
+# checkpoints ------------------------------------------------------------------------------------------------
 
 
 class Folder:
-    """Files of a folder: whole or not at all."""
+    """Checkpoints in a folder. Files appear there only when they are complete."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in self.folder.glob("digits-*.pt.part"):  # of a run that was killed while it wrote
-            left.unlink()
+        for unfinished in self.folder.glob("digits-*.pt.part"):  # the program was killed while writing
+            unfinished.unlink()
 
-    def newest(self) -> list[str]:
-        paths = sorted(self.folder.glob("*.pt"), key=lambda p: (p.stat().st_mtime_ns, p.name), reverse=True)
-        return [str(p) for p in paths]
+    def newest_first(self) -> list[str]:
+        paths = list(self.folder.glob("*.pt"))
+        paths.sort(key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+        return [str(path) for path in paths]
 
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
     def write(self, name: str, data: bytes) -> str:
-        """Beside its place, to the disk, renamed."""
+        """Writes to a temporary file, which is then renamed."""
         path = self.folder / name
         part = path.with_suffix(".pt.part")
         try:
@@ -206,7 +217,8 @@ class Folder:
 
 
 class ObjectStore:
-    """Objects below an address such as ``s3://bucket/folder``, by fsspec (which comes with torch; S3 needs s3fs too)."""
+    """Checkpoints at an address such as ``s3://bucket/folder``. Needs fsspec, which torch installs, and s3fs
+    for S3."""
 
     def __init__(self, address: str) -> None:
         import fsspec
@@ -216,19 +228,18 @@ class ObjectStore:
     def prepare(self) -> None:
         self.fs.makedirs(self.root, exist_ok=True)
 
-    def newest(self) -> list[str]:
+    def newest_first(self) -> list[str]:
         self.fs.invalidate_cache()
-        names = [n for n in self.fs.ls(self.root, detail=False) if n.endswith(".pt")]
-        return sorted(
-            names, key=lambda n: (self.fs.modified(n), n), reverse=True
-        )  # of one second: the names count
+        names = [name for name in self.fs.ls(self.root, detail=False) if name.endswith(".pt")]
+        # Object stores record seconds: names decide between objects of the same second.
+        return sorted(names, key=lambda name: (self.fs.modified(name), name), reverse=True)
 
     def read(self, path: str) -> bytes:
         return bytes(self.fs.cat_file(path))
 
     def write(self, name: str, data: bytes) -> str:
         path = f"{self.root.rstrip('/')}/{name}"
-        self.fs.pipe_file(path, data)  # an object is there when it is complete
+        self.fs.pipe_file(path, data)  # an object is visible only when it is complete
         return path
 
     def remove(self, path: str) -> None:
@@ -236,119 +247,116 @@ class ObjectStore:
 
 
 class Checkpoints:
-    """The ``*.pt`` files of a folder or object store. Rank 0 alone writes and removes."""
+    """The checkpoints of a training. Only rank 0 writes and removes them."""
 
     def __init__(self, place: str, ranks: Ranks, log: Log) -> None:
         self.ranks, self.log = ranks, log
         try:
             self.files = ObjectStore(place) if "://" in place else Folder(Path(place))
-            if ranks.first:
+            if ranks.is_first:
                 self.files.prepare()
-        except Exception as e:  # each object store has its own
-            why = e.strerror if isinstance(e, OSError) and e.strerror else e
-            fail(f"{place} cannot be used for checkpoints: {why}", "name another with --checkpoint-dir")
+        except Exception as e:  # object stores raise their own errors
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else e
+            fail(f"{place} cannot be used for checkpoints: {reason}", "choose another --checkpoint-dir")
 
     def load(self) -> dict[str, Any] | None:
-        """The checkpoint that rank 0 takes: ``BUILDER_RESUME`` or the newest; one that cannot be read is passed over."""
-        found = None
-        if self.ranks.first:
-            named = os.environ.get("BUILDER_RESUME", "")
-            paths = [named] if named else []
-            paths += [p for p in self.files.newest() if p not in paths]
-            found = next((p for p in paths if self.read(p, warn=True) is not None), None)
-        path = self.ranks.from_first(found)
+        """Returns the checkpoint to resume from, chosen by rank 0: ``BUILDER_RESUME``, or the newest readable
+        one."""
+        path = self.ranks.from_first(self._choose() if self.ranks.is_first else None)
         if path is None:
             return None
         state = self.read(path)
         if state is None:
             fail(
-                f"rank {self.ranks.rank} cannot read {path}, which rank 0 can",
-                "the folder has to be one that all nodes share",
+                f"rank {self.ranks.rank} cannot read {path}, but rank 0 can",
+                "use a folder that all nodes share",
             )
         self.log("resume", checkpoint=path, epoch=state["epoch"], step=state["step"])
         return state
 
     def read(self, path: str, warn: bool = False) -> dict[str, Any] | None:
+        """Returns the content of a checkpoint, or None if it is not valid."""
         try:
             state = torch.load(io.BytesIO(self.files.read(path)), map_location="cpu", weights_only=True)
-            if {"model", "optimizer", "epoch", "step", "loss", "settings"} <= set(state):
+            if set(state) >= STATE_KEYS:
                 return dict(state)
-            why = "it is no checkpoint of this program"
-        except Exception as e:  # torch raises whatever unpickling does
-            why = str(e).splitlines()[0] if str(e) else type(e).__name__
+            reason = "it is not a checkpoint of this program"
+        except Exception as e:  # torch raises any error of unpickling
+            reason = first_line(e)
         if warn:
-            self.log("warning", message=f"{path} is passed over: {why}")
+            self.log("warning", message=f"ignoring {path}: {reason}")
         return None
 
     def write(self, state: dict[str, Any]) -> None:
-        if not self.ranks.first:
+        """Writes a checkpoint and removes old ones."""
+        if not self.ranks.is_first:
             return
-        name, data = f"digits-{state['epoch']:04d}-{state['step']:04d}.pt", io.BytesIO()
-        torch.save(state, data)
+        name = f"digits-{state['epoch']:04d}-{state['step']:04d}.pt"
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        data = buffer.getvalue()
         try:
-            path = self.files.write(name, data.getvalue())
-            own = [p for p in self.files.newest() if p.rpartition("/")[2].startswith("digits-") and p != path]
-            for old in own[KEPT - 1 :]:
+            path = self.files.write(name, data)
+            others = [other for other in self.files.newest_first() if other != path]
+            own = [other for other in others if other.rpartition("/")[2].startswith("digits-")]
+            for old in own[RETAINED_CHECKPOINTS - 1 :]:
                 self.files.remove(old)
-        except Exception as e:  # a full disk, a quota, an object store that is gone
-            fail(
-                f"the checkpoint {name} cannot be written: {e}",
-                "make room; the older checkpoints are as they were",
-            )
-        self.log("checkpoint", checkpoint=path, bytes=len(data.getvalue()))
+        except Exception as e:  # disk full, quota exceeded, object store not available
+            fail(f"cannot write checkpoint {name}: {e}", "free some space; older checkpoints are unchanged")
+        self.log("checkpoint", checkpoint=path, bytes=len(data))
+
+    def _choose(self) -> str | None:
+        named = os.environ.get("BUILDER_RESUME", "")
+        paths = [named] if named else []
+        paths += [path for path in self.files.newest_first() if path != named]
+        for path in paths:
+            if self.read(path, warn=True) is not None:
+                return path
+        return None
 
 
-# what is said ---------------------------------------------------------------------------------------------------------
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, or its type."""
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+# log --------------------------------------------------------------------------------------------------------
 
 
 class Log:
-    """JSON lines on standard output; numbers also to MLflow and TensorBoard where there are any."""
+    """Writes JSON lines to standard output, and metrics to MLflow and TensorBoard if they are available."""
 
     def __init__(self, ranks: Ranks, tensorboard: Path | None) -> None:
-        self.first, self.mlflow, self.board = ranks.first, None, None
+        self.is_first = ranks.is_first
         self.folder = tensorboard
+        self.mlflow: Any = None
+        self.board: Any = None
 
     def __call__(self, event: str, **values: Any) -> None:
-        if self.first:
+        if self.is_first:
             print(json.dumps({"event": event, **values}), flush=True)
 
     def open(self, run: str, settings: dict[str, Any]) -> str:
-        """Begins what is logged elsewhere, or goes on with the MLflow run of that id. Gives the run's id."""
-        if not self.first:
-            return run
-        if self.folder:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
+        """Opens TensorBoard and MLflow.
 
-                self.board = SummaryWriter(self.folder)
-            except ImportError as e:
-                self("warning", message=f"--tensorboard is left out: {e}")
-        if os.environ.get("MLFLOW_TRACKING_URI"):
-            # mlflow's own patience with a server that does not answer is many minutes
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-            os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-            try:
-                import mlflow
+        Args:
+            run: id of the MLflow run to continue; empty: a new run.
+            settings: parameters of the run.
 
-                run = mlflow.start_run(run_id=run or None).info.run_id
-                mlflow.log_params(settings)
-                self.mlflow = mlflow
-                self("mlflow", run=run)
-            except Exception as e:  # training is worth more than its log
-                self(
-                    "warning",
-                    message=f"nothing goes to MLflow: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}",
-                )
+        Returns:
+            The id of the MLflow run, or ``run`` without MLflow.
+        """
+        if self.is_first and self.folder:
+            self._open_tensorboard(self.folder)
+        if self.is_first and os.environ.get("MLFLOW_TRACKING_URI"):
+            return self._open_mlflow(run, settings)
         return run
 
     def epoch(self, epoch: int, loss: float, accuracy: float, seconds: float, images: int) -> None:
+        """Logs the result of an epoch."""
+        speed = round(images / max(seconds, 1e-9), 1)
         self(
-            "epoch",
-            epoch=epoch,
-            loss=loss,
-            accuracy=accuracy,
-            seconds=round(seconds, 3),
-            images_per_s=round(images / max(seconds, 1e-9), 1),
+            "epoch", epoch=epoch, loss=loss, accuracy=accuracy, seconds=round(seconds, 3), images_per_s=speed
         )
         if self.board is not None:
             self.board.add_scalar("Loss/train", loss, epoch)
@@ -357,149 +365,244 @@ class Log:
             try:
                 self.mlflow.log_metrics({"loss": loss, "accuracy": accuracy, "seconds": seconds}, step=epoch)
             except Exception as e:
-                self("warning", message=f"nothing more goes to MLflow: {type(e).__name__}")
+                self("warning", message=f"logging to MLflow stopped: {type(e).__name__}")
                 self.mlflow = None
 
     def close(self, status: str) -> None:
+        """Closes TensorBoard, and the MLflow run with a status."""
         if self.board is not None:
             self.board.close()
         if self.mlflow is not None:
             try:
                 self.mlflow.end_run(status)
             except Exception as e:
-                self("warning", message=f"MLflow was not told of the end: {type(e).__name__}")
+                self("warning", message=f"MLflow did not receive the end of the run: {type(e).__name__}")
+
+    def _open_tensorboard(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self.board = SummaryWriter(folder)
+        except ImportError as e:
+            self("warning", message=f"--tensorboard is ignored: {e}")
+
+    def _open_mlflow(self, run: str, settings: dict[str, Any]) -> str:
+        # By default, mlflow waits many minutes for a server that does not answer.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+        try:
+            import mlflow
+
+            run = mlflow.start_run(run_id=run or None).info.run_id
+            mlflow.log_params(settings)
+            self.mlflow = mlflow
+            self("mlflow", run=run)
+        except Exception as e:  # a failure of the log must not stop the training
+            reason = f"{type(e).__name__}: {first_line(e) if str(e) else ''}"
+            self("warning", message=f"not logging to MLflow: {reason}")
+        return run
 
 
-# training -------------------------------------------------------------------------------------------------------------
+# training ---------------------------------------------------------------------------------------------------
 
 
-def network() -> nn.Module:
-    return nn.Sequential(
-        *(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        ),
-        *(nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10)),
+def make_network() -> nn.Module:
+    """Returns the untrained network."""
+    convolutions = (
+        *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
     )
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(32 * 4 * 4, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
 def fingerprint(model: nn.Module) -> str:
-    """sha256 of all weights: what two trainings have to agree in to be the same."""
+    """Returns the sha256 of all weights, to compare trainings."""
     digest = hashlib.sha256()
     for value in model.state_dict().values():
         digest.update(bytes(value.detach().cpu().contiguous().view(torch.uint8).flatten().tolist()))
     return digest.hexdigest()
 
 
-def main() -> int:
-    chosen = options()
-    stop: list[str] = []
-    for wanted in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(wanted, lambda signum, frame: stop.append(signal.Signals(signum).name))
-    torch.set_num_threads(1)  # more would wait for each other in a network as small as this
-    torch.manual_seed(chosen.seed)
-    torch.backends.cudnn.deterministic = True
+@dataclass
+class Progress:
+    """How far the training is."""
 
-    ranks = Ranks()
-    if chosen.batch_size % ranks.world:
-        fail(
-            f"{ranks.world} ranks cannot share batches of {chosen.batch_size} evenly",
-            f"--batch-size {ranks.world * -(-chosen.batch_size // ranks.world)}",
-        )
-    log = Log(ranks, chosen.tensorboard)
-    log("start", torch=torch.__version__, device=str(ranks.device), backend=ranks.backend, world_size=ranks.world,
-        host=os.uname().nodename, epochs=chosen.epochs)  # fmt: skip
-    images, labels = (t.to(ranks.device) for t in digits())
-    trained = len(images) - TESTED
-    if trained < chosen.batch_size:
-        fail(f"--batch-size {chosen.batch_size} is more than the {trained} images for training", "take fewer")
+    epoch: int = 0
+    """Completed epochs."""
+    step: int = 0
+    """Completed steps of the current epoch."""
+    loss: float = 0.0
+    """Sum of the losses of these steps."""
+    run: str = ""
+    """Id of the MLflow run."""
 
-    model = network().to(ranks.device)
-    settings = {"batch_size": chosen.batch_size, "learning_rate": chosen.learning_rate, "seed": chosen.seed}
-    checkpoints = Checkpoints(chosen.checkpoint_dir, ranks, log)
-    state = checkpoints.load()
-    if state is not None:
-        if state["settings"] != settings:
-            fail(
-                f"the checkpoint's training has other settings: {state['settings']}, not {settings}",
-                "give the same, or another --checkpoint-dir",
-            )
-        model.load_state_dict(state["model"])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=chosen.learning_rate)
-    if state is not None:
-        optimizer.load_state_dict(state["optimizer"])
-    epoch, step, loss_sum, run = (
-        (state["epoch"], state["step"], state["loss"], state["run"]) if state else (0, 0, 0.0, "")
-    )
-    run = log.open(run, {**settings, "world_size": ranks.world, "torch": torch.__version__})
-    trainer = (
-        nn.parallel.DistributedDataParallel(model, device_ids=[ranks.device] if ranks.cuda else None)
-        if ranks.backend
-        else model
-    )
 
-    def save() -> None:
-        checkpoints.write({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch, "step": step,
-                           "loss": loss_sum, "settings": settings, "run": run})  # fmt: skip
+class Training:
+    """A training that can be stopped after each step, and resumed."""
 
-    while epoch < chosen.epochs:
-        begun, done_before = time.monotonic(), step
-        model.train()
-        for number_of_step, share in enumerate(
-            batches(trained, chosen.batch_size, epoch, chosen.seed, ranks)
-        ):
-            if number_of_step < step:
-                continue  # done before the interruption
-            share = share.to(ranks.device)
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(trainer(images[share]), labels[share])
-            loss.backward()
-            optimizer.step()
-            time.sleep(chosen.pause)
-            # whether to stop is agreed upon by all: one that leaves alone would leave the others waiting
-            loss_here, ended = ranks.sum(loss.item() / ranks.world, float(bool(stop)))
-            loss_sum, step = loss_sum + loss_here, number_of_step + 1
-            if ended:
-                save()
-                log("stopped", signal=stop[0] if stop else "that of another rank", epoch=epoch, step=step)
-                log.close("KILLED")
-                ranks.leave()
+    def __init__(self, options: argparse.Namespace, stop_signals: list[str]) -> None:
+        self.options = options
+        self.stop_signals = stop_signals
+        self.ranks = Ranks()
+        self._check_batch_size()
+        self.log = Log(self.ranks, options.tensorboard)
+        self._log_start()
+        self._load_data()
+
+        self.model = make_network().to(self.ranks.device)
+        self.checkpoints = Checkpoints(options.checkpoint_dir, self.ranks, self.log)
+        self.settings = {
+            "batch_size": options.batch_size,
+            "learning_rate": options.learning_rate,
+            "seed": options.seed,
+        }
+        self.progress = self._resume()
+        run_settings = {**self.settings, "world_size": self.ranks.world, "torch": torch.__version__}
+        self.progress.run = self.log.open(self.progress.run, run_settings)
+        self.trainer = self.model
+        if self.ranks.backend:
+            devices = [self.ranks.device] if self.ranks.cuda else None
+            self.trainer = nn.parallel.DistributedDataParallel(self.model, device_ids=devices)
+
+    def run(self) -> int:
+        """Trains until all epochs are done, or until a signal. Returns the exit code."""
+        while self.progress.epoch < self.options.epochs:
+            if not self._train_epoch():
+                stopped_by = self.stop_signals[0] if self.stop_signals else "signal of another rank"
+                self.log("stopped", signal=stopped_by, epoch=self.progress.epoch, step=self.progress.step)
+                self.log.close("KILLED")
+                self.ranks.leave()
                 return STOPPED
-        accuracy = measure(model, images[trained:], labels[trained:], ranks)
-        seen = (step - done_before) * chosen.batch_size
-        mean, epoch, step, loss_sum = loss_sum / step, epoch + 1, 0, 0.0
-        log.epoch(epoch, mean, accuracy, time.monotonic() - begun, seen)
-        save()
-    accuracy = measure(model, images[trained:], labels[trained:], ranks)
-    log(
-        "done",
-        message=f"all {epoch} epochs are done",
-        epochs=epoch,
-        accuracy=accuracy,
-        weights=fingerprint(model),
-    )
-    log.close("FINISHED")
-    ranks.leave()
-    return 0
+        epochs = self.progress.epoch
+        self.log(
+            "done",
+            message=f"all {epochs} epochs are done",
+            epochs=epochs,
+            accuracy=self._accuracy(),
+            weights=fingerprint(self.model),
+        )
+        self.log.close("FINISHED")
+        self.ranks.leave()
+        return 0
+
+    def _check_batch_size(self) -> None:
+        size, world = self.options.batch_size, self.ranks.world
+        if size % world:
+            fail(
+                f"a batch of {size} images cannot be divided by {world} ranks",
+                f"--batch-size {world * -(-size // world)}",
+            )
+
+    def _log_start(self) -> None:
+        self.log(
+            "start",
+            torch=torch.__version__,
+            device=str(self.ranks.device),
+            backend=self.ranks.backend,
+            world_size=self.ranks.world,
+            host=os.uname().nodename,
+            epochs=self.options.epochs,
+        )
+
+    def _load_data(self) -> None:
+        images, labels = read_digits()
+        self.images, self.labels = images.to(self.ranks.device), labels.to(self.ranks.device)
+        self.train_count = len(self.images) - TEST_IMAGES
+        if self.train_count < self.options.batch_size:
+            fail(
+                f"--batch-size {self.options.batch_size} is more than the {self.train_count} training images",
+                "use a smaller batch size",
+            )
+
+    def _resume(self) -> Progress:
+        state = self.checkpoints.load()
+        if state is not None:
+            if state["settings"] != self.settings:
+                fail(
+                    f"the checkpoint has other settings: {state['settings']}, not {self.settings}",
+                    "use the same settings, or another --checkpoint-dir",
+                )
+            self.model.load_state_dict(state["model"])
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.options.learning_rate)
+        if state is None:
+            return Progress()
+        self.optimizer.load_state_dict(state["optimizer"])
+        return Progress(state["epoch"], state["step"], state["loss"], state["run"])
+
+    def _train_epoch(self) -> bool:
+        """Trains the rest of the current epoch. Returns False if a signal stopped the training."""
+        started, first_step = time.monotonic(), self.progress.step
+        self.model.train()
+        size = self.options.batch_size
+        parts = batches(self.train_count, size, self.progress.epoch, self.options.seed, self.ranks)
+        for number, indexes in enumerate(parts):
+            if number < first_step:
+                continue  # done before the interruption
+            if self._train_step(indexes):
+                self._save()
+                return False
+        accuracy = self._accuracy()
+        steps = self.progress.step
+        mean_loss = self.progress.loss / steps
+        self.progress = Progress(self.progress.epoch + 1, run=self.progress.run)
+        seconds = time.monotonic() - started
+        self.log.epoch(self.progress.epoch, mean_loss, accuracy, seconds, (steps - first_step) * size)
+        self._save()
+        return True
+
+    def _train_step(self, indexes: Tensor) -> bool:
+        """Trains one batch. Returns whether any rank received a signal."""
+        indexes = indexes.to(self.ranks.device)
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.trainer(self.images[indexes]), self.labels[indexes])
+        loss.backward()
+        self.optimizer.step()
+        time.sleep(self.options.pause)
+        # All ranks decide together: a rank that stops alone would leave the others waiting.
+        mean, stopped = self.ranks.sum(loss.item() / self.ranks.world, float(bool(self.stop_signals)))
+        self.progress.loss += mean
+        self.progress.step += 1
+        return stopped > 0
+
+    def _save(self) -> None:
+        self.checkpoints.write(
+            {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "epoch": self.progress.epoch,
+                "step": self.progress.step,
+                "loss": self.progress.loss,
+                "settings": self.settings,
+                "run": self.progress.run,
+            }
+        )
+
+    @torch.no_grad()
+    def _accuracy(self) -> float:
+        """Returns the fraction of test images that are recognized; each rank evaluates its part."""
+        self.model.eval()
+        images, labels = self.images[self.train_count :], self.labels[self.train_count :]
+        own = slice(self.ranks.rank, None, self.ranks.world)
+        correct = (self.model(images[own]).argmax(1) == labels[own]).sum().item()
+        return self.ranks.sum(correct)[0] / len(images)
 
 
-@torch.no_grad()
-def measure(model: nn.Module, images: Tensor, labels: Tensor, ranks: Ranks) -> float:
-    """Fraction of images that are read rightly; each rank looks at its share."""
-    model.eval()
-    right = (
-        (model(images[ranks.rank :: ranks.world]).argmax(1) == labels[ranks.rank :: ranks.world]).sum().item()
-    )
-    return ranks.sum(right)[0] / len(images)
+def main() -> int:
+    """Runs the training and returns the exit code."""
+    options = parse_options()
+    stop_signals: list[str] = []
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda signum, frame: stop_signals.append(signal.Signals(signum).name))
+    torch.set_num_threads(1)  # the network is too small for more threads
+    torch.manual_seed(options.seed)
+    torch.backends.cudnn.deterministic = True
+    return Training(options, stop_signals).run()
 
 
 if __name__ == "__main__":
     code = main()
-    if number("WORLD_SIZE", 1) > 1:
-        # gloo's threads outlive the process group (torch 2.13); one that lets go of a tensor while Python ends aborts it
+    if integer_variable("WORLD_SIZE", 1) > 1:
+        # In torch 2.13, gloo's threads outlive the process group and can abort Python while it exits.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

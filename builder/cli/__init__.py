@@ -32,7 +32,7 @@ MODULES = {
     "report": "report",
     "publish": "publish",
     "pull": "pull",
-    "run": "running",  # not run.py: it would replace the function run() below
+    "run": "run_command",  # a module named run would hide the function run() below
     "job": "job",
     "init-site": "sites",
     "convert": "convert",

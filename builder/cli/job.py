@@ -2,106 +2,114 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument
 
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
+    from builder.site.request import JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutput:
+    """What to do with the planned job."""
+
+    interactive: bool
+    """Print the command lines of an interactive job instead of a script."""
+    file: Path | None
+    """Where to write the script; None: print it."""
+    submit: bool
+    """Submit the script with sbatch."""
+
 
 @click.command()
 @target_argument
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--nodes", default=1, show_default=True, help="How many nodes.")
+@click.option("--nodes", default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",
     type=int,
-    help="GPUs of each node, with one process for each. Default: 1, or all on several nodes.",
+    help="GPUs per node, with one process per GPU. Default: 1 on a single node, all on several nodes.",
 )
-@click.option(
-    "--tasks", type=int, help="Processes on each node, for jobs without GPUs. Default: the recipe's."
-)
+@click.option("--tasks", type=int, help="Processes per node, for jobs without GPUs. Default: the recipe's.")
 @click.option(
     "--time",
     default="",
     metavar="T",
-    help="HH:MM:SS, or D-HH:MM as Slurm writes it; of one piece in a chain.",
+    help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
 )
-@click.option("--account", default="", metavar="A", help="Whom the time is charged to.")
+@click.option("--account", default="", metavar="A", help="The account to charge.")
 @click.option(
     "--data",
     default="",
     metavar="TAR",
-    help="A tar on the site, unpacked to the node's own storage: $BUILDER_DATA.",
+    help="A tar on the site, to unpack on the node's own storage: $BUILDER_DATA.",
 )
 @click.option(
     "--checkpoint",
     default="",
     metavar="DIR",
-    help="$BUILDER_CHECKPOINT_DIR; its newest *.pt is $BUILDER_RESUME.",
+    help="Folder of checkpoints: $BUILDER_CHECKPOINT_DIR. Its newest *.pt is $BUILDER_RESUME.",
 )
 @click.option(
     "--chain",
     type=int,
     metavar="N",
-    help="N pieces, one after the other, each going on from the newest checkpoint.",
+    help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
-@click.option("--mlflow", default="", metavar="URI", help="Where the run is tracked.")
+@click.option("--mlflow", default="", metavar="URI", help="Address of the MLflow tracking server.")
 @click.option(
-    "--launcher", type=click.Choice(["srun", "torchrun", "mpi", "ray"]), help="Default: the recipe's."
+    "--launcher",
+    type=click.Choice(["srun", "torchrun", "mpi", "ray"]),
+    help="What starts the processes. Default: the recipe's.",
 )
+@click.option("--image", default="", help="Use another image: a reference, or a SIF on the site.")
 @click.option(
-    "--image", default="", help="Another image: a reference, or a SIF. Default: what the recipe says."
-)
-@click.option(
-    "--bind", "binds", multiple=True, metavar="SOURCE[:TARGET[:ro]]", help="A file or folder of the site."
+    "--bind",
+    "binds",
+    multiple=True,
+    metavar="SOURCE[:TARGET[:ro]]",
+    help="Mount a file or folder of the site.",
 )
 @click.option(
     "--env",
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="A variable; NAME alone hands on the submitting shell's.",
+    help="Set a variable; NAME alone passes the value of the submitting shell.",
 )
-@click.option("--name", default="", help="The job's name. Default: the target's.")
+@click.option("--name", default="", help="Name of the job. Default: the target's.")
 @click.option(
-    "--check-fabric", is_flag=True, help="On several nodes: fail when the network's plugin was not used."
+    "--check-fabric", is_flag=True, help="On several nodes: fail if the network plugin is not used."
 )
 @click.option(
     "--interactive",
     is_flag=True,
-    help="Print the line that gets a node with a terminal, and what to run there.",
+    help="Print the command that allocates a node with a terminal, and the command to run there.",
 )
 @click.option(
     "--output",
+    "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the script there instead of printing it.",
+    help="Write the script to this file instead of printing it.",
 )
-@click.option("--submit", "do_submit", is_flag=True, help="Queue it with sbatch, here and now.")
+@click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
 @common_options
 @pass_context
 def job(
     context: Context,
+    /,
     target: str,
-    command: tuple[str, ...],
-    nodes: int,
-    gpus: int | None,
-    tasks: int | None,
-    time: str,
-    account: str,
-    data: str,
-    checkpoint: str,
-    chain: int | None,
-    mlflow: str,
-    launcher: str | None,
-    image: str,
-    binds: tuple[str, ...],
     env: tuple[str, ...],
-    name: str,
-    check_fabric: bool,
     interactive: bool,
-    output: Path | None,
-    do_submit: bool,
+    file: Path | None,
+    submit: bool,
+    **values: object,
 ) -> None:
     """Write a batch script that runs CMD in TARGET's image on its site.
 
@@ -109,61 +117,58 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
-    from builder.errors import UsageError
-    from builder.site.command import parse_env
-    from builder.site.plan import JobRequest, plan_job, salloc
-    from builder.site.render import render
+    from builder.site.arguments import parse_env
+    from builder.site.request import JobRequest
+
+    recipe = context.one_recipe(target)
+    # The options' names are those of the request's fields, and click has validated their types.
+    request = JobRequest(env=parse_env(env), **values)  # type: ignore[arg-type]
+    output = JobOutput(interactive, file, submit)
+    if interactive:
+        _print_salloc(context, recipe, request)
+    else:
+        _write_script(context, recipe, request, output)
+
+
+def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
+    from builder.site.plan import salloc
     from builder.site.shell import command_line
+
+    allocate, then = (command_line(words) for words in salloc(recipe, request))
+    context.output.result({"target": recipe.name, "salloc": allocate, "then": then})
+    if not context.output.as_json:
+        click.echo(f"{allocate}\n{then}")
+
+
+def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
+    from builder.errors import UsageError
+    from builder.site.plan import plan_job
+    from builder.site.render import render
     from builder.site.slurm import submit
     from builder.store.files import write_atomic
 
-    recipe = context.one_recipe(target)
-    request = JobRequest(
-        command=command,
-        nodes=nodes,
-        gpus=gpus,
-        tasks=tasks,
-        time=time,
-        account=account,
-        data=data,
-        chain=chain,
-        checkpoint=checkpoint,
-        mlflow=mlflow,
-        launcher=launcher,  # type: ignore[arg-type]  # click has checked it
-        image=image,
-        name=name,
-        binds=binds,
-        env=parse_env(env),
-        check_fabric=check_fabric,
-    )
-    if interactive:
-        allocate, then = (command_line(words) for words in salloc(recipe, request))
-        context.output.result({"target": target, "salloc": allocate, "then": then})
-        if not context.output.as_json:
-            click.echo(f"{allocate}\n{then}")
-        return
-    if do_submit and recipe.site.slurm is None:
+    if output.submit and recipe.site.slurm is None:
         raise UsageError(
-            f"{recipe.site.title or target} has no scheduler to submit to",
-            "write the script with --output FILE and run it there",
+            f"{recipe.site_title} has no scheduler to submit jobs to",
+            "write the script with --output FILE and run it on the machine",
         )
     script = render(plan_job(recipe, request))
-    if output is not None:
-        if not output.parent.is_dir():
+    if output.file is not None:
+        if not output.file.parent.is_dir():
             raise UsageError(
-                f"--output {output}: there is no folder {output.parent}", "make it, or write elsewhere"
+                f"--output {output.file}: the folder {output.file.parent} does not exist",
+                "create it, or choose another folder",
             )
-        write_atomic(output, script.encode(), mode=0o755)
-    number = submit(script) if do_submit else None
-    context.output.result({"target": target, "script": script, "file": output, "job": number})
+        write_atomic(output.file, script.encode(), mode=0o755)
+    number = submit(script) if output.submit else None
+
+    context.output.result({"target": recipe.name, "script": script, "file": output.file, "job": number})
     if context.output.as_json:
         return
     if number is not None:
         click.echo(number)
-    elif output is None:
+    elif output.file is None:
         click.echo(script, nl=False)
-    if output is not None:
-        context.output.note(
-            f"wrote {output}"
-            + ("" if number else f"; submit it with: sbatch {output}" if recipe.site.slurm else "")
-        )
+    if output.file is not None:
+        advice = f"; submit it with: sbatch {output.file}" if recipe.site.slurm and not number else ""
+        context.output.note(f"wrote {output.file}{advice}")

@@ -106,7 +106,7 @@ def pull(
 
 def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:
     """The file for a SIF, or the folder of the OCI layout."""
-    from builder.site.command import site_sif
+    from builder.site.images import site_sif
 
     if recipe.format != "sif":
         return output or layout

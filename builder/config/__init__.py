@@ -1,1 +1,1 @@
-"""Recipes, environments and settings as checked models."""
+"""Recipes as validated models."""

@@ -1,7 +1,7 @@
-"""Recipes: one YAML file per target, read into a frozen, checked model.
+"""Recipes: one YAML file per target, loaded into a frozen model.
 
-A recipe may say ``extends: NAME`` to start from another one; mappings are merged key by key, anything else is replaced. A file
-whose name begins with ``_`` is no target, but may be extended.
+A recipe can extend another one with ``extends: NAME``. Mappings are merged key by key; all other values are
+replaced. A file whose name starts with ``_`` is not a target, but other recipes can extend it.
 """
 
 from __future__ import annotations
@@ -12,172 +12,193 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from builder.config.fields import Model
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
 
-#: A date or time of ISO 8601; YAML makes a date of it where it has no quotes.
+#: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
 Date = Annotated[str, BeforeValidator(lambda value: value.isoformat() if isinstance(value, date) else value)]
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+#: Folders that cannot be the prefix of the conda environment.
+_SYSTEM_FOLDERS = ("", "/usr", "/bin", "/lib")
+#: Keys of a recipe that a recipe extending it does not inherit.
+_NOT_INHERITED = ("name", "description", "group")
+#: Fields of :class:`Recipe` that are not keys of a recipe file.
+_NOT_KEYS = ("source", "root")
 
 
 class Gpu(Model):
-    """What the image computes on. ``architectures`` as torch names them: ``sm_80``, ``gfx90a``."""
+    """The GPU that the image is for."""
 
     vendor: GpuVendor = "none"
     architectures: tuple[str, ...] = ()
+    """As torch names them: ``sm_80``, ``gfx90a``."""
 
 
 class Conda(Model):
-    """Options of the conda part.
-
-    ``channels`` replaces the environment file's; ``fallback`` names what takes over when no channel answers
-    (``debian``: the Debian channel); ``exclude_newer`` (a date) makes the same solve come out again.
-    """
+    """Options of the conda packages."""
 
     channels: tuple[str, ...] = ()
+    """Replaces the channels of the environment file; empty: use the file's."""
     fallback: Literal["debian"] | None = None
+    """Used when no channel answers; ``debian``: the Debian channel."""
     exclude_newer: Date | None = None
+    """Ignore packages uploaded after this date, so that a new solve returns the same lock; None: use all."""
     prefix: str = "/opt/conda"
+    """Where the environment is in the image."""
     post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
-    """Packages whose post-link script may be left out (nothing is run in a layered build); others that have one are refused."""
+    """Packages whose post-link script can be skipped. The engine ``layered`` runs no scripts, so it refuses
+    all other packages that have one."""
 
     @field_validator("prefix")
     @classmethod
-    def _absolute(cls, value: str) -> str:
-        if (
-            not value.startswith("/")
-            or ".." in value.split("/")
-            or value.rstrip("/") in ("", "/usr", "/bin", "/lib")
-        ):
-            raise ValueError("must be an absolute path of its own, such as /opt/conda")
-        return value.rstrip("/")
+    def _prefix_is_absolute(cls, value: str) -> str:
+        prefix = value.rstrip("/")
+        if not value.startswith("/") or ".." in value.split("/") or prefix in _SYSTEM_FOLDERS:
+            raise ValueError("must be an absolute path outside the system's folders, such as /opt/conda")
+        return prefix
 
 
 class Pip(Model):
-    """Options of the pip part, added to those of the environment file.
-
-    ``fallback: pip`` uses what pip's own configuration offers when ``index_url`` does not answer. ``exclude_newer`` (a date) is
-    for indexes that say when a file was uploaded: from any other, uv then takes nothing.
-    """
+    """Options of the pip packages. They are added to those of the environment file."""
 
     index_url: str | None = None
+    """The package index; None: the environment file's, or PyPI."""
     extra_index_urls: tuple[str, ...] = ()
+    """Additional package indexes."""
     find_links: tuple[str, ...] = ()
+    """Folders and pages with wheels."""
     fallback: Literal["pip"] | None = None
+    """Used when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration."""
     exclude_newer: Date | None = None
+    """Ignore files uploaded after this date. Works only with indexes that publish upload times; from others
+    uv takes nothing. None: use all."""
 
 
 class Files(Model):
-    """Files to copy into the image: ``source`` relative to the recipe's project folder."""
+    """Files to copy into the image."""
 
     source: str
+    """A file or folder, relative to the project folder."""
     target: str
+    """Absolute path in the image."""
     mode: str | None = None
+    """Octal permissions of files, such as ``"0755"``; None: those of the source."""
 
 
 class Registry(Model):
-    """Where the image is published: ``host/repository`` and the tags (strftime patterns allowed)."""
+    """Where the image is published."""
 
     host: str = ""
+    """Host name, with a port if needed."""
     repository: str = ""
+    """Path of the repository on the host."""
     tags: tuple[str, ...] = ("latest", "%y.%m")
+    """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
 
 
 class Layers(Model):
-    """How packages become layers. The defaults suit Docker 20.10 and everything newer."""
+    """How packages become layers. The defaults work with Docker 20.10 and later."""
 
     compression: Compression = "gzip"
     own_layer_from: Annotated[int, Field(ge=1)] = 4 << 20
-    """A package whose archive has at least this many bytes gets a layer of its own."""
+    """A package gets its own layer when its archive has at least this many bytes."""
     groups: Annotated[int, Field(ge=1, le=64)] = 12
-    """How many groups the small packages of one manager are dealt into, by name."""
+    """Number of layers for the small packages of one package manager; the name selects the layer."""
 
 
 class Sif(Model):
-    """How a SIF is laid out, where the target takes one.
+    """How a SIF is laid out.
 
-    ``flat``: one squashfs, which every runtime mounts; ``layered``: the base's squashfs as it is and the packages as overlay
-    partitions above it, which Apptainer 1.4 and SingularityCE 4 mount, and which costs only what has changed.
+    ``flat``: one squashfs, which every runtime mounts. ``layered``: the squashfs of the base unchanged, and
+    the packages as overlay partitions above it. Rebuilding a layered SIF costs only what has changed;
+    Apptainer 1.x and SingularityCE 3.6 and later mount it, unless their configuration disables overlays.
     """
 
     layout: Literal["flat", "layered"] = "flat"
     compression: Compression = "zstd"
-    """Of the squashfs pieces; ``gzip`` for hosts whose kernel or squashfuse knows no zstd."""
+    """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support zstd."""
 
 
 class Installer(Model):
-    """What installs the locked packages inside the image, with an engine that runs an installer there (docker, apptainer)."""
+    """The program that installs packages inside the image, for the engines docker and apptainer."""
 
     program: Literal["micromamba", "rattler"] | None = None
-    """None: micromamba where it can be had, else rattler, which comes with builder."""
+    """None: micromamba if it is available, else rattler, which is part of builder."""
     micromamba: str = "docker://docker.io/mambaorg/micromamba:2.3.3"
-    """Where micromamba is: an image that holds it (``docker://``, ``oci:DIR``), or a file, relative to the project folder."""
+    """Where micromamba comes from: an image that contains it (``docker://``, ``oci:DIR``), or a file,
+    relative to the project folder."""
 
 
 class Cotainr(Model):
     """Options of the engine cotainr."""
 
     system: str | None = None
-    """A system that the site's cotainr knows (``--system``); its base image takes the place of the recipe's."""
+    """A system of the site's cotainr configuration (``--system``); its base image replaces the recipe's.
+    None: use the recipe's base."""
 
 
 class Recipe(Model):
-    """One target, resolved."""
+    """One target, with everything that its recipe extends."""
 
     name: str
     description: str = ""
     group: tuple[str, ...] = ()
-    """The publish groups this target belongs to: ``--ml`` and ``--gui`` are such names."""
+    """Publish groups of the target: group ``ml`` is published by ``publish.py --ml``."""
     base: str
-    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or ``sif:FILE``."""
+    """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or
+    ``sif:FILE``."""
     base_packages: tuple[str, ...] = ()
     """Debian packages to add to a ``debian:SUITE`` base."""
     environment: str
     """The conda environment file, relative to the project folder."""
     lock: str | None = None
-    """A lock file made elsewhere (conda-lock 1 to 4), relative to the project folder; it is used as it is."""
+    """A lock file that another tool wrote (conda-lock 1 to 4), relative to the project folder. It is used
+    unchanged. None: builder writes and updates its own."""
     platform: Literal["linux-64", "linux-aarch64"] = "linux-64"
     gpu: Gpu = Gpu()
     virtual_packages: dict[str, str] = Field(default_factory=dict)
-    """``__cuda``, ``__glibc``, ``__linux`` ... and their versions on the target machine."""
+    """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     conda: Conda = Conda()
     pip: Pip = Pip()
     files: tuple[Files, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the image."""
     entrypoint: tuple[str, ...] | None = None
-    """Replaces builder's entry point, which execs its arguments in the environment."""
+    """Replaces builder's entry point, which runs its arguments in the environment. None: keep builder's."""
     cmd: tuple[str, ...] = ("python",)
+    """Default command of the image."""
     workdir: str = "/"
+    """Working directory of the image."""
     labels: dict[str, str] = Field(default_factory=dict)
+    """Labels in the image's config."""
     annotations: dict[str, str] = Field(default_factory=dict)
-    """Added to the manifest: ``org.opencontainers.image.source`` and the like."""
+    """Annotations in the image's manifest, such as ``org.opencontainers.image.source``."""
     registry: Registry = Registry()
     layers: Layers = Layers()
     format: Literal["oci", "sif"] = "oci"
-    """What the target's machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
+    """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()
     engine: Engine = "layered"
-    """What builds it, unless ``--engine`` says otherwise."""
+    """Default engine; ``--engine`` overrides it."""
     installer: Installer = Installer()
     cotainr: Cotainr = Cotainr()
     site: Site = Site()
-    """The machine that the target is for: runtime, scheduler, node, network."""
+    """The target machine: container runtime, scheduler, node, network."""
     source: Path = Path()
     """The recipe's file."""
     root: Path = Path()
-    """The project folder: the one that holds ``recipes/``."""
+    """The project folder, which contains ``recipes/``."""
 
     @property
     def environment_path(self) -> Path:
+        """The environment file."""
         return self.root / self.environment
 
     @property
@@ -186,124 +207,161 @@ class Recipe(Model):
         if self.lock:
             return self.root / self.lock
         path = self.environment_path
-        return path.with_name(f"{path.name.removesuffix('.yml').removesuffix('.yaml')}.{self.name}.lock.yml")
+        stem = path.name.removesuffix(".yml").removesuffix(".yaml")
+        return path.with_name(f"{stem}.{self.name}.lock.yml")
 
     @property
     def architecture(self) -> str:
         """The OCI name of the platform's processor."""
         return {"linux-64": "amd64", "linux-aarch64": "arm64"}[self.platform]
 
+    @property
+    def site_title(self) -> str:
+        """The name of the site for messages: its title, or the target's name."""
+        return self.site.title or self.name
+
 
 def recipe_files(root: Path) -> dict[str, Path]:
-    """Target names and their files in ``root/recipes``."""
-    return {name: path for name, path in _files(root).items() if not name.startswith("_")}
+    """Returns the target names and their files in ``root/recipes``."""
+    return {name: path for name, path in _yaml_files(root).items() if not name.startswith("_")}
 
 
-def _files(root: Path) -> dict[str, Path]:
-    return {p.stem: p for p in sorted((root / "recipes").glob("*.y*ml")) if not p.name.startswith(".")}
+def _yaml_files(root: Path) -> dict[str, Path]:
+    paths = sorted((root / "recipes").glob("*.y*ml"))
+    return {path.stem: path for path in paths if not path.name.startswith(".")}
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
-    """Reads, merges and checks the recipe of target ``name``.
+    """Reads, merges and validates the recipe of a target.
+
+    Args:
+        name: the target.
+        root: the project folder.
 
     Raises:
-        ConfigError: no such target (the nearest names are offered), or a wrong file: file, line and key are named.
+        ConfigError: the target does not exist (the hint lists similar names), or a file is invalid (the
+        message names
+            file, line and key).
     """
     files = recipe_files(root)
     if name not in files:
         near = difflib.get_close_matches(name, files, n=3, cutoff=0.5)
-        raise ConfigError(
-            f"no target named {name!r} in {root / 'recipes'}",
-            f"did you mean {' or '.join(near)}?" if near else f"known targets: {', '.join(files) or 'none'}",
-        )
-    data, yamls = _merged(name, _files(root), ())
+        hint = f"known targets: {', '.join(files) or 'none'}"
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
+
+    data, yamls = _load_merged(name, _yaml_files(root), ())
     data.setdefault("name", name)
     try:
         return Recipe.model_validate({**data, "source": files[name], "root": root})
     except ValidationError as e:
-        raise _explain(e, yamls) from None
+        raise _config_error(e, yamls) from None
 
 
-def _merged(
-    name: str, files: dict[str, Path], seen: tuple[str, ...]
+def _load_merged(
+    name: str, files: dict[str, Path], children: tuple[str, ...]
 ) -> tuple[dict[str, Any], list[YamlFile]]:
-    """The data of a recipe and of all it extends, and their files: the recipe's first."""
+    """Loads a recipe and everything that it extends.
+
+    Args:
+        name: the recipe.
+        files: all recipe files by name.
+        children: the recipes that extend this one, to detect cycles.
+
+    Returns:
+        The merged data, and the files: the recipe's own first.
+    """
     yaml = load_yaml(files[name])
     data = dict(yaml.data)
     parent = data.pop("extends", None)
     if parent is None:
         return data, [yaml]
-    if parent not in files or parent in (*seen, name):
-        why = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
+
+    if parent not in files or parent in (*children, name):
+        problem = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
         raise ConfigError(
-            f"{yaml.where('extends')}: target {name} {why}", f"known targets: {', '.join(files)}"
+            f"{yaml.where('extends')}: target {name} {problem}", f"known targets: {', '.join(files)}"
         )
-    below, yamls = _merged(parent, files, (*seen, name))
-    for own in ("name", "description", "group"):
-        below.pop(own, None)
-    return _overlay(below, data), [yaml, *yamls]
+    inherited, yamls = _load_merged(parent, files, (*children, name))
+    for key in _NOT_INHERITED:
+        inherited.pop(key, None)
+    return _merge(inherited, data), [yaml, *yamls]
 
 
-def _overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    out = dict(below)
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Merges mappings key by key; where both have another kind of value, the one of ``above`` wins."""
+    merged = dict(below)
     for key, value in above.items():
-        old = out.get(key)
-        out[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return out
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
 
 
-def _explain(error: ValidationError, yamls: list[YamlFile]) -> ConfigError:
+# error messages ---------------------------------------------------------------------------------------------
+
+
+def _config_error(error: ValidationError, yamls: list[YamlFile]) -> ConfigError:
+    """Turns pydantic's errors into one error that names file, line and key of each."""
     lines = []
     for item in error.errors():
-        keys = _own_keys(item["loc"])
-        dotted = ".".join(str(k) for k in keys)
-        message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
-            known = _known_keys(keys[:-1])
-            near = difflib.get_close_matches(str(keys[-1]), known, n=1)
-            message = (
-                f"unknown key; did you mean {near[0]}?"
-                if near
-                else f"unknown key; known here: {', '.join(known)}"
-            )
-        elif item["type"] == "missing":
-            message = "this key is needed"
-        elif item["loc"] and item["loc"][-1] == "[key]" and item["type"] == "literal_error":
-            message = f"unknown key; known here: {(item.get('ctx') or {}).get('expected', '')}"
-        lines.append(f"{_where(keys, yamls)}: {dotted}: {message}")
+        keys = tuple(
+            key for key in item["loc"] if key != "[key]"
+        )  # pydantic's mark for the keys of a mapping
+        dotted = ".".join(str(key) for key in keys)
+        lines.append(f"{_line_of(keys, yamls)}: {dotted}: {_explain(item, keys)}")
     return ConfigError("\n".join(lines), "correct the recipe; docs/recipes.md lists every key")
 
 
-def _own_keys(location: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A place in the data without what pydantic adds for the keys of mappings."""
-    return tuple(k for k in location if k != "[key]")
+def _explain(item: Any, keys: tuple[Any, ...]) -> str:
+    """Describes one of pydantic's errors."""
+    if item["type"] == "missing":
+        return "this key is required"
+    if item["type"] == "extra_forbidden":
+        known = _known_keys(keys[:-1])
+        near = difflib.get_close_matches(str(keys[-1]), known, n=1)
+        if near:
+            return f"unknown key; did you mean {near[0]}?"
+        return f"unknown key; known keys: {', '.join(known)}"
+    is_mapping_key = item["loc"] and item["loc"][-1] == "[key]"
+    if is_mapping_key and item["type"] == "literal_error":
+        expected = (item.get("ctx") or {}).get("expected", "")
+        return f"unknown key; known keys: {expected}"
+    return str(item["msg"]).removeprefix("Value error, ")
 
 
-def _where(keys: tuple[Any, ...], yamls: list[YamlFile]) -> str:
-    """The file and line that hold a key: of the recipe, or of one that it extends."""
-    for at in (keys[:n] for n in range(len(keys), 0, -1)):
+def _line_of(keys: tuple[Any, ...], yamls: list[YamlFile]) -> str:
+    """Returns ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
+    for length in range(len(keys), 0, -1):
         for yaml in yamls:
-            if at in yaml.lines:
-                return yaml.where(*at)
+            if keys[:length] in yaml.lines:
+                return yaml.where(*keys[:length])
     return yamls[0].where()
 
 
 def _known_keys(path: tuple[Any, ...]) -> list[str]:
+    """Returns the keys that the model at ``path`` accepts."""
     kind: Any = Recipe
     for key in path:
         fields = getattr(kind, "model_fields", None)
         if fields is not None and key in fields:
-            kind = _without_none(fields[key].annotation)
+            kind = _bare_type(fields[key].annotation)
         elif get_origin(kind) in (dict, tuple):
-            kind = _without_none(next(a for a in reversed(get_args(kind)) if a is not ...))
+            values = [argument for argument in get_args(kind) if argument is not ...]
+            kind = _bare_type(values[-1])
         else:
             return []
-    return [k for k in getattr(kind, "model_fields", {}) if k not in ("source", "root")]
+    return [key for key in getattr(kind, "model_fields", {}) if key not in _NOT_KEYS]
 
 
-def _without_none(annotation: Any) -> Any:
+def _bare_type(annotation: Any) -> Any:
+    """Removes ``Annotated`` and ``| None`` from a type."""
     if get_origin(annotation) is Annotated:
-        return _without_none(get_args(annotation)[0])
+        return _bare_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
-        return _without_none(next(a for a in get_args(annotation) if a is not type(None)))
+        types = [argument for argument in get_args(annotation) if argument is not type(None)]
+        return _bare_type(types[0])
     return annotation

@@ -1,339 +1,286 @@
-"""What a target's machine is like: the ``site:`` part of a recipe. Everything that sites differ in is data here, checked.
+"""The ``site:`` part of a recipe: a model of the target's machine. Everything in which sites differ is data
+here.
 
-Texts marked *shell text* may name variables of the job's shell, ``$NAME`` or ``${NAME}``, which the machine fills in when the
-command runs; ``$$`` is a dollar sign. Options of Slurm may hold ``{gpus}`` (GPUs of one node), ``{total}`` (of all nodes) and
-``{nodes}``.
+A *shell text* may contain variables of the job's shell, ``$NAME`` or ``${NAME}``. The target machine replaces
+them when the command runs; ``$$`` is a dollar sign. Options of Slurm may contain ``{gpus}`` (GPUs per node),
+``{total}`` (GPUs of all nodes) and ``{nodes}``.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from builder.config.fields import (
+    Bind,
+    ImageFolder,
+    Model,
+    Option,
+    ShellTextField,
+    Size,
+    Time,
+    Variable,
+    Variables,
+)
 
 RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "userns"]
 Launcher = Literal["srun", "torchrun", "mpi", "ray"]
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
 
-#: A variable of the job's shell in a shell text, or an escaped dollar sign.
-VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))")
-_TIME = re.compile(r"(?:(?P<d>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_PLACEHOLDER = re.compile(r"\{(\w*)\}")
-_SIZE = re.compile(r"\d+[kKmMgGtT]?[bB]?")
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def shell_text(value: str) -> str:
-    """Checks a shell text: a dollar sign begins a variable's name or stands twice.
-
-    Raises:
-        ValueError: it does neither.
-    """
-    if "$" in VARIABLE.sub("", value):
-        raise ValueError(
-            f"{value!r}: write a variable as $NAME or ${{NAME}}, a dollar sign as $$; commands cannot stand here"
-        )
-    if "\n" in value or "\0" in value:
-        raise ValueError(f"{value!r}: must be one line")
-    return value
-
-
-def seconds(value: str) -> int:
-    """Seconds of a time as Slurm writes it: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
-
-    Raises:
-        ValueError: it is none of these, or nothing at all is left.
-    """
-    found = _TIME.fullmatch(value)
-    if found is None:
-        raise ValueError(f"{value!r} is not a time: write HH:MM:SS, or D-HH:MM as Slurm does")
-    d, a, b, c = (int(found[k] or 0) for k in "dabc")
-    if found["d"] is not None:
-        total = d * 86400 + a * 3600 + b * 60 + c
-    elif found["c"] is not None:
-        total = a * 3600 + b * 60 + c
-    else:
-        total = a * 60 + b
-    if total <= 0:
-        raise ValueError(f"{value!r} is no time at all: write HH:MM:SS")
-    return total
-
-
-def _time(value: str) -> str:
-    if value:
-        seconds(value)
-    return value
-
-
-def _bind(value: str) -> str:
-    source, _, rest = shell_text(value).partition(":")
-    target, _, options = rest.partition(":")
-    for path in (source, *((target,) if rest else ())):
-        if not path.startswith(("/", "$")) or "," in path:
-            raise ValueError(
-                f"{value!r}: write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, with absolute paths"
-            )
-    if options not in ("", "ro", "rw"):
-        raise ValueError(f"{value!r}: {options!r} is neither ro nor rw")
-    return value
-
-
-def _variable(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(f"{value!r} cannot be the name of a variable")
-    return value
-
-
-def _option(value: str) -> str:
-    if not value.startswith("-"):
-        raise ValueError(f"{value!r}: write options as --name=value")
-    if unknown := [n for n in _PLACEHOLDER.findall(value) if n not in ("gpus", "total", "nodes")]:
-        raise ValueError(f"{value!r}: {{{unknown[0]}}} is not one of {{gpus}}, {{total}}, {{nodes}}")
-    if any(c in value for c in "\n\0"):
-        raise ValueError(f"{value!r}: must be one line")
-    return value
-
-
-def _size(value: str) -> str:
-    if value and not _SIZE.fullmatch(value):
-        raise ValueError(f"{value!r} is not a size: write a number with a unit, such as 12g")
-    return value
-
-
-def _images(value: str) -> str:
-    if unknown := [n for n in _PLACEHOLDER.findall(VARIABLE.sub("", value)) if n != "account"]:
-        raise ValueError(f"{value!r}: {{{unknown[0]}}} is not {{account}}")
-    return shell_text(value)
-
-
-ShellTextField = Annotated[str, AfterValidator(shell_text)]
-Bind = Annotated[str, AfterValidator(_bind)]
-Time = Annotated[str, AfterValidator(_time)]
-Option = Annotated[str, AfterValidator(_option)]
-Variable = Annotated[str, AfterValidator(_variable)]
-Size = Annotated[str, AfterValidator(_size)]
-Variables = dict[Variable, ShellTextField]
+#: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
+_PASS_ENV = (
+    "SLURM_",
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "NCCL_",
+    "RCCL_",
+    "MLFLOW_",
+    "AWS_",
+)
 
 
 class Additions(Model):
-    """What a job needs beside the usual, on the host and in the container."""
+    """Extra settings of a job, for the host and for the container."""
 
     modules: tuple[str, ...] = ()
-    """Loaded on the host, in this order."""
+    """Environment modules to load on the host, in this order."""
     setup: tuple[str, ...] = ()
-    """Lines of shell for the host, as they are."""
+    """Shell lines for the host, copied unchanged."""
     options: tuple[ShellTextField, ...] = ()
-    """Of the runtime."""
+    """Options of the container runtime."""
     binds: tuple[Bind, ...] = ()
+    """Files and folders of the host to mount into the container."""
     env: Variables = Field(default_factory=dict)
     """Variables in the container."""
 
 
 class Check(Model):
-    """How to see in a job's output that the network's plugin is used (``builder job --check-fabric``)."""
+    """How a job's output shows that the network plugin is in use (``builder job --check-fabric``)."""
 
     env: Variables = Field(default_factory=dict)
+    """Variables that make the collective library log its choice, such as ``NCCL_DEBUG: INFO``."""
     line: str
-    """What the output then holds; without it, the collective library fell back to sockets."""
+    """Text that the output must contain. Without it, the collective library fell back to sockets."""
 
 
 class Fabric(Additions):
-    """For jobs on more than one node."""
+    """Extra settings of jobs on more than one node: the high-speed network."""
 
     check: Check | None = None
+    """None: the recipe has no way to check the network plugin."""
 
 
 class Runtime(Model):
-    """What runs the image."""
+    """The container runtime of the site."""
 
     kind: RuntimeKind = "userns"
     program: str = ""
-    """Its name or path, where that is not the kind's."""
+    """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
-    """After ``run`` or ``exec``, always."""
+    """Always added after ``run`` or ``exec``."""
     gpu: tuple[ShellTextField, ...] = ()
-    """When the command is to have GPUs: ``--gpu``, ``--nv``, ``--device=/dev/kfd`` ... ``{count}``: how many, or ``all``."""
+    """Added when the container gets GPUs, such as ``--nv``; ``{count}`` is the number of GPUs, or ``all``."""
     gpu_all: tuple[ShellTextField, ...] = ()
-    """Beside ``gpu``, when it is to have all of them."""
+    """Added after ``gpu`` when the container gets all GPUs of the node."""
     gpu_each: tuple[ShellTextField, ...] = ()
-    """Beside ``gpu``, once for each, when it is to have some: ``{index}`` counts from 0, ``{render}`` (of /dev/dri) from 128."""
+    """Added after ``gpu`` once per GPU when the container gets some of them. ``{index}`` counts GPUs from 0,
+    ``{render}`` from 128, like the devices in /dev/dri."""
     ranks: tuple[ShellTextField, ...] = ()
-    """When the container is one of several processes that talk to each other."""
+    """Added when several containers communicate with each other."""
     binds: tuple[Bind, ...] = ()
+    """Files and folders of the host to mount into every container."""
     env: Variables = Field(default_factory=dict)
+    """Variables in every container."""
     clean_env: bool = False
-    """Keep the host's variables out, but for ``pass_env`` (singularity and apptainer let all of them in)."""
-    pass_env: tuple[Variable, ...] = (
-        "SLURM_",
-        "CUDA_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
-        "NCCL_",
-        "RCCL_",
-        "MLFLOW_",
-        "AWS_",
-    )
-    """Variables of the job that reach the container all the same; a name stands for all that begin with it."""
+    """Keep host variables out of the container, except ``pass_env``. By default, singularity and apptainer
+    pass all of them."""
+    pass_env: tuple[Variable, ...] = _PASS_ENV
+    """Host variables that always pass into the container; an entry matches all names that start with it."""
     folders: tuple[ShellTextField, ...] = ()
-    """Made on every node before the container starts (caches that must not lie on a network file system)."""
+    """Folders to create on each node before the container starts, such as caches that must not be on a
+    network file system."""
     shm_size: Size = ""
+    """Size of the container's /dev/shm, such as ``12g``; empty: the runtime's default."""
     groups: tuple[str, ...] = ()
-    """Further groups of the process: ``video``."""
+    """Additional groups of the container's process, such as ``video``."""
 
     @property
     def command(self) -> str:
+        """The program to run."""
         return self.program or self.kind
 
     @property
     def takes_sif(self) -> bool:
+        """Whether the runtime runs SIF files instead of OCI images."""
         return self.kind in ("singularity", "apptainer")
 
     @model_validator(mode="after")
-    def _fits(self) -> Runtime:
+    def _options_fit_kind(self) -> Runtime:
         if self.takes_sif and (self.shm_size or self.groups):
-            raise ValueError(f"{self.kind} has neither shm_size nor groups: the host's are used")
+            raise ValueError(f"{self.kind} does not support shm_size and groups: it uses those of the host")
         if self.clean_env and not self.takes_sif:
             raise ValueError(
-                f"clean_env is for singularity and apptainer: {self.kind} lets none of the host's variables in"
+                f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
             )
         return self
 
 
 class Node(Model):
-    """One node as a job sees it."""
+    """One compute node, as a job sees it."""
 
     gpus: Annotated[int, Field(ge=0)] = 0
-    """Devices that torch counts: an MI250X is two."""
+    """Number of devices as torch counts them: an MI250X counts as two."""
     cores: Annotated[int, Field(ge=1)] = 1
-    """That a job may have."""
+    """Cores that a job can use."""
     memory: Size = ""
-    """``--mem`` of a job that takes whole nodes; empty: not asked for."""
+    """``--mem`` for jobs that use all GPUs of a node; empty: no ``--mem``."""
     cpus_per_gpu: Annotated[int, Field(ge=1)] | None = None
-    """Cores for one GPU's process; cores / gpus where it is not said."""
+    """Cores for the process of one GPU; None: cores / gpus."""
     memory_per_gpu: Size = ""
-    """Of a job that takes a part of a node, for each of its GPUs."""
+    """Memory per GPU, for jobs that use a part of a node; empty: no memory option."""
     tasks: Annotated[int, Field(ge=1)] = 1
-    """Processes on a node of a job without GPUs; each gets cores / tasks."""
+    """Processes per node of jobs without GPUs; each gets cores / tasks."""
     cpu_bind: str = ""
-    """srun's ``--cpu-bind`` for one process per GPU of a whole node: the cores next to each."""
+    """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each GPU."""
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Node:
-        if self.gpus * self.gpu_cores > self.cores and self.gpus:
+    def _numbers_fit(self) -> Node:
+        if self.gpus and self.gpus * self.gpu_cores > self.cores:
             raise ValueError(
                 f"{self.gpus} GPUs with {self.gpu_cores} cores each are more than {self.cores} cores"
             )
         if self.tasks > self.cores:
             raise ValueError(f"{self.tasks} tasks are more than {self.cores} cores")
+
         kind, _, values = self.cpu_bind.rpartition(":")
-        if (
-            kind.rpartition(",")[2] in ("mask_cpu", "map_cpu")
-            and self.gpus
-            and len(values.split(",")) != self.gpus
-        ):
-            raise ValueError(f"cpu_bind holds {len(values.split(','))} values for {self.gpus} GPUs")
+        is_list = kind.rpartition(",")[2] in ("mask_cpu", "map_cpu")
+        count = len(values.split(","))
+        if is_list and self.gpus and count != self.gpus:
+            raise ValueError(f"cpu_bind has {count} values for {self.gpus} GPUs")
         return self
 
     @property
     def gpu_cores(self) -> int:
-        """Cores of one GPU's process."""
+        """Cores for the process of one GPU."""
         return self.cpus_per_gpu or max(self.cores // max(self.gpus, 1), 1)
 
 
 class Queue(Model):
-    """Where one kind of job goes, and what it asks for there."""
+    """Slurm options for one kind of job."""
 
     partition: str = ""
+    """``--partition``; empty: Slurm's default."""
     qos: str = ""
+    """``--qos``; empty: Slurm's default."""
     constraint: str = ""
+    """``--constraint``; empty: none."""
     gpus: Option | None = None
-    """How GPUs are asked for here, where that differs from ``slurm.gpus``."""
+    """Replaces ``slurm.gpus`` for this queue; None: use ``slurm.gpus``."""
     memory: Size = ""
-    """``--mem``, over the node's."""
+    """``--mem``; takes precedence over the node's values."""
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
+    """``--cpus-per-task``; None: calculated from the node."""
     time: Time = ""
-    """When the job does not say."""
+    """Default time limit in this queue; empty: ``slurm.time``."""
     max_time: Time = ""
+    """Longest time limit that this queue allows; empty: ``slurm.max_time``."""
     options: tuple[Option, ...] = ()
-    """Further options of sbatch."""
+    """Additional options of sbatch and salloc."""
     srun: tuple[Option, ...] = ()
-    """Further options of srun."""
+    """Additional options of srun."""
 
 
 class Slurm(Model):
-    """A Slurm site."""
+    """The Slurm configuration of a site."""
 
     account: Literal["required", "optional", "none"] = "required"
+    """Whether jobs name an account."""
     account_example: str = ""
-    """What an account looks like here, for error messages: ``project_465000000``."""
+    """An example of an account here, for error messages: ``project_465000000``."""
     gpus: Option = "--gpus-per-node={gpus}"
-    """How GPUs are asked for."""
+    """The option that requests GPUs."""
     memory_by: Literal["node", "gpu"] = "node"
-    """How ``memory_per_gpu`` is asked for: its sum as ``--mem``, or as it is with ``--mem-per-gpu``."""
+    """How to request ``memory_per_gpu``: ``node`` sums it up in ``--mem``, ``gpu`` passes it in
+    ``--mem-per-gpu``."""
     time: Time = "01:00:00"
+    """Default time limit of a job."""
     max_time: Time = "24:00:00"
-    """Of one job; longer runs are chains."""
+    """Longest time limit of a job. Longer runs are chains."""
     queues: dict[QueueName, Queue] = Field(default_factory=dict)
-    """``gpu``: fewer GPUs than a node has; ``node``: one whole node; ``nodes``: several (``node`` where it is not said);
-    ``cpu``: no GPU; ``interactive``: salloc; ``build``: building images on a compute node."""
+    """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default: ``node``);
+    ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute node."""
     srun: tuple[Option, ...] = ()
+    """Options of every srun."""
     salloc_on_node: bool = True
-    """salloc's shell is on the node that it got; else it stays where it was, and srun goes there."""
+    """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
+    need srun."""
     master_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    """The port at which ranks meet; jobs that share a node add an offset."""
 
 
 class Ray(Model):
-    """A Ray cluster of containers on one machine: a head and a worker for each GPU."""
+    """A Ray cluster of containers on one machine: one head, and one worker per GPU."""
 
     port: int = 6379
+    """Port of the head."""
     dashboard_port: int = 8265
+    """Port of the dashboard and of job submission."""
     metrics_port: int = 8080
+    """Port of the metrics export."""
     worker_cpus: Annotated[int, Field(ge=1)] = 1
+    """CPUs that each worker offers."""
     entrypoint_gpus: Annotated[int, Field(ge=0)] = 1
+    """GPUs that the submitted command reserves in a cluster with one GPU."""
     entrypoint_cpus: Annotated[int, Field(ge=1)] = 1
+    """CPUs that the submitted command reserves."""
     worker_devices: tuple[ShellTextField, ...] = ()
-    """Device files of one worker; ``{index}`` counts GPUs from 0, ``{render}`` from 128 as /dev/dri does."""
+    """Device files of one worker. ``{index}`` counts GPUs from 0, ``{render}`` from 128, like the devices in
+    /dev/dri."""
     worker_env: Variables = Field(default_factory=dict)
-    """Variables of one worker; ``{index}`` as above."""
+    """Variables of one worker; may contain ``{index}`` and ``{render}``."""
     nvidia: bool = False
-    """GPUs are given by NVIDIA's device requests, by id."""
+    """Whether workers get their GPU by NVIDIA device requests, by index."""
 
 
 class Site(Model):
-    """The machine that a target is for."""
+    """The machine that a target is built for."""
 
     title: str = ""
-    """The system's name for people."""
+    """Name of the system for messages and comments; empty: the target's name."""
     runtime: Runtime = Runtime()
-    images: Annotated[str, AfterValidator(_images)] = ""
-    """The folder of the images there (shell text; ``{account}`` is the job's): ``/work/{account}/{account}/$USER/images``."""
+    images: ImageFolder = ""
+    """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
+    the job's."""
     modules: tuple[str, ...] = ()
-    """Loaded before anything else in a job."""
+    """Environment modules to load at the start of a job."""
     setup: tuple[str, ...] = ()
-    """Lines of shell in a job, as they are, after the modules."""
+    """Shell lines of a job, copied unchanged after the modules."""
     slurm: Slurm | None = None
-    """None: no scheduler."""
+    """None: the site has no scheduler."""
     launcher: Launcher = "srun"
-    """How a job's processes start, unless ``--launcher`` says otherwise."""
+    """How the processes of a job start, unless ``--launcher`` names another way."""
     node: Node = Node()
-    local: Annotated[str, AfterValidator(shell_text)] = ""
-    """A folder of the job on the node itself, to unpack data into: ``$SLURM_TMPDIR``, ``/tmp/$USER-$SLURM_JOB_ID``."""
+    local: ShellTextField = ""
+    """A folder for the job on the node's own storage, to unpack data: ``$SLURM_TMPDIR``,
+    ``/tmp/$USER-$SLURM_JOB_ID``."""
     local_managed: bool = False
-    """Slurm makes and removes that folder itself."""
+    """Whether Slurm creates and removes the folder ``local``."""
     fabric: Fabric = Fabric()
+    """Extra settings of jobs on several nodes."""
     mpi: Additions | None = None
+    """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
     ray: Ray | None = None
+    """None: the launcher ``ray`` is not available."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Site:
-        if self.slurm is None and self.launcher in ("srun", "mpi") and self.runtime.kind != "userns":
+    def _launcher_fits(self) -> Site:
+        needs_slurm = self.launcher in ("srun", "mpi") and self.runtime.kind != "userns"
+        if needs_slurm and self.slurm is None:
             raise ValueError(
-                f"launcher {self.launcher} needs 'slurm:'; without it write 'launcher: torchrun' or 'launcher: ray'"
+                f"launcher {self.launcher} needs 'slurm:'; "
+                "without Slurm write 'launcher: torchrun' or 'launcher: ray'"
             )
         if self.launcher == "mpi" and self.mpi is None:
             raise ValueError("launcher mpi needs 'mpi:' (modules, binds, variables of the host's MPI)")

@@ -1,4 +1,4 @@
-"""YAML files that remember the line of each key, so that an error can name it."""
+"""YAML files that remember the line of each key, so that error messages can name it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ Key = str | int
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A parsed mapping and where its keys stand."""
+    """A parsed YAML mapping with the line number of every key."""
 
     path: Path
     data: dict[str, Any]
     lines: dict[tuple[Key, ...], int] = field(default_factory=dict)
+    """Path of keys and list indexes -> line, counted from 1. The empty path is the document itself."""
 
     def where(self, *keys: Key) -> str:
-        """``file:line`` of a key, or of its nearest parent that the file holds."""
+        """Returns ``file:line`` of a key, or of its nearest parent that the file contains."""
         at = tuple(keys)
         while at and at not in self.lines:
             at = at[:-1]
@@ -33,26 +34,37 @@ def load_yaml(path: Path) -> YamlFile:
     """Reads a YAML mapping.
 
     Raises:
-        ConfigError: no such file, not YAML, not a mapping, or a key twice; file and line are named.
+        ConfigError: the file is missing, is not YAML, is not a mapping, or contains a key twice; the message
+        names
+            file and line.
     """
     text = read_text(path)
+    lines: dict[tuple[Key, ...], int] = {}
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
-        lines: dict[tuple[Key, ...], int] = {}
         if node is not None:
-            _walk(path, node, (), lines)
+            _collect_lines(path, node, (), lines)
         data = yaml.safe_load(text)
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(data, dict):
         raise ConfigError(
-            f"{path}: holds {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
+            f"{path}: contains a {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
         )
     return YamlFile(path, data, lines)
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
-    """A text file's content. Raises ConfigError when it cannot be read."""
+    """Returns the content of a text file.
+
+    Args:
+        path: the file.
+        what: what the message calls a missing file.
+        hint: the hint for a missing file.
+
+    Raises:
+        ConfigError: the file does not exist or cannot be read.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -62,28 +74,29 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
 
 
 def not_yaml(path: Path, error: yaml.YAMLError) -> ConfigError:
-    """Says where a file stops to be YAML."""
+    """Returns the error for a file that is not valid YAML; it names the line where parsing failed."""
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
-    return ConfigError(
-        f"{at}: not valid YAML: {getattr(error, 'problem', None) or error}",
-        "check indentation and quotes there",
-    )
+    problem = getattr(error, "problem", None) or error
+    return ConfigError(f"{at}: not valid YAML: {problem}", "check the indentation and quotes on that line")
 
 
-def _walk(path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]) -> None:
+def _collect_lines(
+    path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]
+) -> None:
+    """Adds the lines of a node and of everything below it to ``lines``."""
     lines.setdefault(at, node.start_mark.line + 1)
-    if isinstance(node, yaml.MappingNode):
+    if isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _collect_lines(path, value, (*at, index), lines)
+    elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             here = (*at, str(key.value))
             line = key.start_mark.line + 1
             if here in lines:
                 raise ConfigError(
-                    f"{path}:{line}: key {key.value!r} stands twice (first on line {lines[here]})",
-                    "keep one of them",
+                    f"{path}:{line}: key {key.value!r} appears twice (first on line {lines[here]})",
+                    "remove one of them",
                 )
             lines[here] = line
-            _walk(path, value, here, lines)
-    elif isinstance(node, yaml.SequenceNode):
-        for i, value in enumerate(node.value):
-            _walk(path, value, (*at, i), lines)
+            _collect_lines(path, value, here, lines)

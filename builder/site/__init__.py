@@ -1,1 +1,2 @@
-"""What a site needs: command lines, batch scripts, Slurm and Ray, all from the recipe's ``site`` part."""
+"""Runs images on a site, with the recipe's ``site`` part: container command lines, batch scripts, Slurm and
+Ray."""

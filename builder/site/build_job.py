@@ -1,7 +1,7 @@
-"""Building on a compute node: ``srun`` runs builder itself there, with the values of the recipe's site.
+"""Builds images on a compute node: ``srun`` runs builder there, with the options of the recipe's site.
 
-A login node is no place for a long build (LUMI asks for this). The node shares the file systems with the login node, so the
-project, the cache and builder's own Python are where they are here.
+Some sites, such as LUMI, do not allow long builds on login nodes. The compute node must have the login node's
+file systems, so that project, cache and builder's own Python have the same paths.
 """
 
 from __future__ import annotations
@@ -14,28 +14,34 @@ import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.config.site import Queue, Slurm
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
 from builder.run.process import tail
+from builder.site.job import Resources
+from builder.site.shell import host_setup
+from builder.site.slurm import Allocation, allocation_options, find_queue
+
+#: Seconds to wait for the rest of a finished job's messages.
+_LAST_MESSAGES_S = 5.0
 
 
 def build_job(
     recipe: Recipe, command: Sequence[str], *, account: str | None = None, time: str | None = None
 ) -> list[str]:
-    """The command line that runs ``command`` on a compute node: srun with the options of the site's queue ``build``.
+    """Returns the srun command line that runs ``command`` on a compute node, in the site's queue ``build``.
 
     Args:
-        recipe: the target; its ``site.slurm`` says partition, memory, cores and time.
-        command: what runs there.
-        account: who pays; may also be in the environment (SLURM_ACCOUNT).
-        time: instead of the site's.
+        recipe: the target, whose site has Slurm.
+        command: what runs on the node.
+        account: the account to charge; None: the environment variable SLURM_ACCOUNT.
+        time: the time limit as Slurm writes it; None: the recipe's.
 
     Raises:
-        UsageError: the site has no Slurm, or needs an account and none was given.
+        UsageError: the site has no Slurm, or requires an account that is missing.
     """
     slurm = recipe.site.slurm
     if slurm is None:
@@ -43,108 +49,118 @@ def build_job(
             f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
             "leave --on out, or describe the site's Slurm in the recipe (docs/recipes.md)",
         )
-    queue = slurm.queues.get("build") or slurm.queues.get("cpu") or Queue()
     if slurm.account == "required" and not account and not os.environ.get("SLURM_ACCOUNT"):
-        example = slurm.account_example or "PROJECT"
         raise UsageError(
-            f"{recipe.site.title or recipe.name} needs an account for the build job",
-            f"give one: --account {example}",
+            f"build jobs on {recipe.site_title} require an account",
+            f"pass --account {slurm.account_example or 'NAME'}",
         )
-    return [
-        "srun",
-        *_options(slurm, queue, account, time),
-        f"--job-name=builder-{recipe.name}",
-        *_shell(recipe, command),
-    ]
-
-
-def _options(slurm: Slurm, queue: Queue, account: str | None, time: str | None) -> list[str]:
-    values = {
-        "account": account if slurm.account != "none" else None,
-        "partition": queue.partition,
-        "qos": queue.qos,
-        "constraint": queue.constraint,
-        "time": time or queue.time or slurm.time,
-        "mem": queue.memory,
-        "cpus-per-task": queue.cpus_per_task,
-    }
-    own = [f"--{name}={value}" for name, value in values.items() if value]
-    return ["--nodes=1", "--ntasks=1", *own, *queue.options, *queue.srun]
-
-
-def _shell(recipe: Recipe, command: Sequence[str]) -> list[str]:
-    """The command, after the site's modules and set-up where there are any."""
-    site = recipe.site
-    if not site.modules and not site.setup:
-        return list(command)
-    lines = [
-        "set -e",
-        *(f"module load {shlex.quote(m)}" for m in site.modules),
-        *site.setup,
-        f"exec {shlex.join(command)}",
-    ]
-    return ["bash", "-l", "-c", "\n".join(lines)]
+    queue = find_queue(recipe.site, "build")
+    allocation = Allocation(
+        resources=Resources(nodes=1, gpus=0, tasks=1),
+        cpus_per_task=queue.cpus_per_task,
+        time=time or queue.time or slurm.time,
+        account=account or "" if slurm.account != "none" else "",
+        name=f"builder-{recipe.name}",
+        memory=f"--mem={queue.memory}" if queue.memory else "",
+    )
+    options = allocation_options(allocation, queue)
+    return ["srun", *options, *queue.srun, *_with_setup(recipe, command)]
 
 
 def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET) -> dict[str, Any]:
-    """Runs a build job and waits for it; gives what ``builder build --json`` said there.
+    """Runs a build job and waits for it. On Ctrl-C, srun cancels the job.
 
-    What it says on the way goes to the reporter. On Ctrl-C srun cancels the job.
+    Args:
+        recipe: the target.
+        job: the command line of :func:`build_job`; it runs ``builder build --json``.
+        reporter: receives the messages of the build.
+
+    Returns:
+        The JSON result of the build.
 
     Raises:
-        RunnerError: there is no srun here, Slurm refused the job, or the build failed; its last lines are in the message.
+        RunnerError: srun is not installed, Slurm rejected the job, or the build failed; the message contains
+        the
+            last lines of the output.
     """
-    tool = shutil.which(job[0])
-    if tool is None:
+    program = shutil.which(job[0])
+    if program is None:
         raise RunnerError(
-            f"{job[0]} is not installed here", "run this on a login node of the site, or leave --on out"
+            f"{job[0]} is not installed on this machine",
+            "run the command on a login node of the site, or leave --on out",
         )
-    reporter.note(f"building {recipe.name} on a compute node: {shlex.join(_shown(job))}")
-    lines: list[str] = []
+    shown = ["..." if "\n" in word else word for word in job]
+    reporter.note(f"building {recipe.name} on a compute node: {shlex.join(shown)}")
+    done = _run([program, *job[1:]], reporter)
+    if done.code:
+        raise _failure(recipe, done)
+    try:
+        result = json.loads(done.output)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        raise RunnerError(
+            f"the build job of target {recipe.name} printed no result: {done.output[-300:]!r}",
+            "check whether the site's modules or set-up lines print to standard output",
+        )
+    return result
+
+
+def _with_setup(recipe: Recipe, command: Sequence[str]) -> list[str]:
+    """Returns the command, in a shell if the site's modules and set-up lines must run first."""
+    setup = host_setup(recipe.site.modules, recipe.site.setup)
+    if not setup:
+        return list(command)
+    lines = ["set -e", *setup, f"exec {shlex.join(command)}"]
+    return ["bash", "-l", "-c", "\n".join(lines)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Finished:
+    code: int
+    output: str
+    messages: list[str]
+    """Lines of standard error."""
+
+
+def _run(command: Sequence[str], reporter: Reporter) -> _Finished:
+    """Runs a command and reports its messages. Terminates it on errors and Ctrl-C."""
+    messages: list[str] = []
     process = subprocess.Popen(
-        [tool, *job[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
-    def listen() -> None:
+    def collect_messages() -> None:
         assert process.stderr is not None
         for line in process.stderr:
-            lines.append(line)
+            messages.append(line)
             reporter.note(line.rstrip())
 
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
+    collector = threading.Thread(target=collect_messages, daemon=True)
+    collector.start()
     try:
         assert process.stdout is not None
-        answer = process.stdout.read()
+        output = process.stdout.read()
         code = process.wait()
     except BaseException:
         process.send_signal(signal.SIGTERM)
         process.wait()
         raise
     finally:
-        listener.join(5)
-    if code:
-        refused = [line for line in lines if line.startswith(("srun: error", "srun: fatal"))]
-        if refused and not any("error:" in line for line in lines if line not in refused):
-            raise RunnerError(
-                f"Slurm did not run the build job of target {recipe.name}:\n{tail(refused)}",
-                "correct site.slurm.queues.build in the recipe, or --account and --time",
-            )
-        raise RunnerError(
-            f"the build job of target {recipe.name} failed with exit code {code}:\n{tail(lines)}",
-            "the lines above are the build's own, from the compute node",
-        )
-    try:
-        told = json.loads(answer)
-    except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise RunnerError(
-            f"the build job of target {recipe.name} ended well and said nothing that can be read: {answer[-300:]!r}",
-            "look whether the modules or the set-up of the site print to standard output",
-        )
-    return told
+        collector.join(_LAST_MESSAGES_S)
+    return _Finished(code, output, messages)
 
 
-def _shown(job: Sequence[str]) -> list[str]:
-    return [word if "\n" not in word else "..." for word in job]
+def _failure(recipe: Recipe, done: _Finished) -> RunnerError:
+    """Returns the error of a failed build job: of Slurm, or of the build."""
+    from_slurm = [line for line in done.messages if line.startswith(("srun: error", "srun: fatal"))]
+    from_build = [line for line in done.messages if line not in from_slurm and "error:" in line]
+    if from_slurm and not from_build:
+        return RunnerError(
+            f"Slurm did not run the build job of target {recipe.name}:\n{tail(from_slurm)}",
+            "correct site.slurm.queues.build in the recipe, or --account and --time",
+        )
+    return RunnerError(
+        f"the build job of target {recipe.name} failed with exit code {done.code}:\n{tail(done.messages)}",
+        "the lines above are messages of the build on the compute node",
+    )

@@ -1,4 +1,4 @@
-"""A new site's recipe, to be filled in."""
+"""Writes a commented recipe for a new site (``builder init-site``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from builder.site.render import templates
 from builder.store.files import write_atomic
 
 _ENVIRONMENT = """\
-# What target {name} holds.
+# Packages of target {name}.
 name: {name}
 channels:
   - conda-forge
@@ -38,40 +38,53 @@ _ROCM = """\
 def new_site(
     root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor, today: date | None = None
 ) -> list[Path]:
-    """Writes ``recipes/NAME.yaml``, and ``environments/NAME.yml`` unless there is one; gives what was written.
+    """Writes ``recipes/NAME.yaml``, and ``environments/NAME.yml`` if it does not exist.
+
+    Args:
+        root: the project folder.
+        name: the new target.
+        runtime: the site's container runtime.
+        gpu: the vendor of the site's GPUs.
+        today: the date for ``conda.exclude_newer``; None: the current date (UTC).
+
+    Returns:
+        The written files.
 
     Raises:
-        UsageError: the name cannot be a target's, or is taken.
+        UsageError: the name is not valid, or a target of that name exists.
     """
+    _check_name(name, root)
+    today = today or datetime.now(UTC).date()
+    recipe = root / "recipes" / f"{name}.yaml"
+    write_atomic(recipe, _recipe_text(name, runtime, gpu, today).encode())
+    load_recipe(name, root)
+
+    environment = root / "environments" / f"{name}.yml"
+    if environment.exists():
+        return [recipe]
+    write_atomic(environment, _environment_text(name, gpu).encode())
+    return [recipe, environment]
+
+
+def _check_name(name: str, root: Path) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
         raise UsageError(
-            f"{name!r} cannot be a target's name",
-            "use small letters, digits, - and ., beginning with one of the first two",
+            f"{name!r} is not a valid target name",
+            "use lower-case letters, digits, - and .; start with a letter or a digit",
         )
-    if name in recipe_files(root):
+    existing = recipe_files(root)
+    if name in existing:
         raise UsageError(
-            f"there is a target {name} already: {recipe_files(root)[name]}",
-            "choose another name, or edit that file",
+            f"target {name} exists already: {existing[name]}", "choose another name, or edit that file"
         )
-    recipe = root / "recipes" / f"{name}.yaml"
-    today = today or datetime.now(UTC).date()
-    text = (
-        templates()
-        .get_template("recipe.yaml.j2")
-        .render(
-            name=name,
-            runtime=runtime,
-            gpu=gpu,
-            sif=runtime in ("singularity", "apptainer"),
-            today=today.isoformat(),
-        )
-    )
-    write_atomic(recipe, text.encode())
-    load_recipe(name, root)
-    written = [recipe]
-    environment = root / "environments" / f"{name}.yml"
-    if not environment.exists():
-        text = _ENVIRONMENT.format(name=name, torch=_TORCH[gpu]) + (_ROCM if gpu == "amd" else "")
-        write_atomic(environment, text.encode())
-        written.append(environment)
-    return written
+
+
+def _recipe_text(name: str, runtime: RuntimeKind, gpu: GpuVendor, today: date) -> str:
+    template = templates().get_template("recipe.yaml.j2")
+    sif = runtime in ("singularity", "apptainer")
+    return template.render(name=name, runtime=runtime, gpu=gpu, sif=sif, today=today.isoformat())
+
+
+def _environment_text(name: str, gpu: GpuVendor) -> str:
+    text = _ENVIRONMENT.format(name=name, torch=_TORCH[gpu])
+    return text + _ROCM if gpu == "amd" else text

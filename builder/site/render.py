@@ -1,4 +1,4 @@
-"""Jobs written as bash scripts, by the templates in this folder. Every word goes through one quoting function."""
+"""Renders jobs as bash scripts with the templates in this folder. One function quotes every word."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from builder.site.plan import Job, RayJob
+from builder.site.job import Job, RayJob
 from builder.site.shell import ShellText, command_line, quote
 
 if TYPE_CHECKING:
@@ -17,53 +17,66 @@ _WIDTH = 110
 
 
 def render(job: Job | RayJob) -> str:
-    """The script of a job: bash, ending with a line end."""
-    template = "ray.sh.j2" if isinstance(job, RayJob) else "slurm.sh.j2" if job.slurm else "local.sh.j2"
-    return templates().get_template(template).render(job=job)
+    """Returns the script of a job: bash, ending with a newline."""
+    return templates().get_template(_template(job)).render(job=job)
+
+
+def _template(job: Job | RayJob) -> str:
+    if isinstance(job, RayJob):
+        return "ray.sh.j2"
+    return "slurm.sh.j2" if job.slurm else "local.sh.j2"
 
 
 @cache
 def templates() -> Environment:
+    """Returns the environment of the templates, with their filters."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("builder.site"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  scripts, not pages: every value passes a quoting filter
+        autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    made.filters |= {"q": quote, "line": command_line, "block": block, "yaml": _yaml, "json": _json}
-    return made
+    environment.filters |= {"q": quote, "line": command_line, "block": block, "yaml": _yaml, "json": _json}
+    return environment
 
 
 def block(words: Sequence[str], indent: int = 4) -> str:
-    """A command line over several lines of at most 110 columns where that can be, an option and its value together."""
-    pieces: list[str] = []
-    for word in words:
-        text = quote(word)
-        if (
-            pieces
-            and not word.startswith("-")
-            and pieces[-1].startswith("-")
-            and " " not in pieces[-1]
-            and "=" not in pieces[-1]
-        ):
-            pieces[-1] += f" {text}"
-        else:
-            pieces.append(text)
+    """Breaks a command line into lines of at most 110 columns, without separating an option from its value.
+
+    Args:
+        words: the command line.
+        indent: number of spaces before each line except the first.
+    """
     lines = [""]
-    for piece in pieces:
-        if lines[-1] and len(lines[-1]) + len(piece) + indent + 3 > _WIDTH:
-            lines.append(piece)
+    for part in _options_with_values(words):
+        is_too_long = len(lines[-1]) + len(part) + indent + 3 > _WIDTH
+        if lines[-1] and is_too_long:
+            lines.append(part)
         else:
-            lines[-1] += (" " if lines[-1] else "") + piece
+            lines[-1] += (" " if lines[-1] else "") + part
     return (" \\\n" + " " * indent).join(lines)
 
 
+def _options_with_values(words: Sequence[str]) -> list[str]:
+    """Quotes words, and joins ``--option`` and the value that follows it."""
+    parts: list[str] = []
+    for word in words:
+        text = quote(word)
+        previous = parts[-1] if parts else ""
+        takes_value = previous.startswith("-") and " " not in previous and "=" not in previous
+        if takes_value and not word.startswith("-"):
+            parts[-1] += f" {text}"
+        else:
+            parts.append(text)
+    return parts
+
+
 def _yaml(word: str) -> str:
-    """A word in a compose file: JSON's strings are YAML's, and ``$$`` is a dollar sign there too."""
+    """Returns a word for a compose file. JSON strings are valid YAML, and ``$$`` is a dollar sign there."""
     return json.dumps(word if isinstance(word, ShellText) else word.replace("$", "$$"), ensure_ascii=False)
 
 

@@ -1,23 +1,23 @@
-"""Words of command lines, some of which hold variables that a shell fills in later."""
+"""Words of command lines. Some contain variables that a shell fills in later."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from builder.config.site import VARIABLE, shell_text
+from builder.config.fields import VARIABLE, shell_text
 from builder.errors import RunnerError
 
 
 class ShellText(str):
-    """A word with variables in it, ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Any other ``str`` means what it says."""
+    """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Other ``str`` are literal."""
 
     __slots__ = ()
 
 
 def from_user(text: str) -> str:
-    """A path that a person gave: variables of the job where it reads as a shell text, else what it says."""
+    """Returns a path of the command line: a :class:`ShellText` if it is a valid one, else literal text."""
     try:
         return ShellText(shell_text(text)) if "$" in text else text
     except ValueError:
@@ -25,52 +25,70 @@ def from_user(text: str) -> str:
 
 
 def join(*parts: str) -> str:
-    """One word of several; a shell text when one of them is."""
-    if not any(isinstance(p, ShellText) for p in parts):
+    """Joins parts into one word: a :class:`ShellText` if any part is one."""
+    if not any(isinstance(part, ShellText) for part in parts):
         return "".join(parts)
-    return ShellText("".join(p if isinstance(p, ShellText) else p.replace("$", "$$") for p in parts))
+    escaped = [part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts]
+    return ShellText("".join(escaped))
 
 
 def map_literal(text: str, change: Callable[[str], str]) -> str:
-    """Changes what is not a variable in a word."""
+    """Applies ``change`` to the parts of a word that are not variables."""
     if not isinstance(text, ShellText):
         return change(text)
+
+    def changed(literal: str) -> str:
+        return change(literal.replace("$$", "$")).replace("$", "$$")
+
     out, at = [], 0
     for found in VARIABLE.finditer(text):
         if found["dollar"]:
             continue
-        out += [change(text[at : found.start()].replace("$$", "$")).replace("$", "$$"), found[0]]
+        out += [changed(text[at : found.start()]), found[0]]
         at = found.end()
-    return ShellText("".join([*out, change(text[at:].replace("$$", "$")).replace("$", "$$")]))
+    return ShellText("".join([*out, changed(text[at:])]))
 
 
 def quote(word: str) -> str:
-    """A word as bash reads it: variables are filled in and not split, all else is literal."""
+    """Returns a word for bash: variables are filled in without word splitting, the rest is literal."""
     if not isinstance(word, ShellText):
-        if not set("$`") & set(word):
-            return shlex.quote(word)
-        # Double quotes, as a person would: shellcheck asks whether $ in single ones was meant. An interactive shell reads "!".
-        parts = (re.sub(r'["\\$`]', r"\\\g<0>", part) for part in re.split("(!+)", word))
-        return "".join(f"'{p}'" if p.startswith("!") else f'"{p}"' for p in parts if p)
-    if not any(found["dollar"] is None for found in VARIABLE.finditer(word)):
-        return quote(word.replace("$$", "$"))
+        return _quote_literal(word)
+    if all(found["dollar"] for found in VARIABLE.finditer(word)):
+        return _quote_literal(word.replace("$$", "$"))
+    return '"' + re.sub(VARIABLE.pattern + r'|["\\`]', _escape_in_double_quotes, word) + '"'
 
-    def inside(found: re.Match[str]) -> str:
-        return {"$": r"\$"}.get(found["dollar"] or "", found[0]) if found.lastgroup else "\\" + found[0]
 
-    return '"' + re.sub(VARIABLE.pattern + r'|["\\`]', inside, word) + '"'
+def _quote_literal(word: str) -> str:
+    if not set("$`") & set(word):
+        return shlex.quote(word)
+    # Double quotes: shellcheck warns about $ in single quotes (SC2016). But an interactive shell expands "!"
+    # in double quotes, so exclamation marks get single quotes.
+    quoted = []
+    for part in re.split("(!+)", word):
+        if part.startswith("!"):
+            quoted.append(f"'{part}'")
+        elif part:
+            quoted.append('"' + re.sub(r'["\\$`]', r"\\\g<0>", part) + '"')
+    return "".join(quoted)
+
+
+def _escape_in_double_quotes(found: re.Match[str]) -> str:
+    if found["dollar"]:
+        return r"\$"
+    is_variable = found.lastgroup is not None
+    return found[0] if is_variable else "\\" + found[0]
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Words as one line of shell."""
-    return " ".join(quote(w) for w in words)
+    """Returns words as one line of shell."""
+    return " ".join(quote(word) for word in words)
 
 
 def expand(word: str, environ: Mapping[str, str]) -> str:
-    """A word with its variables filled in.
+    """Returns a word with its variables replaced by their values.
 
     Raises:
-        RunnerError: one of them is not set.
+        RunnerError: a variable is not set.
     """
     if not isinstance(word, ShellText):
         return word
@@ -81,9 +99,14 @@ def expand(word: str, environ: Mapping[str, str]) -> str:
         name = found["name"] or found["braced"]
         if name not in environ:
             raise RunnerError(
-                f"${name} is not set, which {word!r} of the recipe needs",
-                "run this inside a job of the site (builder job TARGET --interactive says how), or set it",
+                f"${name} is not set, but the recipe uses it in {word!r}",
+                "run this in a job of the site (see builder job TARGET --interactive), or set the variable",
             )
         return environ[name]
 
     return VARIABLE.sub(value, word)
+
+
+def host_setup(modules: Sequence[str], setup: Sequence[str]) -> list[str]:
+    """Returns the shell lines that prepare the host: ``module load`` lines, then the recipe's own lines."""
+    return [*(f"module load {quote(module)}" for module in modules), *setup]

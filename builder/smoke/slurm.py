@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,32 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
-from builder.errors import RunnerError, UsageError
+from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter
-from builder.site.plan import JobRequest, plan_job
+from builder.site.plan import plan_job
 from builder.site.render import render
-from builder.site.slurm import submit
+from builder.site.request import JobRequest
+from builder.site.slurm import cancel, submit, wait
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete
 from builder.smoke.schema import could_not_run, report_problem
 
-#: States in which a job stays.
-_ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "SPECIAL_EXIT",
-    "TIMEOUT",
-}
-_POLL_S = 2.0
 _REPORT = "report.json"
 #: Seconds of a job beside the benchmark's timeout: to start the containers, and to write the report to a
 #: shared file system.
@@ -95,7 +79,7 @@ def smoke_on_slurm(
         report = _collect(recipe, work, number, state, sleep)
     except BaseException:
         if number:
-            subprocess.run(["scancel", number], capture_output=True, check=False)
+            cancel(number)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -121,40 +105,6 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
         image=slurm.image,
         name=f"smoke-{recipe.name}",
     )
-
-
-def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], None] = time.sleep) -> str:
-    """Waits until a job has ended; gives its last state, ``UNKNOWN`` when Slurm has forgotten it.
-
-    Raises:
-        RunnerError: Slurm does not answer, several times in a row.
-    """
-    before, failures = "", 0
-    while True:
-        done = subprocess.run(
-            ["scontrol", "show", "job", number], capture_output=True, text=True, check=False
-        )
-        if done.returncode == 0:
-            failures = 0
-            found = re.search(r"\bJobState=(\w+)(?: Reason=(\S+))?", done.stdout)
-            state, reason = (found[1], found[2] or "") if found else ("UNKNOWN", "")
-            if state in _ENDED or not found:
-                return state
-            if state != before:
-                why = f" ({reason})" if state == "PENDING" and reason not in ("", "None") else ""
-                reporter.note(f"job {number}: {state.lower()}{why}")
-            before = state
-        elif "Invalid job id" in done.stderr:
-            return "UNKNOWN"
-        else:
-            failures += 1
-            if failures == 5:
-                said = done.stderr.strip().splitlines()
-                raise RunnerError(
-                    f"Slurm does not answer about job {number}: {said[-1] if said else 'no reason given'}",
-                    "sinfo",
-                )
-        sleep(_POLL_S)
 
 
 def _collect(

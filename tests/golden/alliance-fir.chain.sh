@@ -1,5 +1,5 @@
 #!/bin/bash
-# Alliance Fir: target alliance-fir on 1 node, 1 GPU, 1 process a node.
+# Alliance Fir: target alliance-fir on 1 node, 1 GPU, 1 process per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=alliance-fir
 #SBATCH --account=def-someuser
@@ -18,42 +18,43 @@ set -u
 
 export BUILDER_IMAGE="$SCRATCH/images/alliance-fir.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull alliance-fir --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull alliance-fir --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
 export BUILDER_CHECKPOINT_DIR="$SLURM_SUBMIT_DIR/checkpoints/alliance-fir"
 export BUILDER_RESUME=
 mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# One of 7 pieces, one after the other. Once one has ended well, the training is done, and the rest have nothing to do.
+# This is one of 7 segments that run one after the other. Once a segment ends with exit code 0, the training is done
+# and the remaining segments do nothing.
 finished=$BUILDER_CHECKPOINT_DIR/.finished-$SLURM_ARRAY_JOB_ID
 if [[ -e $finished ]]; then
-    echo "an earlier piece has finished the training"
+    echo "an earlier segment has finished the training"
     exit 0
 fi
-# Go on from the newest checkpoint; with none, start anew.
+# Resume from the newest checkpoint; start from the beginning if there is none.
 for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
     if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
         BUILDER_RESUME=$file
     fi
 done
-echo "checkpoint: ${BUILDER_RESUME:-none, starting anew}"
+echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
 
-# The data is one tar, unpacked on the node into its own storage: shared storage is poor at many small files.
+# Unpack the data on the node's own storage: shared file systems are slow with many small files.
 export BUILDER_DATA="$SLURM_TMPDIR/data"
 unpack() {
     mkdir -p "$BUILDER_DATA" && tar --extract --file="$SLURM_SUBMIT_DIR/set.tar" --directory="$BUILDER_DATA"
 }
 unpack
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    # The container has a clean environment. Pass these variables of the host into it.
     local name
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "APPTAINERENV_$name=${!name}"
@@ -68,7 +69,7 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --kill-on-bad-exit=1 bash -c task
 
 touch "$finished"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Alliance Nibi: target alliance-nibi on 1 node, 8 GPUs, 8 processes a node.
+# Alliance Nibi: target alliance-nibi on 1 node, 8 GPUs, 8 processes per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=alliance-nibi
 #SBATCH --account=def-someuser
@@ -17,18 +17,18 @@ set -u
 
 export BUILDER_IMAGE="$SCRATCH/images/alliance-nibi.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull alliance-nibi --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull alliance-nibi --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    # The container has a clean environment. Pass these variables of the host into it.
     local name
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "APPTAINERENV_$name=${!name}"
@@ -41,5 +41,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --kill-on-bad-exit=1 bash -c task

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ARCHER2 (CPU): target archer2-cpu on 32 nodes, 1 process a node.
+# ARCHER2 (CPU): target archer2-cpu on 32 nodes, 1 process per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=archer2-cpu
 #SBATCH --account=z19
@@ -17,16 +17,16 @@ set -u
 
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-cpu.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull archer2-cpu --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull archer2-cpu --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# One process. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process. Slurm sets the rank; torch expects it under other names.
 task() {
     exec singularity exec \
         --bind "/work,/opt/cray,/var/spool,/opt/xpmem/lib64,/etc/libibverbs.d,/run/munge/munge.socket.2,/usr/lib64/libibverbs,/usr/lib64/libibverbs.so.1,/usr/lib64/libmunge.so.2,/usr/lib64/libnl-3.so.200,/usr/lib64/libnl-genl-3.so.200,/usr/lib64/libnl-route-3.so.200,/usr/lib64/librdmacm.so.1,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
@@ -38,5 +38,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --hint=nomultithread --distribution=block:block --kill-on-bad-exit=1 bash -c task

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ARCHER2 (GPU): target archer2-gpu on 2 nodes, 4 GPUs each, 4 processes a node.
+# ARCHER2 (GPU): target archer2-gpu on 2 nodes, 4 GPUs per node, 4 processes per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=archer2-gpu
 #SBATCH --account=z19
@@ -17,22 +17,22 @@ set -euo pipefail
 
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-gpu.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull archer2-gpu --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull archer2-gpu --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
-    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    # The container has a clean environment. Pass these variables of the host into it.
     local name value
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
-        value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # which the container's start reads as a shell does
+        value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell
         export "SINGULARITYENV_$name=$value"
     done
     exec singularity exec --cleanenv --rocm --bind "/work,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
@@ -44,5 +44,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --cpu-bind=verbose,map_cpu:0,8,16,24 --hint=nomultithread --kill-on-bad-exit=1 bash -c task

@@ -1,5 +1,5 @@
 #!/bin/bash
-# ARCHER2 (CPU, TensorFlow): target archer2-tensorflow on 32 nodes, 8 processes a node.
+# ARCHER2 (CPU, TensorFlow): target archer2-tensorflow on 32 nodes, 8 processes per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=archer2-tensorflow
 #SBATCH --account=z19
@@ -17,16 +17,16 @@ set -u
 
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-tensorflow.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull archer2-tensorflow --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull archer2-tensorflow --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# One process. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process. Slurm sets the rank; torch expects it under other names.
 task() {
     mkdir -p "$SLURM_SUBMIT_DIR/dpmdir"
     exec singularity exec \
@@ -40,5 +40,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --hint=nomultithread --distribution=block:block --cpu-freq=2250000 --kill-on-bad-exit=1 bash -c task

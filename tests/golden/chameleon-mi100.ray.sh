@@ -1,7 +1,7 @@
 #!/bin/bash
-# Chameleon gpu_mi100: target chameleon-mi100 as a Ray cluster on this machine: a head, and 2 workers with one GPU each, in containers.
-# Written by builder job; run it in the folder of your training with: bash FILE
-# The dashboard is on this machine's port 8265: ssh -L 8265:127.0.0.1:8265 HOST
+# Chameleon gpu_mi100: target chameleon-mi100 as a Ray cluster of containers on this machine: one head and 2 workers with one GPU each.
+# Written by builder job; run it in the folder of the training with: bash FILE
+# The dashboard is at port 8265 of this machine. To see it elsewhere: ssh -L 8265:127.0.0.1:8265 HOST
 
 set -euo pipefail
 
@@ -10,7 +10,7 @@ if docker compose version >/dev/null 2>&1; then
 elif command -v docker-compose >/dev/null; then
     compose=(docker-compose)
 else
-    echo "no docker compose on this machine: install the package docker-compose-plugin" >&2
+    echo "docker compose is not installed: install the package docker-compose-plugin" >&2
     exit 1
 fi
 
@@ -87,7 +87,7 @@ services:
     shm_size: 12g
 EOF
 
-# The image has the packages already: Ray installs nothing for the job.
+# The image contains all packages, so Ray installs nothing for the job.
 cat >"$BUILDER_FOLDER/runtime.json" <<'EOF'
 {
   "env_vars": {
@@ -103,19 +103,19 @@ end() {
 }
 trap end EXIT
 
-# The data is one tar, unpacked into this machine's own storage.
+# Unpack the data on this machine's own storage.
 mkdir -p "$BUILDER_DATA"
 tar --extract --file="$PWD/set.tar" --directory="$BUILDER_DATA"
 
 "${cluster[@]}" up --detach
-# Says the head's id while it runs.
+# Prints the id of the head's container while it runs.
 head=(docker ps --quiet --filter label=com.docker.compose.project=builder-chameleon-mi100
     --filter label=com.docker.compose.service=ray-head)
 for ((try = 0; ; try++)); do
     if "${cluster[@]}" exec -T ray-head ray job list --address=http://127.0.0.1:8265 >/dev/null 2>&1; then
         break
     elif ((try == 60)) || [[ -z $("${head[@]}") ]]; then
-        echo "the Ray cluster does not answer, or its head has ended; its log:" >&2
+        echo "the Ray cluster does not answer, or its head has exited; the log:" >&2
         "${cluster[@]}" logs >&2
         exit 1
     fi

@@ -9,13 +9,13 @@ export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
 export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
 export BUILDER_RESUME=
 mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# Go on from the newest checkpoint; with none, start anew.
+# Resume from the newest checkpoint; start from the beginning if there is none.
 for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
     if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
         BUILDER_RESUME=$file
     fi
 done
-echo "checkpoint: ${BUILDER_RESUME:-none, starting anew}"
+echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
 
 builder run cpu --bind "$PWD:$PWD" --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
     --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \

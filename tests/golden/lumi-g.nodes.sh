@@ -1,5 +1,5 @@
 #!/bin/bash
-# LUMI-G: target lumi-g on 4 nodes, 8 GPUs each, 8 processes a node.
+# LUMI-G: target lumi-g on 4 nodes, 8 GPUs per node, 8 processes per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=lumi-g
 #SBATCH --account=project_465000000
@@ -16,16 +16,16 @@ set -euo pipefail
 
 export BUILDER_IMAGE=/project/project_465000000/images/lumi-g.sif
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# The data is one tar, unpacked on every node into its own storage: shared storage is poor at many small files.
+# Unpack the data on each node's own storage: shared file systems are slow with many small files.
 export BUILDER_DATA="/tmp/$USER-$SLURM_JOB_ID/data"
 unpack() {
     mkdir -p "$BUILDER_DATA" && tar --extract --file=/scratch/project_465000000/set.tar --directory="$BUILDER_DATA"
@@ -34,10 +34,10 @@ trap 'srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 rm -rf "$BUILDER_DATA"' 
 export -f unpack
 srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c unpack
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
-    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    # The container has a clean environment. Pass these variables of the host into it.
     local name
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "SINGULARITYENV_$name=${!name}"
@@ -54,10 +54,10 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 log=fabric-$SLURM_JOB_ID.log
 srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task |& tee "$log"
 if ! grep -qF -- 'NET/OFI Using aws-ofi-rccl' "$log"; then
-    echo 'the plugin of the network was not used: no line NET/OFI Using aws-ofi-rccl in' "$log" >&2
+    echo 'the network plugin was not used: no line NET/OFI Using aws-ofi-rccl in' "$log" >&2
     exit 1
 fi

@@ -1,5 +1,5 @@
 #!/bin/bash
-# LUMI-G: target lumi-g on 2 nodes, 8 GPUs each, processes started by torchrun.
+# LUMI-G: target lumi-g on 2 nodes, 8 GPUs per node, processes started by torchrun.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=lumi-g
 #SBATCH --account=project_465000000
@@ -16,19 +16,19 @@ set -euo pipefail
 
 export BUILDER_IMAGE=/project/project_465000000/images/lumi-g.sif
 if [[ ! -r $BUILDER_IMAGE ]]; then
-    echo "no image $BUILDER_IMAGE: fetch it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
+    echo "no image $BUILDER_IMAGE: download it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
     exit 1
 fi
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# What runs on each node; torchrun starts the processes there.
+# Runs on each node; torchrun starts the node's processes.
 task() {
     mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
-    # Past the clean environment of the container goes what Slurm says, and what the networks and GPUs are told.
+    # The container has a clean environment. Pass these variables of the host into it.
     local name
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "SINGULARITYENV_$name=${!name}"
@@ -43,5 +43,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --kill-on-bad-exit=1 bash -c task

@@ -1,5 +1,5 @@
 #!/bin/bash
-# NERSC Perlmutter: target perlmutter on 1 node, 1 GPU, 1 process a node.
+# NERSC Perlmutter: target perlmutter on 1 node, 1 GPU, 1 process per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=perlmutter
 #SBATCH --account=m558
@@ -16,12 +16,12 @@ set -euo pipefail
 
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     exec podman-hpc run --rm --gpu -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES \
         -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'MLFLOW_*' -e 'AWS_*' \
@@ -32,5 +32,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --kill-on-bad-exit=1 bash -c task

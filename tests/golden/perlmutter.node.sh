@@ -1,5 +1,5 @@
 #!/bin/bash
-# NERSC Perlmutter: target perlmutter on 1 node, 4 GPUs, 4 processes a node.
+# NERSC Perlmutter: target perlmutter on 1 node, 4 GPUs, 4 processes per node.
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=perlmutter
 #SBATCH --account=m558
@@ -16,23 +16,23 @@ set -euo pipefail
 
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
 
-# Where the ranks meet: the first node of the job.
+# The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR MASTER_PORT=29500
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # srun does not take it over by itself
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
 export BUILDER_CHECKPOINT_DIR="$SCRATCH/run"
 export BUILDER_RESUME=
 mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# Go on from the newest checkpoint; with none, start anew.
+# Resume from the newest checkpoint; start from the beginning if there is none.
 for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
     if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
         BUILDER_RESUME=$file
     fi
 done
-echo "checkpoint: ${BUILDER_RESUME:-none, starting anew}"
+echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
 
-# The data is one tar, unpacked on the node into its own storage: shared storage is poor at many small files.
+# Unpack the data on the node's own storage: shared file systems are slow with many small files.
 export BUILDER_DATA="/tmp/$USER-$SLURM_JOB_ID/data"
 unpack() {
     mkdir -p "$BUILDER_DATA" && tar --extract --file="$SCRATCH/set.tar" --directory="$BUILDER_DATA"
@@ -40,7 +40,7 @@ unpack() {
 trap 'rm -rf "$BUILDER_DATA"' EXIT
 unpack
 
-# One process, with one GPU. Slurm says which of all it is; the program wants to know that by torch's names.
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     exec podman-hpc run --rm --gpu --network=host --ipc=host -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES \
         -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'MLFLOW_*' -e 'AWS_*' \
@@ -54,5 +54,5 @@ task() {
 }
 export -f task
 
-# A rank that fails ends the others, which would wait for it until the time is up.
+# If a rank fails, end the others too: they would wait for it until the time limit.
 srun --kill-on-bad-exit=1 bash -c task

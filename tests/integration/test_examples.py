@@ -1,4 +1,5 @@
-"""examples/train_digits.py inside the image of target ``cpu``, by Apptainer: interrupted, resumed, given bad input."""
+"""examples/train_digits.py in the image of target ``cpu`` with Apptainer: interruptions, resuming, invalid
+input."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ from tests.integration.conftest import CLONE
 from tests.support.parts import Apptainer
 
 EXAMPLES = CLONE / "examples"
-#: Imports torch once (seconds) and runs each training in a fork of itself (none).
+#: Imports torch once, which takes seconds, and runs each training in a fork of itself.
 SERVER = """
 import json, os, runpy, sys
 import torch, torch.distributed, torch._dynamo  # the last one is what optimizers import
+programs = {}
 for line in sys.stdin:
     case = json.loads(line)
     pid = os.fork()
@@ -41,7 +43,7 @@ for line in sys.stdin:
 
 @dataclass
 class Image:
-    """A Python with torch inside the image, waiting for work."""
+    """A Python process in the image that has imported torch and waits for requests."""
 
     server: subprocess.Popen[str]
 
@@ -54,13 +56,13 @@ class Image:
     def answer(self) -> int:
         assert self.server.stdout is not None
         line = self.server.stdout.readline()
-        assert line, "the Python in the image has ended"
+        assert line, "the Python process in the image has exited"
         return int(line)
 
 
 @dataclass
 class Training:
-    """The example in a folder that is its whole world."""
+    """The example, with a folder for its files."""
 
     image: Image
     folder: Path
@@ -70,51 +72,59 @@ class Training:
         return sorted((self.folder / "ck").glob("*.pt"))
 
     def start(self, *arguments: str, **variables: str | Path) -> int:
-        """Gives the process's id; ``end`` has to follow."""
+        """Starts the example and returns its process id. Call ``end`` afterwards."""
         script, out, err = EXAMPLES / "train_digits.py", self.folder / "out", self.folder / "err"
         env = {"BUILDER_CHECKPOINT_DIR": self.folder / "ck", **variables}
         out.unlink(missing_ok=True)
         case = {"script": str(script), "arguments": arguments, "out": str(out), "err": str(err)}
         return self.image.ask({**case, "env": {k: str(v) for k, v in env.items()}})
 
-    def end(self, code: int) -> Said:
+    def end(self, code: int) -> Result:
+        """Waits for the example, which must exit with this code."""
         ended = self.image.answer()
         out, err = ((self.folder / name).read_text() for name in ("out", "err"))
         assert ended == code, f"{ended}: {out}{err}"
-        return Said([json.loads(line) for line in out.splitlines()], err)
+        return Result([json.loads(line) for line in out.splitlines()], err)
 
-    def run(self, *arguments: str, code: int = 0, **variables: str | Path) -> Said:
+    def run(self, *arguments: str, code: int = 0, **variables: str | Path) -> Result:
         self.start(*arguments, **variables)
         return self.end(code)
 
     def until(self, found: Callable[[dict[str, Any]], bool], patience_s: float = 60) -> None:
-        """Waits for an event of the training that runs."""
+        """Waits for an event of the running example."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
-            said = (self.folder / "out").read_text() if (self.folder / "out").exists() else ""
-            if any(found(json.loads(line)) for line in said.splitlines(keepends=True) if line.endswith("\n")):
+            result = (self.folder / "out").read_text() if (self.folder / "out").exists() else ""
+            if any(
+                found(json.loads(line)) for line in result.splitlines(keepends=True) if line.endswith("\n")
+            ):
                 return
             time.sleep(0.01)
-        pytest.fail(f"it did not say it:\n{said}{(self.folder / 'err').read_text()}")
+        pytest.fail(f"the event is missing:\n{result}{(self.folder / 'err').read_text()}")
 
 
 @dataclass
-class Said:
+class Result:
+    """Output of a training."""
+
     events: list[dict[str, Any]]
     error: str
 
-    def all(self, event: str) -> list[dict[str, Any]]:
+    def all_of(self, event: str) -> list[dict[str, Any]]:
         return [e for e in self.events if e["event"] == event]
 
-    def the(self, event: str) -> dict[str, Any]:
-        (found,) = self.all(event)
+    def only(self, event: str) -> dict[str, Any]:
+        (found,) = self.all_of(event)
         return found
 
 
 @pytest.fixture(scope="module")
 def inside(apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
     binds = ["--bind", EXAMPLES, "--bind", tmp_path_factory.getbasetemp()]
-    words = [apptainer.path, "exec", *binds, cpu_sif, "python", "-c", SERVER]
+    # The image contains no compiled modules. A cache saves compiling them again in each fork.
+    cache = tmp_path_factory.mktemp("pycache")
+    words = [apptainer.path, "exec", *binds, "--env", f"PYTHONPYCACHEPREFIX={cache}", cpu_sif]
+    words += ["python", "-c", SERVER]
     server = subprocess.Popen(
         words, env=apptainer.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -133,36 +143,41 @@ def training(inside: Image, tmp_path: Path) -> Training:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(inside: Image, tmp_path_factory: pytest.TempPathFactory) -> Said:
-    """Six epochs in one go."""
+def uninterrupted(inside: Image, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Six epochs without an interruption."""
     return Training(inside, tmp_path_factory.mktemp("whole")).run("--epochs", "6")
 
 
-def test_it_learns(uninterrupted: Said) -> None:
-    assert [e["epoch"] for e in uninterrupted.all("epoch")] == [1, 2, 3, 4, 5, 6]
-    losses = [e["loss"] for e in uninterrupted.all("epoch")]
+def test_training(uninterrupted: Result) -> None:
+    """The loss decreases, and the accuracy is far above guessing."""
+    assert [e["epoch"] for e in uninterrupted.all_of("epoch")] == [1, 2, 3, 4, 5, 6]
+    losses = [e["loss"] for e in uninterrupted.all_of("epoch")]
     assert losses[-1] < losses[0] / 5
-    assert uninterrupted.the("done")["accuracy"] > 0.85  # a guess is right one time in ten
+    assert uninterrupted.only("done")["accuracy"] > 0.85  # guessing has 0.1
 
 
-def test_ended_by_sigterm_it_goes_on_to_the_same_weights(training: Training, uninterrupted: Said) -> None:
+def test_resume_after_sigterm(training: Training, uninterrupted: Result) -> None:
+    """A training that SIGTERM stopped resumes and ends with the same weights, bit for bit."""
     pid = training.start("--epochs", "6", "--pause", "0.1")
     training.until(lambda e: e["event"] == "epoch" and e["epoch"] == 2)
     time.sleep(0.25)  # some steps into the third epoch
     os.kill(pid, signal.SIGTERM)
-    stopped = training.end(143).the("stopped")
+    stopped = training.end(143).only("stopped")
     assert stopped["signal"] == "SIGTERM" and stopped["epoch"] == 2 and 0 < stopped["step"] < 14
     resumed = training.run("--epochs", "6")
-    assert (resumed.the("resume")["epoch"], resumed.the("resume")["step"]) == (2, stopped["step"])
-    assert resumed.the("done") == uninterrupted.the("done")  # the weights too, bit for bit
-    assert resumed.all("epoch")[0]["loss"] == pytest.approx(uninterrupted.all("epoch")[2]["loss"], rel=1e-12)
-    again = training.run("--epochs", "6")  # another piece of the chain finds nothing left to do
-    assert again.the("done") == uninterrupted.the("done") and not again.all("epoch")
+    assert (resumed.only("resume")["epoch"], resumed.only("resume")["step"]) == (2, stopped["step"])
+    assert resumed.only("done") == uninterrupted.only("done")  # the weights too, bit for bit
+    assert resumed.all_of("epoch")[0]["loss"] == pytest.approx(
+        uninterrupted.all_of("epoch")[2]["loss"], rel=1e-12
+    )
+    again = training.run("--epochs", "6")  # nothing is left to do
+    assert again.only("done") == uninterrupted.only("done") and not again.all_of("epoch")
     more = training.run("--epochs", "7")
-    assert [e["epoch"] for e in more.all("epoch")] == [7]
+    assert [e["epoch"] for e in more.all_of("epoch")] == [7]
 
 
-def test_killed_it_goes_on_from_the_last_epoch(training: Training, uninterrupted: Said) -> None:
+def test_resume_after_sigkill(training: Training, uninterrupted: Result) -> None:
+    """A killed training resumes from the last epoch, and removes an unfinished checkpoint."""
     pid = training.start("--epochs", "6", "--pause", "0.1")
     training.until(lambda e: e["event"] == "checkpoint" and "digits-0003-" in e["checkpoint"])
     os.kill(pid, signal.SIGKILL)
@@ -171,15 +186,16 @@ def test_killed_it_goes_on_from_the_last_epoch(training: Training, uninterrupted
         training.checkpoints[0], training.folder / "ck" / "digits-0009-0000.pt.part"
     )  # killed while it wrote
     resumed = training.run("--epochs", "6")
-    assert resumed.the("resume")["epoch"] == 3
-    assert resumed.the("done") == uninterrupted.the("done")
+    assert resumed.only("resume")["epoch"] == 3
+    assert resumed.only("done") == uninterrupted.only("done")
     assert sorted(p.name for p in (training.folder / "ck").iterdir()) == [
         "digits-0005-0000.pt",
         "digits-0006-0000.pt",
     ]
 
 
-def test_bad_checkpoints_are_passed_over(training: Training, uninterrupted: Said) -> None:
+def test_invalid_checkpoints(training: Training, uninterrupted: Result) -> None:
+    """Invalid checkpoints are ignored with a warning."""
     training.run("--epochs", "3")
     older, newest = training.checkpoints
     data = newest.read_bytes()
@@ -187,69 +203,75 @@ def test_bad_checkpoints_are_passed_over(training: Training, uninterrupted: Said
     (training.folder / "ck" / "other.pt").write_bytes(b"")
     os.utime(training.folder / "ck" / "other.pt", (time.time() + 60,) * 2)
     resumed = training.run("--epochs", "6", BUILDER_RESUME=newest)
-    warnings = [w["message"] for w in resumed.all("warning")]
+    warnings = [w["message"] for w in resumed.all_of("warning")]
     assert [str(newest) in warnings[0], "other.pt" in warnings[1], len(warnings)] == [True, True, 2]
-    assert resumed.the("resume")["checkpoint"] == str(older)
-    assert resumed.the("done") == uninterrupted.the("done")
+    assert resumed.only("resume")["checkpoint"] == str(older)
+    assert resumed.only("done") == uninterrupted.only("done")
 
 
-def test_the_checkpoint_that_the_job_names_is_taken(training: Training) -> None:
+def test_named_checkpoint(training: Training) -> None:
+    """BUILDER_RESUME takes precedence over newer checkpoints."""
     training.run("--epochs", "3")
     older, _ = training.checkpoints
-    assert training.run("--epochs", "3", BUILDER_RESUME=older).the("resume")["checkpoint"] == str(older)
+    assert training.run("--epochs", "3", BUILDER_RESUME=older).only("resume")["checkpoint"] == str(older)
 
 
-def test_checkpoints_in_an_object_store(training: Training, uninterrupted: Said) -> None:
-    """The road of s3:// addresses, with a store that is here."""
+def test_object_store(training: Training, uninterrupted: Result) -> None:
+    """The code for s3:// addresses, with a local object store."""
     store = training.folder / "store"
     training.run("--epochs", "3", BUILDER_CHECKPOINT_DIR=f"file://{store}/run")
     assert sorted(p.name for p in (store / "run").iterdir()) == ["digits-0002-0000.pt", "digits-0003-0000.pt"]
     (store / "run" / "digits-0003-0000.pt").write_bytes(b"PK")
     resumed = training.run("--epochs", "6", BUILDER_CHECKPOINT_DIR=f"file://{store}/run")
-    assert resumed.the("resume")["epoch"] == 2 and len(resumed.all("warning")) == 1
-    assert resumed.the("done") == uninterrupted.the("done")
+    assert resumed.only("resume")["epoch"] == 2 and len(resumed.all_of("warning")) == 1
+    assert resumed.only("done") == uninterrupted.only("done")
     refused = training.run("--epochs", "1", code=1, BUILDER_CHECKPOINT_DIR="nosuch://bucket")
     assert (
         "nosuch://bucket cannot be used for checkpoints" in refused.error and "Traceback" not in refused.error
     )
 
 
-def test_other_settings_than_the_checkpoint_s_are_refused(training: Training) -> None:
+def test_other_settings(training: Training) -> None:
+    """A checkpoint with other settings is an error."""
     training.run("--epochs", "1")
-    said = training.run("--epochs", "2", "--seed", "7", code=1)
-    assert "'seed': 1" in said.error and "'seed': 7" in said.error and "--checkpoint-dir" in said.error
+    result = training.run("--epochs", "2", "--seed", "7", code=1)
+    assert "'seed': 1" in result.error and "'seed': 7" in result.error and "--checkpoint-dir" in result.error
 
 
-def test_what_is_wrong_with_its_surroundings_is_said(training: Training) -> None:
-    def refused(*arguments: str, **variables: str | Path) -> str:
-        said = training.run(*arguments, code=1, **variables)
-        assert "Traceback" not in said.error
-        return said.error
+def test_invalid_environment(training: Training) -> None:
+    """Invalid data, variables and folders end with a message, not a traceback."""
+
+    def error_message(*arguments: str, **variables: str | Path) -> str:
+        result = training.run(*arguments, code=1, **variables)
+        assert "Traceback" not in result.error
+        return result.error
 
     data = training.folder / "data"
     data.mkdir()
-    assert f"BUILDER_DATA is {data}, and no digits.csv.gz is in it" in refused(BUILDER_DATA=data)
+    assert f"BUILDER_DATA is {data}, which contains no digits.csv.gz" in error_message(BUILDER_DATA=data)
     (data / "digits.csv.gz").write_bytes(gzip.compress(b"1,2,3\n"))
-    assert f"{data}/digits.csv.gz cannot be read" in refused(BUILDER_DATA=data)
+    assert f"{data}/digits.csv.gz cannot be read" in error_message(BUILDER_DATA=data)
     (data / "digits.csv.gz").write_bytes((EXAMPLES / "digits.csv.gz").read_bytes()[:20000])
-    assert f"{data}/digits.csv.gz cannot be read" in refused(BUILDER_DATA=data)
-    assert "WORLD_SIZE is 2, but RANK is not set" in refused(WORLD_SIZE="2")
-    assert "RANK is 'one', not a number" in refused(RANK="one")
+    assert f"{data}/digits.csv.gz cannot be read" in error_message(BUILDER_DATA=data)
+    assert "WORLD_SIZE is 2, but RANK is not set" in error_message(WORLD_SIZE="2")
+    assert "RANK is 'one', not a number" in error_message(RANK="one")
     (training.folder / "file").touch()
-    assert "cannot be used for checkpoints" in refused("--checkpoint-dir", str(training.folder / "file"))
-    assert "more than the 1437 images" in refused("--batch-size", "2000")
+    assert "cannot be used for checkpoints" in error_message(
+        "--checkpoint-dir", str(training.folder / "file")
+    )
+    assert "more than the 1437 training images" in error_message("--batch-size", "2000")
 
 
-def test_missing_logs_do_not_stop_the_training(training: Training) -> None:
-    """The image has neither mlflow nor tensorboard."""
-    said = training.run(
+def test_missing_log_packages(training: Training) -> None:
+    """The image contains neither mlflow nor tensorboard."""
+    result = training.run(
         "--epochs",
         "1",
         "--tensorboard",
         str(training.folder / "tb"),
         MLFLOW_TRACKING_URI="http://127.0.0.1:9",
     )
-    warnings = [w["message"] for w in said.all("warning")]
-    assert "--tensorboard is left out: No module named 'tensorboard'" in warnings[0]
-    assert "nothing goes to MLflow: ModuleNotFoundError" in warnings[1]
-    assert said.the("done")["epochs"] == 1
+    warnings = [w["message"] for w in result.all_of("warning")]
+    assert "--tensorboard is ignored: No module named 'tensorboard'" in warnings[0]
+    assert "not logging to MLflow: ModuleNotFoundError" in warnings[1]
+    assert result.only("done")["epochs"] == 1

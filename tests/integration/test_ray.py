@@ -1,4 +1,5 @@
-"""Ray and MLflow as on Chameleon: the script of ``builder job`` starts a head and a worker with docker compose, and submits."""
+"""Ray and MLflow as on Chameleon: the script of ``builder job`` starts a cluster with docker compose and
+submits a job."""
 
 from __future__ import annotations
 
@@ -26,16 +27,22 @@ from tests.support.ray import (
 
 
 @pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled Python modules of the image, shared by all containers."""
+    return tmp_path_factory.mktemp("pycache")
+
+
+@pytest.fixture(scope="module")
 def project(
-    cpu: Builder, docker_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory
+    cpu: Builder, docker_engine: DockerEngine, cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Builder]:
-    """Targets ``tracked``, whose image the engine has, and ``cluster``."""
+    """Targets ``tracked``, whose image is loaded into the engine, and ``cluster``."""
     root = new_project(tmp_path_factory.mktemp("tracked"), "cpu")
     for name in ("_chameleon", "_site"):
         shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
     (root / "environments" / "tracked.yml").write_text(ENVIRONMENT)
     (root / "recipes" / "tracked.yaml").write_text(RECIPE)
-    (root / "recipes" / "cluster.yaml").write_text(cluster_recipe())
+    (root / "recipes" / "cluster.yaml").write_text(cluster_recipe(cache))
     builder = Builder(root, cpu.cache)
     builder.run("build", "tracked", "--load", env={"DOCKER_HOST": docker_engine.host})
     yield builder
@@ -43,8 +50,8 @@ def project(
 
 
 @pytest.fixture(scope="module")
-def mlflow(project: Builder, docker_engine: DockerEngine) -> Iterator[Mlflow]:
-    with mlflow_server(docker_engine) as server:
+def mlflow(project: Builder, docker_engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
+    with mlflow_server(docker_engine, cache) as server:
         yield server
 
 
@@ -64,42 +71,40 @@ def values(run: dict[str, Any], kind: str) -> dict[str, Any]:
     return {item["key"]: item["value"] for item in run["data"].get(kind, [])}
 
 
-def test_a_training_that_is_resumed_goes_on_in_its_mlflow_run(
-    docker_engine: DockerEngine, mlflow: Mlflow, folder: Path
-) -> None:
+def test_resumed_mlflow_run(docker_engine: DockerEngine, mlflow: Mlflow, cache: Path, folder: Path) -> None:
+    """A resumed training continues its MLflow run."""
     own = {
         "MLFLOW_TRACKING_URI": mlflow.url,
         "MLFLOW_EXPERIMENT_NAME": "resumed",
         "BUILDER_CHECKPOINT_DIR": f"{folder}/ck",
     }
     first = example_in_container(
-        docker_engine, folder, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own
+        docker_engine, folder, cache, "train_digits.py", "--epochs", "2", "--tensorboard", "tb", **own
     )
-    second = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "4", **own)
+    second = example_in_container(docker_engine, folder, cache, "train_digits.py", "--epochs", "4", **own)
     assert not events(first + second, "warning")
     (run,) = mlflow.runs("resumed")
     number = run["info"]["run_id"]
     assert [e["run"] for e in events(first + second, "mlflow")] == [number, number]
     assert run["info"]["status"] == "FINISHED"
-    said = {e["epoch"]: e for e in events(first + second, "epoch")}
-    assert mlflow.history(number, "accuracy") == [(n, said[n]["accuracy"]) for n in (1, 2, 3, 4)]
+    output = {e["epoch"]: e for e in events(first + second, "epoch")}
+    assert mlflow.history(number, "accuracy") == [(n, output[n]["accuracy"]) for n in (1, 2, 3, 4)]
     assert values(run, "params")["batch_size"] == "96"
     assert [p.name.startswith("events.out.tfevents") for p in (folder / "tb").iterdir()] == [True]
 
 
-def test_a_tracking_server_that_is_gone_does_not_stop_a_training(
-    docker_engine: DockerEngine, project: Builder, folder: Path
+def test_unavailable_tracking_server(
+    docker_engine: DockerEngine, project: Builder, cache: Path, folder: Path
 ) -> None:
+    """A training runs without its tracking server, with a warning."""
     own = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    said = example_in_container(docker_engine, folder, "train_digits.py", "--epochs", "1", **own)
-    (warning,) = events(said, "warning")
-    assert warning["message"].startswith("nothing goes to MLflow: ") and events(said, "done")
+    output = example_in_container(docker_engine, folder, cache, "train_digits.py", "--epochs", "1", **own)
+    (warning,) = events(output, "warning")
+    assert warning["message"].startswith("not logging to MLflow: ") and events(output, "done")
 
 
-def test_ray_s_job_trains_and_is_tracked(
-    docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path
-) -> None:
-    """The script that ``builder job`` writes for Chameleon, as it is: docker compose, ray start, ray job submit."""
+def test_ray_job(docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path) -> None:
+    """The script of ``builder job`` for Chameleon, unchanged: docker compose, ray start, ray job submit."""
     need("docker-compose")
     command = ["python", "train_digits.py", "--epochs", "3"]
     options = [
@@ -125,5 +130,5 @@ def test_ray_s_job_trains_and_is_tracked(
     (run,) = mlflow.runs("ray")
     assert values(run, "metrics")["accuracy"] == end["accuracy"]
     running = docker_engine.client.containers.list(all=True)
-    assert [c.name for c in running if "ray-" in c.name] == []  # the cluster is gone with the job
+    assert [c.name for c in running if "ray-" in c.name] == []  # the job removed the cluster
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("tmp.*/compose.yaml"))

@@ -1,4 +1,4 @@
-"""``builder run``, really run: each container runtime takes the command line made for it, and all arrives as it was said."""
+"""``builder run`` with real container runtimes: words, variables and folders arrive unchanged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ site:
     env: {{SITE: "$HERE/site"}}
     folders: [$IMAGES/made]
 """
-#: Values that a shell, a CSV reader or a container runtime might get wrong.
+#: Values that need correct quoting for a shell, a CSV reader or a container runtime.
 VALUES = {
     "A": "a b",
     "B": "x=1,y=2",
@@ -41,7 +41,8 @@ VALUES = {
 }
 WORDS = ("a b", "it's", "$HOME", "`id`", "\\", "*", "", "-x", "--", 'say "no"')
 SHOW = """
-for i in "$A" "$B" "$C" "$D" "$E" "$F" "$G" "$SITE" "$LEFT" "$HANDED" "$PWD" "$@"; do printf "[%s]\\n" "$i"; done
+set -- "$A" "$B" "$C" "$D" "$E" "$F" "$G" "$SITE" "$HOST" "$PASSED" "$PWD" "$@"
+for i in "$@"; do printf "[%s]\\n" "$i"; done
 cat /mnt/site/file
 """
 
@@ -63,22 +64,23 @@ def builder_run(
         **env,
         "PYTHONPATH": str(CLONE),
         "HERE": "/h e",
-        "LEFT": "from the host",
-        "HANDED": "h $x",
+        "HOST": "from the host",
+        "PASSED": "h $x",
         "IMAGES": str(site),
     }
     return subprocess.run(command, env=full, capture_output=True, text=True, cwd=site)
 
 
-def check(site: Path, env: Mapping[str, str], image: str, left: str) -> None:
-    """Runs the awkward command, by builder and by the shell from what --print says."""
-    given = [w for k, v in VALUES.items() for w in ("--env", f"{k}={v}")]
+def check(site: Path, env: Mapping[str, str], image: str, host: str) -> None:
+    """Runs a command with builder, and with bash from the line that --print writes. Both outputs must be
+    equal."""
+    variables = [w for k, v in VALUES.items() for w in ("--env", f"{k}={v}")]
     args = [
         "--image",
         image,
-        *given,
+        *variables,
         "--env",
-        "HANDED",
+        "PASSED",
         "--bind",
         "bound:/mnt/mine",
         "--workdir",
@@ -87,15 +89,15 @@ def check(site: Path, env: Mapping[str, str], image: str, left: str) -> None:
     command = ["--", "/bin/sh", "-c", SHOW, "sh", *WORDS]
     done = builder_run(site, env, *args, *command)
     assert done.returncode == 0, done.stderr
-    expected = [*VALUES.values(), "/h e/site", left, "h $x", "/mnt/mine", *WORDS]
+    expected = [*VALUES.values(), "/h e/site", host, "h $x", "/mnt/mine", *WORDS]
     assert done.stdout == "".join(f"[{w}]\n" for w in expected) + "from the site\n"
     assert (site / "made").is_dir()
     assert builder_run(site, env, *args, "--", "/bin/sh", "-c", "exit 7").returncode == 7
     line = builder_run(site, env, *args, "--print", *command).stdout
-    shell = {**env, "HERE": "/h e", "HANDED": "h $x", "IMAGES": str(site), "LEFT": "from the host"}
-    shell["APPTAINERENV_HANDED"] = (
+    shell = {**env, "HERE": "/h e", "PASSED": "h $x", "IMAGES": str(site), "HOST": "from the host"}
+    shell["APPTAINERENV_PASSED"] = (
         "h $x" if "--no-eval" in line else r"h \$x"
-    )  # builder run does this itself for --env NAME
+    )  # builder run does this for --env NAME
     printed = subprocess.run(["bash", "-c", line], env=shell, capture_output=True, text=True, cwd=site)
     assert printed.stdout == done.stdout, printed.stderr
 
@@ -111,28 +113,29 @@ def write(site: Path, kind: str, program: str | Path, options: str = "[]", clean
 @pytest.mark.parametrize(("clean", "no_eval"), [(True, True), (True, False), (False, False)])
 def test_apptainer(clean: bool, no_eval: bool, site: Path, apptainer: Apptainer) -> None:
     write(site, "apptainer", apptainer.path, "[--no-eval]" if no_eval else "[]", clean)
-    make_rootfs(site / "t.sif")  # a folder is an image to apptainer too
+    make_rootfs(site / "t.sif")  # apptainer also runs folders
     for name in ("mnt/site", "mnt/mine"):
         (site / "t.sif" / name).mkdir(parents=True)
-    check(site, apptainer.env, str(site / "t.sif"), left="" if clean else "from the host")
-    # the image where the recipe says, with a variable in it
+    check(site, apptainer.env, str(site / "t.sif"), host="" if clean else "from the host")
+    # The image is where the recipe says, in a folder with a variable.
     done = builder_run(site, apptainer.env, "--", "/bin/sh", "-c", "echo $SITE")
     assert done.stdout == "/h e/site\n", done.stderr
 
 
 @pytest.mark.podman
-def test_podman_by_the_command_line_of_podman_hpc(site: Path, podman: Podman) -> None:
+def test_podman_hpc(site: Path, podman: Podman) -> None:
+    """podman accepts the command line for podman-hpc."""
     tar = make_rootfs_tar(site / "image")
     podman.run("import", tar, "tiny:site")
     write(site, "podman-hpc", "podman", "[--network=none]")
-    check(site, podman.env, "localhost/tiny:site", left="")
+    check(site, podman.env, "localhost/tiny:site", host="")
 
 
 @pytest.mark.docker
 def test_docker(site: Path, docker_engine: DockerEngine) -> None:
     docker_engine.docker("import", str(make_rootfs_tar(site / "image")), "tiny:site")
     write(site, "docker", "docker", "[--network=none]")
-    check(site, docker_engine.env, "tiny:site", left="")
+    check(site, docker_engine.env, "tiny:site", host="")
 
 
 def test_userns(cpu: Builder, tmp_path: Path) -> None:
@@ -157,12 +160,13 @@ def test_userns(cpu: Builder, tmp_path: Path) -> None:
     assert cpu.run("run", "cpu", "--", "python", "-c", "raise SystemExit(5)", check=False).returncode == 5
 
 
-def test_what_is_not_here_is_said(site: Path) -> None:
+def test_missing_program_image_or_variable(site: Path) -> None:
+    """The error names what is missing."""
     write(site, "podman-hpc", "podman-hpc")
     done = builder_run(site, os.environ, "--image", "x", "--", "true")
     assert (
         done.returncode == 10
-        and "podman-hpc is not on this machine" in done.stderr
+        and "podman-hpc is not installed on this machine" in done.stderr
         and "--print" in done.stderr
     )
     write(site, "apptainer", "sh")
@@ -179,7 +183,8 @@ def test_what_is_not_here_is_said(site: Path) -> None:
     assert done.returncode == 10 and "$NOT_SET_ANYWHERE is not set" in done.stderr
 
 
-def test_nothing_given_is_the_images_own_command(site: Path, podman: Podman) -> None:
+def test_own_command_of_the_image(site: Path, podman: Podman) -> None:
+    """Without a command, the image's own command runs."""
     write(site, "podman", "podman", "[--network=none]")
     podman.run(
         "import", "--change", 'CMD ["/bin/sh", "-c", "echo own"]', make_rootfs_tar(site / "image"), "tiny:own"

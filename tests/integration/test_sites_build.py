@@ -1,6 +1,7 @@
-"""Every recipe of the repository: locked, planned and built far from its site, with base, channel and indexes by BUILDER_MIRRORS.
+"""Locks, plans and builds every shipped recipe without network, with base, channel and indexes from
+BUILDER_MIRRORS.
 
-The packages are small stand-ins under the names, versions and builds that the environments ask for, made from these very files.
+The packages are small stand-ins with the names, versions and builds that the shipped environments request.
 """
 
 from __future__ import annotations
@@ -32,15 +33,16 @@ from tests.support.project import whole
 from tests.support.sif import make_sif
 from tests.support.wheels import make_wheel
 
-#: Target cpu has a fixture of its own, and is built from real packages there.
+#: The fixture ``cpu`` builds target cpu from real packages.
 TARGETS = [name for name in sorted(recipe_files(CLONE)) if name != "cpu"]
-#: 2024-05-01; recipes take what was made before 2026-11-01.
+#: A time stamp after the recipes' exclude_newer, 2026-11-01.
 LATER = 1795000000000  # 2026-11-18
 PYTORCH = "https://download.pytorch.org"
 
 
 def make_mirrors(folder: Path) -> list[str]:
-    """A channel, indexes and bases with all that the recipes name; gives the pairs of BUILDER_MIRRORS."""
+    """Creates a channel, indexes and bases with everything that the recipes name. Returns lines of
+    BUILDER_MIRRORS."""
     conda: set[tuple[str, str, str]] = set()
     wheels: set[tuple[str, str, str]] = set()
     for target in TARGETS:
@@ -95,8 +97,8 @@ def make_mirrors(folder: Path) -> list[str]:
 
 
 @dataclass
-class Far:
-    """A project with all recipes, where nothing of the outside world can be reached."""
+class Isolated:
+    """A project with all recipes, without access to the network."""
 
     root: Path
     cache: Path
@@ -108,15 +110,17 @@ class Far:
 
 
 @pytest.fixture(scope="module")
-def far(tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]) -> Iterator[Far]:
+def isolated(
+    tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], NoReturn]
+) -> Iterator[Isolated]:
     for tool in ("mksquashfs", "siftool"):
         if shutil.which(tool) is None:
-            part_missing(f"{tool} is not here")
+            part_missing(f"{tool} is not installed")
     folder = tmp_path_factory.mktemp("sites")
     mirrors = make_mirrors(folder / "mirrors")
-    far = Far(folder / "project", folder / "cache", folder / "mirrors")
+    isolated = Isolated(folder / "project", folder / "cache", folder / "mirrors")
     for name in ("recipes", "environments"):
-        shutil.copytree(CLONE / name, far.root / name, ignore=shutil.ignore_patterns("*.lock.yml"))
+        shutil.copytree(CLONE / name, isolated.root / name, ignore=shutil.ignore_patterns("*.lock.yml"))
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("PIP_", "BUILDER_", "UV_"))]:
             patch.delenv(name)
@@ -124,49 +128,50 @@ def far(tmp_path_factory: pytest.TempPathFactory, part_missing: Callable[[str], 
         patch.setenv("PIP_INDEX_URL", (folder / "mirrors" / "simple").as_uri())
         patch.setenv("BUILDER_MIRRORS", "\n".join(mirrors))
         patch.setenv("BUILDER_OFFLINE", "1")
-        yield far
+        yield isolated
 
 
-def command(far: Far, capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    code = run(cli, ["--project", str(far.root), "--cache", str(far.cache), *args, "--json"])
+def command(isolated: Isolated, capsys: pytest.CaptureFixture[str], *args: str) -> Any:
+    code = run(cli, ["--project", str(isolated.root), "--cache", str(isolated.cache), *args, "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
     return json.loads(out)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_recipe_locks_plans_and_builds(target: str, far: Far, capsys: pytest.CaptureFixture[str]) -> None:
-    recipe = load_recipe(target, far.root)
-    command(far, capsys, "lock", target)
+def test_recipe(target: str, isolated: Isolated, capsys: pytest.CaptureFixture[str]) -> None:
+    """A recipe is locked, planned and built."""
+    recipe = load_recipe(target, isolated.root)
+    command(isolated, capsys, "lock", target)
     text = recipe.lock_path.read_text()
-    assert str(far.mirrors) not in text, "a lock names public places"
-    lock = far.lock(target)
+    assert str(isolated.mirrors) not in text, "a lock contains public addresses"
+    lock = isolated.lock(target)
     environment = read_environment(recipe.environment_path, recipe.platform)
     assert {s.name for s in (*environment.conda, *environment.pip)} <= lock.keys()
     assert read_lock(recipe.lock_path).base is not None
-    assert "numpy" not in lock or lock["numpy"].version != "99.0", "made after the recipe's exclude_newer"
-    planned = command(far, capsys, "plan", target)
+    assert "numpy" not in lock or lock["numpy"].version != "99.0", "newer than the recipe's exclude_newer"
+    planned = command(isolated, capsys, "plan", target)
     assert planned["packages"] == len(lock) and planned["unknown_sizes"] == 0
-    built = command(far, capsys, "build", target)
-    far.built[target] = built
+    built = command(isolated, capsys, "build", target)
+    isolated.built[target] = built
     if recipe.format == "sif":
-        sif = far.root / "dist" / f"{target}.sif"
+        sif = isolated.root / "dist" / f"{target}.sif"
         assert (
             sif.read_bytes()[:64].startswith(b"#!/usr/bin/env run-singularity")
             and sha256_file(sif) == built["digest"]
         )
     else:
-        whole(far.root / "dist", built["digest"])
+        whole(isolated.root / "dist", built["digest"])
 
 
-def test_images_fit_their_sites(far: Far) -> None:
-    """torch's build is that of the GPU, and the runtime takes what is built."""
-    if far.built.keys() != set(TARGETS):
-        pytest.skip("not all were built")
+def test_images_match_their_sites(isolated: Isolated) -> None:
+    """The build of torch matches the GPU, and the runtime supports the image's format."""
+    if isolated.built.keys() != set(TARGETS):
+        pytest.skip("some targets were not built")
     for target in TARGETS:
-        recipe = load_recipe(target, far.root)
+        recipe = load_recipe(target, isolated.root)
         assert recipe.format == ("sif" if recipe.site.runtime.takes_sif else "oci"), target
-        lock = far.lock(target)
+        lock = isolated.lock(target)
         if recipe.gpu.vendor == "nvidia":
             assert (
                 "cuda" in lock["pytorch"].url
@@ -180,14 +185,15 @@ def test_images_fit_their_sites(far: Far) -> None:
         assert recipe.gpu.vendor == "none" or recipe.site.node.gpus, target
 
 
-def test_the_same_bytes_again(far: Far, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the locks, with an empty cache: one OCI image, one SIF on an OCI base, one SIF on a SIF."""
+def test_reproducible(isolated: Isolated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A build with an empty cache has the same digest: an OCI image, a SIF on an OCI base, a SIF on a SIF."""
     for target in ("perlmutter", "alliance-fir", "lumi-g"):
-        if target not in far.built:
-            pytest.skip("not built")
+        if target not in isolated.built:
+            pytest.skip("the target was not built")
         code = run(
-            cli, ["--project", str(far.root), "--cache", str(tmp_path / "cache"), "build", target, "--json"]
+            cli,
+            ["--project", str(isolated.root), "--cache", str(tmp_path / "cache"), "build", target, "--json"],
         )
         out, err = capsys.readouterr()
         assert code == 0, err
-        assert json.loads(out)["digest"] == far.built[target]["digest"], target
+        assert json.loads(out)["digest"] == isolated.built[target]["digest"], target

@@ -1,4 +1,5 @@
-"""What ``builder job`` writes, run by a real Slurm: target ``cpu`` as a SIF, Apptainer, and examples/train_digits.py in it."""
+"""Scripts of ``builder job`` in a real Slurm: target ``cpu`` as a SIF, Apptainer, and
+examples/train_digits.py."""
 
 from __future__ import annotations
 
@@ -19,16 +20,18 @@ import pytest
 
 from builder.config.recipe import load_recipe, recipe_files
 from builder.net.pipconfig import pip_configuration
-from builder.site.plan import JobRequest, plan_job
+from builder.site.plan import plan_job
 from builder.site.render import render
+from builder.site.request import JobRequest
 from tests.integration.conftest import CLONE, Builder, new_project
 from tests.support.parts import Apptainer
 from tests.support.slurm import ACCOUNT, Slurm, free_ports
 
-#: A site of the tests' own: this Slurm, this Apptainer.
+#: The tests' own site: this Slurm, this Apptainer. The image contains no compiled Python modules; the cache
+#: saves compiling torch in each process of each job.
 HERE = """\
 extends: cpu
-description: the tests' Slurm
+description: the Slurm of the tests
 format: sif
 site:
   title: Here
@@ -36,24 +39,27 @@ site:
   runtime:
     kind: apptainer
     clean_env: true
+    binds: ["{cache}"]
+    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
   node: {{cores: 2, tasks: 2}}
   local: /mnt/$USER-$SLURM_JOB_ID
   slurm:
     account: optional
     time: "00:10:00"
-    master_port: {port}     # both nodes are this machine, where others may listen on 29500
+    master_port: {port}     # both nodes are this machine, where port 29500 may be in use
     queues:
       cpu: {{partition: debug}}
       build: {{partition: debug, time: "00:05:00"}}
 """
-#: LUMI-G's own recipe, on nodes that have none of its file systems.
+#: LUMI-G's own recipe, without its file systems.
 LUMI = """\
 extends: lumi-g
-description: LUMI-G's jobs here
+description: jobs of LUMI-G on this Slurm
 site:
   images: {images}
   runtime:
-    binds: []
+    binds: ["{cache}"]
+    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
   fabric:
     binds: []
 """
@@ -61,7 +67,7 @@ site:
 
 @dataclass
 class Here:
-    """A project with sites of this Slurm, and a folder to submit jobs from."""
+    """A project whose sites use this Slurm, and a folder to submit jobs from."""
 
     slurm: Slurm
     builder: Builder
@@ -73,7 +79,7 @@ class Here:
         return self.builder.root.parent / "images"
 
     def job(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """``builder job ARGUMENTS`` in the folder."""
+        """Runs ``builder job ARGUMENTS`` in the folder."""
         env = {**self.env, "PYTHONPATH": str(CLONE)}
         command = self.builder.command("job", *arguments)
         done = subprocess.run(command, env=env, cwd=self.work, capture_output=True, text=True)
@@ -85,18 +91,18 @@ class Here:
         return self.job("--submit", *arguments).stdout.strip()
 
     def output(self, job: str) -> str:
-        """What the job, or all pieces of it, wrote."""
+        """Returns the output of a job, or of all segments of a chain."""
         return "".join(p.read_text() for p in sorted(self.work.glob(f"*-{job}*.out")))
 
     def finish(self, job: str, *states: str) -> str:
-        """Waits for the job; its output. Fails unless the states are these (COMPLETED by default)."""
+        """Waits for the job and returns its output. The final states must be these (default: COMPLETED)."""
         got = self.slurm.wait(job)
         assert got == list(states or ("COMPLETED",)), f"{got}:\n{self.output(job)}"
         return self.output(job)
 
 
 def events(output: str, event: str) -> list[dict[str, Any]]:
-    """The training's events of a kind in a job's output."""
+    """Returns the training's events of one kind in a job's output."""
     found = [json.loads(line) for line in output.splitlines() if line.startswith('{"event"')]
     return [e for e in found if e["event"] == event]
 
@@ -110,10 +116,12 @@ def project(
     for name in ("_singularity", "_site"):
         shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
     images = folder / "images"
-    images.mkdir()
+    cache = folder / "pycache"
+    for path in (images, cache):
+        path.mkdir()
     (port,) = free_ports(1)
     for name, text in (("here", HERE), ("lumi-here", LUMI)):
-        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, port=port))
+        (root / "recipes" / f"{name}.yaml").write_text(text.format(images=images, cache=cache, port=port))
         (images / f"{name}.sif").symlink_to(cpu_sif)
     shutil.copy(cpu.root / "environments" / "cpu.cpu.lock.yml", root / "environments" / "cpu.here.lock.yml")
     env = {
@@ -133,13 +141,13 @@ def here(project: Here, tmp_path: Path) -> Here:
     return Here(project.slurm, project.builder, project.env, tmp_path)
 
 
-#: Six epochs of the example.
+#: The example with six epochs.
 TRAIN = ("--", "python", "train_digits.py", "--epochs", "6")
 SLOWLY = (*TRAIN, "--pause", "0.1")
 
 
 def pack(here: Here) -> None:
-    """The data as a tar, and nowhere else."""
+    """Packs the data into a tar, and removes the original."""
     with tarfile.open(here.work / "digits.tar", "w") as tar:
         tar.add(here.work / "digits.csv.gz", "set/digits.csv.gz")
     (here.work / "digits.csv.gz").unlink()
@@ -147,36 +155,38 @@ def pack(here: Here) -> None:
 
 @pytest.fixture(scope="module")
 def uninterrupted(project: Here) -> dict[str, Any]:
-    """What two ranks on one node come to."""
+    """The result of two ranks on one node."""
     folder = project.work / "uninterrupted"
     folder.mkdir()
     for name in ("train_digits.py", "digits.csv.gz"):
         shutil.copy(CLONE / "examples" / name, folder)
     here = Here(project.slurm, project.builder, project.env, folder)
-    said = here.finish(here.submit("here", "--checkpoint", "ck", *TRAIN))
-    (start,), (done,) = events(said, "start"), events(said, "done")
+    output = here.finish(here.submit("here", "--checkpoint", "ck", *TRAIN))
+    (start,), (done,) = events(output, "start"), events(output, "done")
     assert (start["world_size"], start["backend"], start["host"]) == (2, "gloo", "node1")
     assert done["accuracy"] > 0.85
     return done
 
 
-def test_one_process_with_its_data_on_the_node(here: Here, uninterrupted: dict[str, Any]) -> None:
+def test_one_process_with_data(here: Here, uninterrupted: dict[str, Any]) -> None:
+    """A single process reads data that the job unpacks on the node, and the job removes the data."""
     pack(here)
-    said = here.finish(
+    output = here.finish(
         here.submit("here", "--tasks", "1", "--data", "digits.tar", "--checkpoint", "ck", *TRAIN)
     )
-    (start,), (done,) = events(said, "start"), events(said, "done")
+    (start,), (done,) = events(output, "start"), events(output, "done")
     assert (start["host"], start["world_size"], start["backend"]) == ("node1", 1, "")
     assert done["epochs"] == 6 and done["accuracy"] == pytest.approx(uninterrupted["accuracy"], abs=0.02)
     assert sorted(p.name for p in (here.work / "ck").iterdir()) == [
         "digits-0005-0000.pt",
         "digits-0006-0000.pt",
     ]
-    assert not list(here.slurm.disk("node1").rglob("*.gz"))  # what was unpacked is gone
+    assert not list(here.slurm.disk("node1").rglob("*.gz"))  # the unpacked data is removed
 
 
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
-def test_two_nodes_come_to_the_same_weights(launcher: str, here: Here, uninterrupted: dict[str, Any]) -> None:
+def test_two_nodes(launcher: str, here: Here, uninterrupted: dict[str, Any]) -> None:
+    """Two ranks on two nodes end with the same weights as on one node, bit for bit."""
     pack(here)
     options = [
         "--nodes",
@@ -190,15 +200,15 @@ def test_two_nodes_come_to_the_same_weights(launcher: str, here: Here, uninterru
         "--checkpoint",
         "ck",
     ]
-    said = here.finish(here.submit("here", *options, *TRAIN))
-    (start,), (done,) = events(said, "start"), events(said, "done")
+    output = here.finish(here.submit("here", *options, *TRAIN))
+    (start,), (done,) = events(output, "start"), events(output, "done")
     assert (start["world_size"], start["backend"]) == (2, "gloo")
     assert done == uninterrupted  # bit for bit
     assert not [f for node in ("node1", "node2") for f in here.slurm.disk(node).rglob("*.gz")]
 
 
 def training_of(job: str, rank: int) -> int:
-    """The process id of a rank of a job array's training."""
+    """Returns the process id of a rank in a job array."""
     marks = {f"SLURM_ARRAY_JOB_ID={job}".encode(), f"RANK={rank}".encode()}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -209,44 +219,43 @@ def training_of(job: str, rank: int) -> int:
                 and marks <= set((process / "environ").read_bytes().split(b"\0"))
             ):
                 return int(process.name)
-    raise AssertionError(f"job {job} has no rank {rank}")
+    raise AssertionError(f"no process of job {job} has rank {rank}")
 
 
-def test_a_chain_that_is_killed_and_cancelled_comes_to_the_same_weights(
-    here: Here, uninterrupted: dict[str, Any]
-) -> None:
-    """A rank of the first piece is killed, the second piece is cancelled, the third finishes, the fourth has nothing to do."""
+def test_interrupted_chain(here: Here, uninterrupted: dict[str, Any]) -> None:
+    """A rank of segment 1 is killed, segment 2 is cancelled, segment 3 finishes, segment 4 has nothing to
+    do."""
     number = here.submit("here", "--chain", "4", *SLOWLY)
     folder = here.work / "checkpoints" / "here"
 
-    def until(piece: int, event: str, least: int = 1) -> None:
+    def wait_for_event(segment: int, event: str, count: int = 1) -> None:
         end = time.monotonic() + 120
-        while len(events(here.output(f"{number}_{piece}"), event)) < least:
+        while len(events(here.output(f"{number}_{segment}"), event)) < count:
             assert time.monotonic() < end, here.output(number)
             time.sleep(0.1)
 
-    until(1, "checkpoint", 2)
+    wait_for_event(1, "checkpoint", 2)
     os.kill(training_of(number, rank=1), signal.SIGKILL)
-    until(2, "resume")
-    until(2, "epoch")
+    wait_for_event(2, "resume")
+    wait_for_event(2, "epoch")
     time.sleep(0.3)  # some steps into an epoch
     here.slurm.run("scancel", f"{number}_2")
-    said = here.finish(number, "FAILED", "CANCELLED", "COMPLETED", "COMPLETED")
-    first, second, third, fourth = (here.output(f"{number}_{piece}") for piece in (1, 2, 3, 4))
-    assert "checkpoint: none, starting anew" in first and not events(first, "stopped")
+    output = here.finish(number, "FAILED", "CANCELLED", "COMPLETED", "COMPLETED")
+    first, second, third, fourth = (here.output(f"{number}_{segment}") for segment in (1, 2, 3, 4))
+    assert "checkpoint: none, starting from the beginning" in first and not events(first, "stopped")
     (resumed,) = events(second, "resume")
     assert resumed["epoch"] >= 2 and resumed["step"] == 0
     (stopped,) = events(second, "stopped")
-    assert stopped["signal"] in ("SIGTERM", "that of another rank")
+    assert stopped["signal"] in ("SIGTERM", "signal of another rank")
     (again,) = events(third, "resume")
     assert (again["epoch"], again["step"]) == (stopped["epoch"], stopped["step"])
     assert f"checkpoint: {again['checkpoint']}" in third and Path(again["checkpoint"]).parent == folder
-    assert events(said, "done") == [uninterrupted]  # bit for bit, after two interruptions
-    assert "an earlier piece has finished the training" in fourth and not events(fourth, "start")
+    assert events(output, "done") == [uninterrupted]  # bit for bit, after two interruptions
+    assert "an earlier segment has finished the training" in fourth and not events(fourth, "start")
 
 
-def test_a_job_that_fails_fails(here: Here) -> None:
-    """The exit code of the program in the container is the job's."""
+def test_exit_code(here: Here) -> None:
+    """The exit code of the program is the exit code of the job."""
     number = here.submit(
         "here", "--tasks", "2", "--", "sh", "-c", "echo \"rank $RANK 'of' $WORLD_SIZE\"; exit $((RANK * 5))"
     )
@@ -255,7 +264,8 @@ def test_a_job_that_fails_fails(here: Here) -> None:
     assert {"rank 0 'of' 2", "rank 1 'of' 2"} <= set(here.output(number).splitlines())
 
 
-def test_a_job_without_its_image_or_data_says_so(here: Here) -> None:
+def test_missing_image_or_data(here: Here) -> None:
+    """The output names the missing file."""
     number = here.submit("here", "--image", "gone.sif", "--", "true")
     assert here.slurm.wait(number) == ["FAILED"]
     assert f"no image {here.work}/gone.sif" in here.output(number) and "builder pull here" in here.output(
@@ -267,22 +277,24 @@ def test_a_job_without_its_image_or_data_says_so(here: Here) -> None:
     assert "nodata.tar" in here.output(number)
 
 
-def refusal(here: Here, target: str, *options: str) -> str:
+def error_message(here: Here, target: str, *options: str) -> str:
     done = here.job(target, *options, "--submit", "--", "true", check=False)
     assert done.returncode == 10 and "Traceback" not in done.stderr, done
     return " ".join(done.stderr.split())
 
 
-def test_slurm_s_refusal_is_passed_on(here: Here) -> None:
+def test_rejected_jobs(here: Here) -> None:
+    """The error contains Slurm's reason."""
     recipes = here.builder.root / "recipes"
     for name, partition in (("nowhere", "nosuch"), ("closed", "closed")):
         site = f"site: {{slurm: {{queues: {{cpu: {{partition: {partition}}}}}}}}}"
         (recipes / f"{name}.yaml").write_text(f"extends: here\n{site}\n")
-    assert "Slurm refused the job: " in refusal(here, "nowhere")
-    assert "invalid partition specified: nosuch" in refusal(here, "nowhere")
-    said = refusal(here, "closed", "--account", "somebody_else")
+    assert "Slurm rejected the job: " in error_message(here, "nowhere")
+    assert "invalid partition specified: nosuch" in error_message(here, "nowhere")
+    output = error_message(here, "closed", "--account", "somebody_else")
     assert (
-        "Invalid account or account/partition combination specified" in said and "correct the account" in said
+        "Invalid account or account/partition combination specified" in output
+        and "correct what Slurm names: account" in output
     )
     number = here.submit(
         "closed", "--account", ACCOUNT, "--tasks", "1", "--image", str(here.images / "here.sif"), "--", "true"
@@ -290,10 +302,13 @@ def test_slurm_s_refusal_is_passed_on(here: Here) -> None:
     here.finish(number)
 
 
-def test_lumi_s_job_on_two_nodes_starts_a_rank_for_each_gcd(here: Here) -> None:
-    """LUMI-G's recipe but for its file systems: 16 ranks, whole nodes of partition standard-g."""
-    told = 'echo "rank=$RANK local=$LOCAL_RANK of=$WORLD_SIZE on=$(uname -n) via=$MASTER_ADDR:$MASTER_PORT if=$NCCL_SOCKET_IFNAME"'
-    number = here.submit("lumi-here", "--nodes", "2", "--account", ACCOUNT, "--", "sh", "-c", told)
+def test_lumi_ranks(here: Here) -> None:
+    """LUMI-G's recipe without its file systems: 16 ranks on two whole nodes of partition standard-g."""
+    show = (
+        'echo "rank=$RANK local=$LOCAL_RANK of=$WORLD_SIZE on=$(uname -n) '
+        'via=$MASTER_ADDR:$MASTER_PORT if=$NCCL_SOCKET_IFNAME"'
+    )
+    number = here.submit("lumi-here", "--nodes", "2", "--account", ACCOUNT, "--", "sh", "-c", show)
     lines = sorted(x for x in here.finish(number).splitlines() if x.startswith("rank="))
     expected = [f"rank={r} local={r % 8} of=16 on=node{1 + r // 8} via=node1:29500 if=hsn" for r in range(16)]
     assert lines == sorted(expected)
@@ -306,15 +321,16 @@ def test_lumi_s_job_on_two_nodes_starts_a_rank_for_each_gcd(here: Here) -> None:
     )
 
 
-def test_lumi_s_job_on_two_gcds_trains(here: Here, uninterrupted: dict[str, Any]) -> None:
+def test_lumi_training(here: Here, uninterrupted: dict[str, Any]) -> None:
+    """A job on two GCDs goes to partition small-g, and ends with the same weights."""
     number = here.submit("lumi-here", "--gpus", "2", "--account", ACCOUNT, "--checkpoint", "ck", *TRAIN)
-    said = here.finish(number)
-    assert events(said, "done") == [uninterrupted]
+    output = here.finish(number)
+    assert events(output, "done") == [uninterrupted]
     assert here.slurm.show(number)[0]["Partition"] == "small-g"
 
 
-def test_slurm_takes_the_jobs_of_every_site(slurm: Slurm, tmp_path: Path) -> None:
-    """sbatch reads every option of every script, and finds that a node of that size could run it."""
+def test_scripts_of_all_sites(slurm: Slurm, tmp_path: Path) -> None:
+    """sbatch accepts all options of all scripts, and a node of that size can run them."""
     tested = []
     for name in recipe_files(CLONE):
         recipe = load_recipe(name, CLONE)
@@ -325,17 +341,15 @@ def test_slurm_takes_the_jobs_of_every_site(slurm: Slurm, tmp_path: Path) -> Non
                 plan_job(recipe, JobRequest(("python", "x.py"), nodes=nodes, account="def-somebody", chain=3))
             )
             (tmp_path / "job.sh").write_text(script)
-            said = slurm.run("sbatch", "--test-only", tmp_path / "job.sh").stderr
-            assert re.search(r"Job \d+ to start at .* on nodes? node", said), f"{name}: {said}"
+            output = slurm.run("sbatch", "--test-only", tmp_path / "job.sh").stderr
+            assert re.search(r"Job \d+ to start at .* on nodes? node", output), f"{name}: {output}"
         tested.append(name)
     assert {"perlmutter", "lumi-g", "archer2-gpu", "archer2-cpu", "alliance-fir"} <= set(tested)
 
 
-def test_a_build_job(here: Here) -> None:
-    """``builder build --on slurm``: builder runs on a node, and its result is here afterwards."""
-    configured = (
-        pip_configuration()
-    )  # of whoever runs the tests: the lock may name files that only it leads to
+def test_build_job(here: Here) -> None:
+    """``builder build --on slurm`` runs builder on a node, and the result is on this machine."""
+    configured = pip_configuration()  # the lock may contain files that only pip's configuration leads to
     links = {"PIP_FIND_LINKS": configured.find_links, "PIP_EXTRA_INDEX_URL": configured.extra_index_urls}
     env = {**here.env, "PYTHONPATH": str(CLONE), **{k: " ".join(v) for k, v in links.items()}}
     done = subprocess.run(
@@ -346,5 +360,5 @@ def test_a_build_job(here: Here) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["format"] == "sif" and Path(told["sif"]).stat().st_size == told["size"]
+    result = json.loads(done.stdout)
+    assert result["format"] == "sif" and Path(result["sif"]).stat().st_size == result["size"]

@@ -1,4 +1,4 @@
-"""An image with PyTorch, Ray, MLflow and TensorBoard, built by builder like any other, and what runs in it."""
+"""An image with PyTorch, Ray, MLflow and TensorBoard, and services that run in it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ extends: cpu
 description: training with Ray, MLflow and TensorBoard
 environment: environments/tracked.yml
 """
-#: Chameleon's cluster on this machine: its ports are taken from it lest two runs of these tests meet.
+#: Chameleon's cluster on this machine, with free ports, so that two test runs do not collide. The image
+#: contains no compiled Python modules; the cache saves compiling them in each container.
 CLUSTER = """\
 extends: _chameleon
 description: Chameleon's Ray cluster, without GPUs
@@ -46,33 +47,36 @@ base: debian:bookworm
 environment: environments/tracked.yml
 site:
   title: Here
+  runtime:
+    binds: ["{cache}:{cache}"]
+    env: {{PYTHONPYCACHEPREFIX: "{cache}"}}
   node: {{cores: 2}}
   ray: {{dashboard_port: {dashboard}, metrics_port: {metrics}, worker_cpus: 1, entrypoint_cpus: 1}}
 """
 
 
-def cluster_recipe() -> str:
-    """A recipe for :func:`builder.jobs.plan_job`, with ports that nobody listens on."""
+def cluster_recipe(cache: Path) -> str:
+    """Returns a recipe with a Ray cluster on free ports, and a cache for compiled modules."""
     dashboard, metrics = free_ports(2)
-    return CLUSTER.format(dashboard=dashboard, metrics=metrics)
+    return CLUSTER.format(dashboard=dashboard, metrics=metrics, cache=cache)
 
 
 @dataclass
 class Mlflow:
-    """A tracking server that this machine and its containers reach."""
+    """A tracking server for this machine and its containers."""
 
     url: str
     container: Any
     engine: DockerEngine
 
     def ask(self, call: str, **what: Any) -> Any:
-        """A call of MLflow's REST interface: ``experiments/search`` ..."""
+        """Calls MLflow's REST interface, such as ``experiments/search``."""
         answer = httpx.post(f"{self.url}/api/2.0/mlflow/{call}", json=what, timeout=30)
         answer.raise_for_status()
         return answer.json()
 
     def runs(self, experiment: str) -> list[dict[str, Any]]:
-        """The runs of an experiment, in the order of their start; none where there is no such experiment."""
+        """Returns the runs of an experiment in the order of their start; none if it does not exist."""
         found = self.ask("experiments/search", max_results=100, filter=f"name = '{experiment}'").get(
             "experiments", []
         )
@@ -84,7 +88,7 @@ class Mlflow:
         )
 
     def history(self, run: str, metric: str) -> list[tuple[int, float]]:
-        """Steps and values of a metric."""
+        """Returns the steps and values of a metric."""
         url = f"{self.url}/api/2.0/mlflow/metrics/get-history"
         answer = (
             httpx.get(url, params={"run_id": run, "metric_key": metric}, timeout=30).raise_for_status().json()
@@ -93,8 +97,8 @@ class Mlflow:
 
 
 @contextlib.contextmanager
-def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
-    """``mlflow server`` in a container, on the address that a network of the engine has on this machine."""
+def mlflow_server(engine: DockerEngine, cache: Path) -> Iterator[Mlflow]:
+    """Runs ``mlflow server`` in a container, on the address of one of the engine's networks."""
     network = engine.client.networks.create("builder-mlflow")
     container = None
     try:
@@ -108,9 +112,16 @@ def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
             "--artifacts-destination",
             "/tmp/artifacts",
         ]
-        # it answers to these names only, against rebinding of names in browsers
+        # MLflow 3 answers only to known host names, against DNS rebinding
         command += ["--allowed-hosts", f"{address}:{port}"]
-        container = engine.client.containers.run(IMAGE, command, network_mode="host", detach=True)
+        container = engine.client.containers.run(
+            IMAGE,
+            command,
+            network_mode="host",
+            detach=True,
+            environment={"PYTHONPYCACHEPREFIX": str(cache)},
+            volumes=[f"{cache}:{cache}"],
+        )
         url = f"http://{address}:{port}"
         end = time.monotonic() + 120
         while True:
@@ -130,9 +141,12 @@ def mlflow_server(engine: DockerEngine) -> Iterator[Mlflow]:
         network.remove()
 
 
-def example_in_container(engine: DockerEngine, folder: Path, *arguments: str, **variables: str) -> str:
-    """Runs ``python ARGUMENTS`` in a folder of this machine, in a container; gives what it wrote."""
+def example_in_container(
+    engine: DockerEngine, folder: Path, cache: Path, *arguments: str, **variables: str
+) -> str:
+    """Runs ``python ARGUMENTS`` in a container, in a folder of this machine. Returns its standard output."""
     words = ["run", "--rm", "--network=host", "-v", f"{folder}:{folder}", "-w", folder]
+    words += ["-v", f"{cache}:{cache}", "-e", f"PYTHONPYCACHEPREFIX={cache}"]
     words += [w for k, v in variables.items() for w in ("-e", f"{k}={v}")]
     done = engine.docker(*words, IMAGE, "python", *arguments, check=False)
     if done.returncode:

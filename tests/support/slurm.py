@@ -1,7 +1,9 @@
-"""A Slurm of its own: two pretended nodes on this machine, each with a host name, a disk (``/mnt``), 128 cores and 16 "GPUs".
+"""A private Slurm with two simulated nodes on this machine. Each has a host name, a disk (``/mnt``), 128
+cores and 16 "GPUs".
 
-Nothing of the host's own Slurm or munge is used or changed: key, sockets, ports, configuration, spool and logs lie in one
-temporary folder, and each node's slurmd lives in a mount and host name namespace where ``/etc/hosts`` knows both nodes.
+It does not use or change a Slurm or munge of the host: key, sockets, ports, configuration, spool and logs are
+in one temporary folder. The slurmd of each node runs in its own mount and host name namespace, whose
+``/etc/hosts`` contains both nodes.
 """
 
 from __future__ import annotations
@@ -20,25 +22,15 @@ from pathlib import Path
 
 import pytest
 
+from builder.site.slurm import ENDED
 from tests.support.parts import clean_environment, need, need_root, part_folder, start, stop, wait_for
 
 NODES = ("node1", "node2")
-#: Names that the sites' recipes submit to.
+#: Partitions of the shipped recipes, and ``closed``.
 PARTITIONS = ("debug", "small-g", "standard-g", "dev-g", "gpu", "standard", "closed")
-#: The account that jobs in partition ``closed`` need (a site's own check: accounting proper would need a database).
+#: The account that jobs in partition ``closed`` need. A Lua script checks it: Slurm's own accounting needs a
+#: database.
 ACCOUNT = "project_465000001"
-ENDED = {
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-}
-
 CONFIGURATION = """\
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -69,7 +61,8 @@ MinJobAge=3600
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] \
-Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu State=UNKNOWN
+Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 \
+Gres=gpu:h100:8,gpu:a100:8 Feature=gpu State=UNKNOWN
 """
 
 SUBMIT = """\
@@ -87,7 +80,7 @@ end
 
 @dataclass
 class Slurm:
-    """A running Slurm. ``env`` is what its commands need."""
+    """A running Slurm. ``env`` is the environment for its commands."""
 
     env: dict[str, str]
     folder: Path
@@ -99,7 +92,8 @@ class Slurm:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """``sbatch``, ``srun``, ``scancel`` ...; with ``check``, a failure ends the test with what was said."""
+        """Runs a command such as ``sbatch``. With ``check``, a failure ends the test with the command's
+        output."""
         words = [str(word) for word in command]
         done = subprocess.run(words, env={**self.env, **(env or {})}, cwd=cwd, capture_output=True, text=True)
         if check and done.returncode:
@@ -107,17 +101,17 @@ class Slurm:
         return done
 
     def disk(self, node: str) -> Path:
-        """What is ``/mnt`` on a node, and on no other: its own storage."""
+        """Returns the folder that a node sees as ``/mnt``: its own storage."""
         return self.folder / f"disk-{node}"
 
     def submit(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> str:
-        """``sbatch ARGUMENTS``; gives the job's id."""
+        """Runs ``sbatch ARGUMENTS`` and returns the job's id."""
         return self.run("sbatch", "--parsable", *arguments, env=env, cwd=cwd).stdout.strip().partition(";")[0]
 
     def show(self, job: str) -> list[dict[str, str]]:
-        """What ``scontrol show job`` says of a job, or of each task of a job array."""
+        """Returns the fields of ``scontrol show job``, for each task of a job array."""
         lines = self.run("scontrol", "--oneliner", "show", "job", job).stdout.splitlines()
         return [
             dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
@@ -126,25 +120,25 @@ class Slurm:
         ]
 
     def states(self, job: str) -> list[str]:
-        """The states of a job's tasks, in their order (one that waits stands for all that wait)."""
+        """Returns the states of a job's tasks in their order; all waiting tasks have one entry."""
         tasks = sorted(
             self.show(job), key=lambda t: int(t.get("ArrayTaskId", "0").partition("-")[0].partition("%")[0])
         )
         return [t["JobState"] for t in tasks]
 
     def wait(self, job: str, patience_s: float = 300) -> list[str]:
-        """Waits for the end of a job, or of all tasks of a job array; gives their states."""
+        """Waits for the end of all tasks of a job and returns their states."""
         end = time.monotonic() + patience_s
         while time.monotonic() < end:
             if set(states := self.states(job)) <= ENDED:
                 return states
             time.sleep(0.1)
-        said = self.run("scontrol", "show", "job", job, check=False).stdout
+        shown = self.run("scontrol", "show", "job", job, check=False).stdout
         self.run("scancel", job, check=False)
-        pytest.fail(f"job {job} has not ended after {patience_s:.0f} s:\n{said}{self.log()}", pytrace=False)
+        pytest.fail(f"job {job} did not end within {patience_s:.0f} s:\n{shown}{self.log()}", pytrace=False)
 
     def log(self) -> str:
-        """The ends of all logs."""
+        """Returns the last lines of all logs."""
         logs = sorted(self.folder.glob("*.log"))
         return "\n".join(
             f"{p.name}:\n" + "\n".join(p.read_text(errors="replace").splitlines()[-15:]) for p in logs
@@ -152,7 +146,7 @@ class Slurm:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1, one after the other, that nobody listens on."""
+    """Returns consecutive free ports of 127.0.0.1."""
     for _ in range(200):
         first = secrets.randbelow(20000) + 30000
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
@@ -164,68 +158,85 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
-    """A Slurm with two nodes (root only)."""
+    """A Slurm with two nodes; needs root."""
     with running_slurm() as part:
         yield part
 
 
 @contextlib.contextmanager
 def running_slurm() -> Iterator[Slurm]:
-    """Starts munged, slurmctld and a slurmd for each node; ends them, and all that their jobs started."""
+    """Starts munged, slurmctld and one slurmd per node. Ends them with all processes of their jobs."""
     need_root()
     munged, slurmctld, slurmd, unshare, _ = need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
     with part_folder("slurm") as folder, contextlib.ExitStack() as stack:
-        host = socket.gethostname().partition(".")[0]
         env = clean_environment(HOME=folder, SLURM_CONF=folder / "slurm.conf")
-        text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3))
-        partitions = [f"PartitionName={name} Nodes=ALL MaxTime=2-0 State=UP" for name in PARTITIONS]
-        partitions[0] += " Default=YES"
-        (folder / "job_submit.lua").write_text(SUBMIT.format(account=ACCOUNT))
-        (folder / "slurm.conf").write_text("\n".join([text, *partitions, ""]))
-        (folder / "gres.conf").write_text(
-            f"Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
-        )
-        for number in range(16):
-            (folder / f"gpu{number}").touch()
-        (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
-        names = " ".join(NODES)
-        (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {names}\n")
-        (folder / "state").mkdir()
-        (folder / "munge").mkdir()
-        key = folder / "munge" / "key"
-        key.touch(mode=0o600)
-        key.write_bytes(secrets.token_bytes(128))
-
+        _write_configuration(folder)
         stack.callback(_end_processes_of, folder)
-        own = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
-        _daemon(
-            stack,
-            [munged, "--foreground", "--force", "--num-threads=2", f"--socket={folder}/munge/socket", *own],
-            folder / "munged.log",
-            env,
-            (folder / "munge" / "socket").exists,
-        )
+        _start_munge(stack, munged, folder, env)
         part = Slurm(env, folder)
-        answers = lambda: "UP" in part.run("scontrol", "ping", check=False).stdout  # noqa: E731
-        _daemon(stack, [slurmctld, "-D", "-f", folder / "slurm.conf"], folder / "slurmctld.out", env, answers)
+
+        def controller_is_up() -> bool:
+            return "UP" in part.run("scontrol", "ping", check=False).stdout
+
+        command = [slurmctld, "-D", "-f", folder / "slurm.conf"]
+        _daemon(stack, command, folder / "slurmctld.out", env, controller_is_up)
         for node in NODES:
-            (folder / f"spool-{node}").mkdir()
-            part.disk(node).mkdir()
-            script = [
-                "set -e",
-                f"hostname {node}",
-                f"mount --bind {folder}/hosts /etc/hosts",
-                f"mount --bind {part.disk(node)} /mnt",
-                shlex.join(["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]),
-            ]
-            private = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
-            log = folder / f"slurmd-{node}.out"
-            idle = lambda node=node: "IDLE" in part.run("scontrol", "show", "node", node, check=False).stdout  # noqa: E731
-            _daemon(stack, private, log, env, idle)
+            _start_node(stack, part, node, unshare, slurmd)
         try:
             yield part
         finally:
             _cancel_all(part)
+
+
+def _write_configuration(folder: Path) -> None:
+    host = socket.gethostname().partition(".")[0]
+    text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3))
+    partitions = [f"PartitionName={name} Nodes=ALL MaxTime=2-0 State=UP" for name in PARTITIONS]
+    partitions[0] += " Default=YES"
+    (folder / "slurm.conf").write_text("\n".join([text, *partitions, ""]))
+    (folder / "job_submit.lua").write_text(SUBMIT.format(account=ACCOUNT))
+    (folder / "gres.conf").write_text(
+        f"Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
+    )
+    for number in range(16):
+        (folder / f"gpu{number}").touch()
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    (folder / "hosts").write_text(f"{Path('/etc/hosts').read_text()}\n127.0.0.1 {' '.join(NODES)}\n")
+    (folder / "state").mkdir()
+
+
+def _start_munge(
+    stack: contextlib.ExitStack, munged: str | Path, folder: Path, env: Mapping[str, str]
+) -> None:
+    (folder / "munge").mkdir()
+    key = folder / "munge" / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(128))
+    files = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
+    options = ["--foreground", "--force", "--num-threads=2", f"--socket={folder}/munge/socket"]
+    _daemon(stack, [munged, *options, *files], folder / "munged.log", env, (folder / "munge/socket").exists)
+
+
+def _start_node(
+    stack: contextlib.ExitStack, part: Slurm, node: str, unshare: str | Path, slurmd: str | Path
+) -> None:
+    """Starts slurmd with the node's own host name, disk and /etc/hosts."""
+    folder = part.folder
+    (folder / f"spool-{node}").mkdir()
+    part.disk(node).mkdir()
+    script = [
+        "set -e",
+        f"hostname {node}",
+        f"mount --bind {folder}/hosts /etc/hosts",
+        f"mount --bind {part.disk(node)} /mnt",
+        shlex.join(["exec", str(slurmd), "-D", "-N", node, "-f", f"{folder}/slurm.conf"]),
+    ]
+
+    def node_is_idle() -> bool:
+        return "IDLE" in part.run("scontrol", "show", "node", node, check=False).stdout
+
+    command = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
+    _daemon(stack, command, folder / f"slurmd-{node}.out", part.env, node_is_idle)
 
 
 def _daemon(
@@ -251,7 +262,7 @@ def _cancel_all(part: Slurm) -> None:
 
 
 def _end_processes_of(folder: Path) -> None:
-    """Ends what has this Slurm's configuration in its environment: step managers and what jobs started."""
+    """Kills all processes with this Slurm's configuration in their environment: step managers and jobs."""
     mark = f"SLURM_CONF={folder}/".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -282,7 +282,7 @@ def test_an_unknown_group_names_those_there_are(do: Cli, tiny: TinyProject) -> N
         ("base: ]", ":2: not valid YAML"),
         ("bsae: debian:bookworm", ":2: bsae: unknown key; did you mean base?"),
         ("gpu: {vendor: intel}", ":2: gpu.vendor:"),
-        ("base: oci:other", ":4: key 'base' stands twice (first on line 2)"),
+        ("base: oci:other", ":4: key 'base' appears twice (first on line 2)"),
     ],
 )
 def test_a_wrong_recipe_is_named_by_file_line_and_key(

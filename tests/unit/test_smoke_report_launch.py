@@ -23,11 +23,12 @@ from builder.project import Project
 from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
 from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
 from builder.settings import Settings
+from builder.site.slurm import wait
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, complete
 from builder.smoke.schema import could_not_run
-from builder.smoke.slurm import smoke_on_slurm, wait
+from builder.smoke.slurm import smoke_on_slurm
 from builder.smoke.track import TrackError, check, metrics, to_mlflow, to_tensorboard
 from builder.store.blobs import Store
 from tests.support import image_kit
@@ -470,7 +471,7 @@ def test_a_site_without_slurm(here: Here) -> None:
 def test_the_command_hands_a_job_what_it_was_given(
     here: Here, slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("builder.smoke.slurm._POLL_S", 0.0)
+    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
     devices = [{**A100_40, "rank": i} for i in range(4)]
     (slurm / "report").write_text(
         json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))

@@ -1,14 +1,15 @@
-"""Build jobs on a compute node: the srun command line."""
+"""Builds on a compute node with srun."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.site.build_job import build_job, run_build_job
-from tests.support.engines import request
 
 SITE = {
     "title": "Site",
@@ -29,44 +30,71 @@ SITE = {
 }
 
 
-def test_site_values(tmp_path: Path) -> None:
-    job = build_job(request(tmp_path, site=SITE).recipe, ["builder", "build", "t"], account="project_1")
+def recipe(**values: Any) -> Recipe:
+    data = {"name": "t", "base": "debian:bookworm", "environment": "t.yml", "site": SITE}
+    return Recipe.model_validate({**data, "source": Path("recipes/t.yaml"), **values})
+
+
+def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    """srun gets the values of the site's queue ``build``."""
+    job = build_job(recipe(), ["builder", "build", "t"], account="project_1")
     assert job == [
         "srun",
-        "--nodes=1",
-        "--ntasks=1",
+        "--job-name=builder-t",
         "--account=project_1",
         "--partition=debug",
-        "--time=00:30:00",
-        "--mem=64G",
+        "--nodes=1",
+        "--ntasks-per-node=1",
         "--cpus-per-task=32",
+        "--mem=64G",
+        "--time=00:30:00",
         "--exclusive",
-        "--job-name=builder-t",
         "builder",
         "build",
         "t",
     ]
-    assert "--time=1:00" in build_job(request(tmp_path, site=SITE).recipe, ["x"], account="p", time="1:00")
+    assert "--time=1:00" in build_job(recipe(), ["x"], account="p", time="1:00")
 
 
-def test_site_modules(tmp_path: Path) -> None:
+def test_modules_and_setup() -> None:
+    """A shell loads the modules and runs the set-up lines first."""
     site = {**SITE, "modules": ["LUMI", "cotainr"], "setup": ["export A=1"]}
-    job = build_job(request(tmp_path, site=site).recipe, ["builder", "a b"], account="p")
+    job = build_job(recipe(site=site), ["builder", "a b"], account="p")
     assert job[-4:-1] == ["bash", "-l", "-c"]
     assert job[-1] == "set -e\nmodule load LUMI\nmodule load cotainr\nexport A=1\nexec builder 'a b'"
 
 
-def test_no_account_or_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_account_and_missing_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The account can also come from SLURM_ACCOUNT."""
     monkeypatch.delenv("SLURM_ACCOUNT", raising=False)
-    with pytest.raises(UsageError, match=r"Site needs an account(.|\n)*--account project_465000000"):
-        build_job(request(tmp_path, site=SITE).recipe, ["x"])
+    with pytest.raises(UsageError, match=r"Site require an account(.|\n)*--account project_465000000"):
+        build_job(recipe(), ["x"])
     with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
-        build_job(request(tmp_path).recipe, ["x"])
+        build_job(recipe(site={}), ["x"])
     monkeypatch.setenv("SLURM_ACCOUNT", "project_2")
-    assert not [w for w in build_job(request(tmp_path, site=SITE).recipe, ["x"]) if w.startswith("--account")]
+    assert not [word for word in build_job(recipe(), ["x"]) if word.startswith("--account")]
 
 
-def test_srun_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_srun_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RunnerError, match=r"srun is not installed here\n.*login node"):
-        run_build_job(request(tmp_path, site=SITE).recipe, ["srun", "x"])
+    with pytest.raises(RunnerError, match=r"srun is not installed on this machine\n.*login node"):
+        run_build_job(recipe(), ["srun", "x"])
+
+
+def run(tmp_path: Path, script: str) -> dict[str, Any]:
+    """Runs a build job whose srun is a script."""
+    program = tmp_path / "srun"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return run_build_job(recipe(), [str(program), "x"])
+
+
+def test_result_and_failures(tmp_path: Path) -> None:
+    """Failures of Slurm and of the build have different messages."""
+    assert run(tmp_path, """echo '{"digest": "d"}'; echo note >&2""") == {"digest": "d"}
+    with pytest.raises(RunnerError, match=r"Slurm did not run the build job(.|\n)*Invalid account"):
+        run(tmp_path, "echo 'srun: error: Invalid account' >&2; exit 1")
+    with pytest.raises(RunnerError, match=r"failed with exit code 7:(.|\n)*error: no space"):
+        run(tmp_path, "echo 'error: no space' >&2; echo 'srun: error: task 0: Exited' >&2; exit 7")
+    with pytest.raises(RunnerError, match="printed no result: 'Loading module"):
+        run(tmp_path, "echo Loading module")

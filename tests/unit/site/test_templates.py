@@ -1,4 +1,5 @@
-"""Job scripts, run by bash: srun, scontrol and the runtimes are small stand-ins that write down what they are given."""
+"""Job scripts run by bash. srun, scontrol and the runtimes are small stand-ins that record their
+arguments."""
 
 from __future__ import annotations
 
@@ -16,28 +17,33 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe
-from builder.errors import RunnerError
-from builder.site.plan import JobRequest, plan_job
+from builder.site.plan import plan_job
 from builder.site.render import render
-from builder.site.slurm import submit
+from builder.site.request import JobRequest
 
-ROOT = Path(__file__).parents[2]
-#: Everything that a shell might get wrong.
+ROOT = Path(__file__).parents[3]
+
+
+#: Words that need correct quoting.
 AWKWARD = ("python", "train.py", "a b", "it's", '"q"', "$HOME", "`id`", "\\", "!x", "*", "", "ü\n2")
+
 
 SRUN = """\
 #!/bin/bash
-# Runs its command once for each task, as srun does; each task says who it is.
+# Runs its command once per task, like srun, with the variables of the task.
 tasks=$SLURM_NTASKS
 while [[ $1 == --* ]]; do
     [[ $1 == --ntasks=* ]] && tasks=${1#*=}
     shift
 done
 for ((i = 0; i < tasks; i++)); do
-    SLURM_PROCID=$i SLURM_LOCALID=$((i % SLURM_NTASKS_PER_NODE)) SLURM_NODEID=$((i / SLURM_NTASKS_PER_NODE)) "$@" || exit
+    export SLURM_PROCID=$i SLURM_LOCALID=$((i % SLURM_NTASKS_PER_NODE))
+    SLURM_NODEID=$((i / SLURM_NTASKS_PER_NODE)) "$@" || exit
 done
 """
-#: The runtime: its words and environment as one line of JSON; its exit code from a file.
+
+
+#: A container runtime: records its arguments and environment as one line of JSON; FAIL is its exit code.
 RUNTIME = """\
 #!{python} -IS
 import json, os, sys
@@ -59,7 +65,7 @@ class Cluster:
     env: dict[str, str]
 
     def run(self, script: str, code: int = 0, **env: str) -> list[dict[str, Any]]:
-        """Runs a script as Slurm would; gives what the runtime was given by each task."""
+        """Runs a script as Slurm would. Returns the record of each task."""
         record = self.root / "record"
         record.unlink(missing_ok=True)
         done = subprocess.run(
@@ -106,7 +112,8 @@ def cluster(tmp_path: Path) -> Cluster:
         "SLURM_NNODES": "1",
         "SLURM_CPUS_PER_TASK": "6",
         "SLURM_SUBMIT_DIR": str(tmp_path / "submit"),
-        "BASH_FUNC_module%%": '() { : "$UNSET_VARIABLE_OF_A_MODULE"; }',  # as site's own are: not fit for set -u
+        # The shell function of real sites fails with set -u, too.
+        "BASH_FUNC_module%%": '() { : "$UNSET_VARIABLE_OF_A_MODULE"; }',
     }
     (tmp_path / "images").mkdir()
     for target in ("alliance-fir", "alliance-narval"):
@@ -119,12 +126,13 @@ def script(target: str, command: tuple[str, ...] = AWKWARD, **request: Any) -> s
 
 
 def options(words: list[str], name: str) -> dict[str, str]:
-    """The values of an option given many times as NAME=VALUE."""
+    """Returns the values of an option that is repeated as NAME=VALUE."""
     given = [words[i + 1] for i, w in enumerate(words) if w == name]
     return dict(w.split("=", 1) for w in given if "=" in w)
 
 
-def test_a_command_arrives_as_it_is(cluster: Cluster) -> None:
+def test_command_is_unchanged(cluster: Cluster) -> None:
+    """Every launcher passes the command's words unchanged."""
     image = cluster.root / "my image.sif"
     image.touch()
     for target, tail in (("alliance-fir", image), ("perlmutter", image), ("archer2-cpu", image)):
@@ -140,7 +148,8 @@ def test_a_command_arrives_as_it_is(cluster: Cluster) -> None:
     assert not Path(submitted["env"]["BUILDER_FOLDER"]).exists()
 
 
-def test_each_rank_knows_who_it_is(cluster: Cluster) -> None:
+def test_rank_variables(cluster: Cluster) -> None:
+    """Each process gets its rank."""
     many = {
         "SLURM_NTASKS": "8",
         "SLURM_NTASKS_PER_NODE": "4",
@@ -183,7 +192,8 @@ def test_each_rank_knows_who_it_is(cluster: Cluster) -> None:
     ]
 
 
-def test_parts_of_a_node_meet_at_a_port_of_their_own(cluster: Cluster) -> None:
+def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
+    """Jobs that can share a node use different ports."""
     ports = set()
     for number in ("4711", "4712"):
         (task,) = cluster.run(script("alliance-fir"), SLURM_JOB_ID=number)
@@ -191,7 +201,8 @@ def test_parts_of_a_node_meet_at_a_port_of_their_own(cluster: Cluster) -> None:
     assert len(ports) == 2 and all(29500 <= int(p) < 30500 for p in ports)
 
 
-def test_data_is_unpacked_where_the_container_sees_it_and_removed(cluster: Cluster) -> None:
+def test_data(cluster: Cluster) -> None:
+    """The data is unpacked into a folder that the container sees, and removed."""
     (cluster.root / "submit" / "a").write_text("x")
     with tarfile.open(cluster.root / "submit" / "my set.tar.gz", "w:gz") as tar:
         tar.add(cluster.root / "submit" / "a", "a")
@@ -199,7 +210,7 @@ def test_data_is_unpacked_where_the_container_sees_it_and_removed(cluster: Clust
     place = options(task["words"], "--env")["BUILDER_DATA"]
     assert task["data"] == ["a"] and place == f"{cluster.root}/node/data"
     assert place in task["words"][task["words"].index("--bind") + 1].split(",")
-    assert Path(place).exists(), "Slurm's own folder is left to Slurm"
+    assert Path(place).exists(), "Slurm removes its own folder"
     (task,) = cluster.run(script("perlmutter", data="my set.tar.gz", gpus=4))
     place = options(task["words"], "-e")["BUILDER_DATA"]
     assert task["data"] == ["a"] and place == "/tmp/me-4711/data"
@@ -209,7 +220,8 @@ def test_data_is_unpacked_where_the_container_sees_it_and_removed(cluster: Clust
     assert "nowhere.tar" in cluster.output
 
 
-def test_a_chain_goes_on_from_the_newest_checkpoint_and_ends_when_it_is_done(cluster: Cluster) -> None:
+def test_chain(cluster: Cluster) -> None:
+    """A segment resumes from the newest checkpoint; after a successful segment the others do nothing."""
     chain = script("alliance-fir", chain=3, checkpoint="my run")
     folder = cluster.root / "submit" / "my run"
     array = {"SLURM_ARRAY_JOB_ID": "900", "SLURM_ARRAY_TASK_ID": "1"}
@@ -221,33 +233,37 @@ def test_a_chain_goes_on_from_the_newest_checkpoint_and_ends_when_it_is_done(clu
         return env["BUILDER_RESUME"]
 
     (task,) = cluster.run(chain, code=9, FAIL="9", **array)
-    assert resumed(task) == "" and "starting anew" in cluster.output
+    assert resumed(task) == "" and "starting from the beginning" in cluster.output
     now = time.time()
     for name, age in (("b 2.pt", 10), ("a.pt", 100), ("c.txt", 1), ("half.pt", 0)):
         (folder / name).write_text("" if name == "half.pt" else "x")
         os.utime(folder / name, (now - age, now - age))
     (task,) = cluster.run(chain, code=9, FAIL="9", **array)
-    assert resumed(task) == f"{folder}/b 2.pt", "an empty file is no checkpoint"
+    assert resumed(task) == f"{folder}/b 2.pt", "an empty file is not a checkpoint"
     (task,) = cluster.run(chain, **array)
     assert (
-        cluster.run(chain, **array) == [] and "an earlier piece has finished the training" in cluster.output
+        cluster.run(chain, **array) == [] and "an earlier segment has finished the training" in cluster.output
     )
-    assert len(cluster.run(chain, **{**array, "SLURM_ARRAY_JOB_ID": "901"})) == 1, "another chain trains on"
+    assert len(cluster.run(chain, **{**array, "SLURM_ARRAY_JOB_ID": "901"})) == 1, (
+        "another chain continues the training"
+    )
     (task,) = cluster.run(script("alliance-fir", checkpoint="my run"))
     assert resumed(task) == f"{folder}/b 2.pt", "a single job resumes too"
 
 
-def test_a_failure_inside_is_the_jobs_own(cluster: Cluster) -> None:
+def test_exit_code(cluster: Cluster) -> None:
+    """The script ends with the exit code of the container, or fails without an image."""
     cluster.run(script("alliance-fir"), code=3, FAIL="3")
     (cluster.root / "images" / "alliance-fir.sif").unlink()
     assert cluster.run(script("alliance-fir"), code=1) == []
     assert (
-        f"no image {cluster.root}/images/alliance-fir.sif: fetch it with builder pull alliance-fir"
+        f"no image {cluster.root}/images/alliance-fir.sif: download it with builder pull alliance-fir"
         in cluster.output
     )
 
 
-def test_the_networks_plugin_is_looked_for(cluster: Cluster) -> None:
+def test_check_fabric(cluster: Cluster) -> None:
+    """The job fails if the output lacks the line of the network plugin."""
     image = cluster.root / "images" / "l.sif"
     image.touch()
     text = script("lumi-g", nodes=2, check_fabric=True, image=str(image))
@@ -259,7 +275,8 @@ def test_the_networks_plugin_is_looked_for(cluster: Cluster) -> None:
     Path("/tmp/me-miopen-cache-4711").rmdir()
 
 
-def test_a_password_is_handed_on_and_never_written(cluster: Cluster) -> None:
+def test_credentials(cluster: Cluster) -> None:
+    """Credentials come from the submitting shell and are not in the script."""
     text = script("alliance-fir", mlflow="https://m.example.org", env={"TOKEN": None, "X": "a=b,c"})
     (task,) = cluster.run(text, MLFLOW_TRACKING_PASSWORD="s3cret", TOKEN="t0ken")
     assert (
@@ -267,13 +284,14 @@ def test_a_password_is_handed_on_and_never_written(cluster: Cluster) -> None:
         and task["env"]["APPTAINERENV_TOKEN"] == "t0ken"
     )
     assert not any("s3cret" in w or "t0ken" in w for w in task["words"])
-    assert '"X=a=b,c"' in task["words"], "CSV, as apptainer reads it where a second = stands"
+    assert '"X=a=b,c"' in task["words"], "apptainer reads a value with = as CSV"
     (task,) = cluster.run(script("perlmutter", mlflow="https://m.example.org", env={"TOKEN": None}))
     names = [task["words"][i + 1] for i, w in enumerate(task["words"]) if w == "-e"]
     assert {"MLFLOW_TRACKING_PASSWORD", "TOKEN"} <= set(names)
 
 
-def test_values_that_the_runtime_reads_as_a_shell_are_escaped(cluster: Cluster) -> None:
+def test_evaluated_values(cluster: Cluster) -> None:
+    """Values are escaped for a runtime that evaluates them like a shell."""
     image = cluster.root / "a.sif"
     image.touch()
     odd = "a\\b $HOME `id`"
@@ -287,40 +305,3 @@ def test_values_that_the_runtime_reads_as_a_shell_are_escaped(cluster: Cluster) 
     assert task["env"]["APPTAINERENV_NCCL_ODD"] == odd and options(task["words"], "--env")["ODD"] == odd, (
         "--no-eval"
     )
-
-
-# submitting -----------------------------------------------------------------------------------------------------------
-
-
-def test_sbatch_takes_the_script_and_gives_the_number(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sbatch = cluster.root / "bin" / "sbatch"
-    sbatch.write_text('#!/bin/sh\n[ "$*" = --parsable ] && cat > "$HOME/submitted" && echo "812;cluster"\n')
-    sbatch.chmod(0o755)
-    for name, value in cluster.env.items():
-        monkeypatch.setenv(name, value)
-    text = script("alliance-fir")
-    assert submit(text) == "812"
-    assert (cluster.root / "submitted").read_text() == text
-
-
-def test_slurm_refusing_a_job_is_told_in_its_own_words(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sbatch = cluster.root / "bin" / "sbatch"
-    sbatch.write_text(
-        "#!/bin/sh\ncat >/dev/null\necho 'sbatch: error: invalid account acc' >&2\n"
-        "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2\nexit 1\n"
-    )
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", cluster.env["PATH"])
-    with pytest.raises(RunnerError) as caught:
-        submit(script("alliance-fir"))
-    assert caught.value.message == (
-        "Slurm refused the job: invalid account acc; Batch job submission failed: Invalid account"
-    )
-    monkeypatch.setenv("PATH", str(cluster.root))
-    with pytest.raises(RunnerError, match="sbatch is not on this machine") as caught:
-        submit("x")
-    assert "take it to the site's login node" in caught.value.hint

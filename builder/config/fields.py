@@ -1,0 +1,128 @@
+"""Types of recipe values with validators: shell texts, times, binds, options, sizes, variable names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+#: A variable in a shell text, or an escaped dollar sign.
+VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+_SIZE = re.compile(r"\d+[kKmMgGtT]?[bB]?")
+#: Slurm's formats. Without a day part, one number is minutes, two are minutes:seconds, three are
+#: hours:minutes:seconds.
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
+_OPTION_PLACEHOLDERS = ("gpus", "total", "nodes")
+
+
+class Model(BaseModel):
+    """Base of all recipe models: unknown keys are errors, and values cannot change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def shell_text(value: str) -> str:
+    """Validates a shell text: each dollar sign starts a variable name, or is written ``$$``.
+
+    Raises:
+        ValueError: the text contains another ``$`` construct, or more than one line.
+    """
+    if "$" in VARIABLE.sub("", value):
+        raise ValueError(
+            f"{value!r}: write a variable as $NAME or ${{NAME}}, a dollar sign as $$; "
+            "commands are not allowed"
+        )
+    if "\n" in value or "\0" in value:
+        raise ValueError(f"{value!r}: must be one line")
+    return value
+
+
+def seconds(value: str) -> int:
+    """Returns the seconds of a Slurm time: ``MINUTES``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``.
+
+    Raises:
+        ValueError: the text has another format, or the time is zero.
+    """
+    found = _TIME.fullmatch(value)
+    if found is None:
+        raise ValueError(f"{value!r} is not a time: write HH:MM:SS, or D-HH:MM as Slurm does")
+    first, second, third = (int(found[part] or 0) for part in ("first", "second", "third"))
+    if found["days"] is not None:
+        total = int(found["days"]) * 86400 + first * 3600 + second * 60 + third
+    elif found["third"] is not None:
+        total = first * 3600 + second * 60 + third
+    else:
+        total = first * 60 + second
+    if total <= 0:
+        raise ValueError(f"{value!r} is zero: write HH:MM:SS")
+    return total
+
+
+def _time(value: str) -> str:
+    if value:
+        seconds(value)
+    return value
+
+
+def _bind(value: str) -> str:
+    source, _, rest = shell_text(value).partition(":")
+    target, _, mode = rest.partition(":")
+    paths = (source, target) if rest else (source,)
+    for path in paths:
+        if not path.startswith(("/", "$")) or "," in path:
+            raise ValueError(
+                f"{value!r}: write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, with absolute paths"
+            )
+    if mode not in ("", "ro", "rw"):
+        raise ValueError(f"{value!r}: {mode!r} is neither ro nor rw")
+    return value
+
+
+def _variable(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"{value!r} is not a valid variable name")
+    return value
+
+
+def _option(value: str) -> str:
+    if not value.startswith("-"):
+        raise ValueError(f"{value!r}: write options as --name=value")
+    for name in _PLACEHOLDER.findall(value):
+        if name not in _OPTION_PLACEHOLDERS:
+            raise ValueError(f"{value!r}: {{{name}}} is not one of {{gpus}}, {{total}}, {{nodes}}")
+    if "\n" in value or "\0" in value:
+        raise ValueError(f"{value!r}: must be one line")
+    return value
+
+
+def _size(value: str) -> str:
+    if value and not _SIZE.fullmatch(value):
+        raise ValueError(f"{value!r} is not a size: write a number with a unit, such as 12g")
+    return value
+
+
+def _images(value: str) -> str:
+    for name in _PLACEHOLDER.findall(VARIABLE.sub("", value)):
+        if name != "account":
+            raise ValueError(f"{value!r}: {{{name}}} is not {{account}}")
+    return shell_text(value)
+
+
+#: May contain variables of the job's shell; ``$$`` is a dollar sign.
+ShellTextField = Annotated[str, AfterValidator(shell_text)]
+#: ``SOURCE``, ``SOURCE:TARGET`` or ``SOURCE:TARGET:MODE`` with absolute paths; a shell text.
+Bind = Annotated[str, AfterValidator(_bind)]
+#: A time as Slurm writes it, or empty.
+Time = Annotated[str, AfterValidator(_time)]
+#: An option of a Slurm command; may contain ``{gpus}``, ``{total}`` and ``{nodes}``.
+Option = Annotated[str, AfterValidator(_option)]
+#: The name of an environment variable.
+Variable = Annotated[str, AfterValidator(_variable)]
+#: A number with a unit, such as ``12g``, or empty.
+Size = Annotated[str, AfterValidator(_size)]
+#: The site's folder of images: a shell text that may contain ``{account}``.
+ImageFolder = Annotated[str, AfterValidator(_images)]
+Variables = dict[Variable, ShellTextField]

@@ -1,0 +1,95 @@
+"""Values of ``--env`` and ``--bind``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import UsageError
+from builder.site.shell import ShellText, from_user, join
+
+#: The name of an environment variable.
+VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class BindMount:
+    """A file or folder of the host in a container. Paths can be :class:`~builder.site.shell.ShellText`."""
+
+    source: str
+    target: str
+    mode: str = ""
+    """``ro``, ``rw``, or empty for the runtime's default."""
+
+    @property
+    def word(self) -> str:
+        """``SOURCE:TARGET`` or ``SOURCE:TARGET:MODE``."""
+        return join(self.source, ":", self.target, self._suffix)
+
+    @property
+    def short_word(self) -> str:
+        """Like :attr:`word`, but only ``SOURCE`` if source and target are the same and no mode is set."""
+        return self.source if self.source == self.target and not self.mode else self.word
+
+    @property
+    def _suffix(self) -> str:
+        return f":{self.mode}" if self.mode else ""
+
+
+def read_bind(text: str) -> BindMount:
+    """Reads ``SOURCE[:TARGET[:MODE]]``.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    word = ShellText if isinstance(text, ShellText) else str
+    source, _, rest = text.partition(":")
+    target, _, mode = rest.partition(":")
+    has_valid_target = not target or target.startswith(("/", "$"))
+    if not source or mode not in ("", "ro", "rw") or "," in text or not has_valid_target:
+        raise UsageError(
+            f"--bind {text}: not a valid bind mount",
+            "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, where TARGET is an absolute path",
+        )
+    return BindMount(word(source), word(target or source), mode)
+
+
+def parse_bind(text: str, start: str | None = None) -> str:
+    """Returns a bind of the command line with an absolute source.
+
+    Args:
+        text: ``SOURCE[:TARGET[:MODE]]``; variables are allowed.
+        start: the folder of relative sources, may contain variables; None: the current folder.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    bind = read_bind(from_user(text))
+    if bind.source.startswith(("/", "$")):
+        return bind.word
+    source = join(from_user(start or str(Path.cwd())), "/", bind.source)
+    target = source if bind.target == bind.source else bind.target
+    return BindMount(source, target, bind.mode).word
+
+
+def parse_env(items: Sequence[str]) -> dict[str, str | None]:
+    """Reads ``NAME=VALUE`` and ``NAME``.
+
+    Returns:
+        Names and values. None means the value that the variable has on the host.
+
+    Raises:
+        UsageError: a name is not valid.
+    """
+    variables: dict[str, str | None] = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not VARIABLE_NAME.fullmatch(name):
+            raise UsageError(
+                f"--env {name}: not a valid variable name",
+                "write NAME=VALUE, or NAME to pass the value of the host",
+            )
+        variables[name] = value if separator else None
+    return variables

@@ -1,0 +1,121 @@
+"""Checks of a job request that do not depend on the launcher."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from pathlib import Path
+
+from builder.config.fields import seconds
+from builder.config.recipe import Recipe
+from builder.errors import UsageError
+from builder.site.command import check_gpus
+from builder.site.request import JobRequest
+
+#: Account and job name become part of a script's comments.
+_WORD = re.compile(r"[\w.@+-]+")
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: Position of a tar's magic in its first 512 bytes.
+_TAR_MAGIC = slice(257, 262)
+
+
+def check_request(recipe: Recipe, request: JobRequest) -> int:
+    """Checks the numbers and names of a request.
+
+    Returns:
+        The GPUs of each node.
+
+    Raises:
+        UsageError: a value is not valid; the message names the option.
+    """
+    _check_counts(request)
+    check_gpus(recipe, request.gpus)
+    gpus = _gpus_per_node(recipe, request)
+    if request.tasks is not None and gpus:
+        raise UsageError(
+            "--tasks cannot be used with GPUs: there is one process per GPU", "use --gpus N instead"
+        )
+    for option, value in (("--account", request.account), ("--name", request.name)):
+        if value and not _WORD.fullmatch(value):
+            raise UsageError(
+                f"{option} {value!r} contains characters that are not allowed",
+                "use letters, digits and . _ + - @ only",
+            )
+    return gpus
+
+
+def check_limits(recipe: Recipe, request: JobRequest) -> None:
+    """Checks ``--time`` and ``--check-fabric``.
+
+    Raises:
+        UsageError: the time is not valid, or the network plugin cannot be checked.
+    """
+    if request.time:
+        try:
+            seconds(request.time)
+        except ValueError as e:
+            raise UsageError(f"--time: {e}", "write it as Slurm does: HH:MM:SS, or D-HH:MM") from None
+    if not request.check_fabric:
+        return
+    if recipe.site.fabric.check is None:
+        raise UsageError(
+            f"{recipe.site_title}: the recipe does not define how to check the network plugin",
+            "add site.fabric.check to the recipe",
+        )
+    if request.nodes == 1:
+        raise UsageError("--check-fabric needs more than one node", "pass --nodes 2")
+
+
+def check_data(text: str) -> None:
+    """Checks the argument of ``--data``, if it exists on this machine.
+
+    Raises:
+        UsageError: it is a folder, or a file that is not a tar.
+    """
+    path = Path(text).expanduser()
+    if path.is_dir():
+        raise UsageError(
+            f"--data {text}: is a folder, not a tar",
+            f"pack it: tar -cf {path.name or 'data'}.tar -C {text} .",
+        )
+    if path.is_file() and not _is_tar(path):
+        raise UsageError(f"--data {text}: is not a tar", "pass a .tar, .tar.gz, .tar.xz or .tar.zst file")
+
+
+def _check_counts(request: JobRequest) -> None:
+    if request.nodes < 1:
+        raise UsageError(
+            f"--nodes must be at least 1, not {request.nodes}", "pass the number of nodes, or leave it out"
+        )
+    if request.chain is not None and request.chain < 1:
+        raise UsageError(
+            f"--chain must be at least 1, not {request.chain}",
+            "pass the number of segments, or leave it out for a single job",
+        )
+    if request.tasks is not None and request.tasks < 1:
+        raise UsageError(
+            f"--tasks must be at least 1, not {request.tasks}", "pass the number of processes per node"
+        )
+
+
+def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
+    if request.gpus is not None:
+        return request.gpus
+    available = recipe.site.node.gpus
+    return available if request.nodes > 1 else min(1, available)
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            if file.read(4) == _ZSTD_MAGIC:
+                import zstandard
+
+                file.seek(0)
+                with zstandard.ZstdDecompressor().stream_reader(file) as stream:
+                    return stream.read(512)[_TAR_MAGIC] == b"ustar"
+        return tarfile.is_tarfile(path)
+    except PermissionError:
+        return True  # the job may be able to read it
+    except Exception:  # a damaged archive: each decompressor raises its own errors
+        return False

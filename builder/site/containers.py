@@ -1,0 +1,217 @@
+"""Command lines of container runtimes: docker and podman, singularity and apptainer, and ``userns``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from builder.config.recipe import Recipe
+from builder.config.site import Runtime, RuntimeKind, Site
+from builder.errors import UsageError
+from builder.site.arguments import BindMount
+from builder.site.shell import ShellText, join, map_literal
+
+#: A host variable with this prefix gets into a container with a clean environment, under the name without the
+#: prefix.
+PASS_PREFIX = {"singularity": "SINGULARITYENV_", "apptainer": "APPTAINERENV_"}
+#: The first device in /dev/dri/renderD*.
+_FIRST_RENDER_DEVICE = 128
+_CSV_SPECIAL = re.compile(r'[",\n]')
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What a container's command line depends on: values of the recipe and of the request, merged."""
+
+    recipe: Recipe
+    image: str
+    command: tuple[str, ...]
+    """Empty: the image's own command."""
+    devices: tuple[str, ...]
+    """Options that make GPUs available in the container."""
+    options: tuple[str, ...]
+    """Further options of the runtime."""
+    binds: tuple[BindMount, ...]
+    env: Mapping[str, str | None]
+    """None as a value: pass the variable of the host, without its value on the command line."""
+    workdir: str | None
+    """None: the image's."""
+    interactive: bool
+    """Whether the container gets a terminal."""
+    ranks: bool
+    """Whether the container communicates with other containers of the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """A command line of a container runtime, in three parts."""
+
+    prefix: tuple[str, ...]
+    """The program and its options."""
+    image: str
+    """Empty for ``userns``: ``builder run TARGET`` finds the image by the target."""
+    command: tuple[str, ...]
+    """What runs in the container; empty: the image's own command."""
+
+    @property
+    def tail(self) -> list[str]:
+        """The image (``--`` for ``userns``) and the command."""
+        return [self.image or "--", *self.command]
+
+    @property
+    def words(self) -> list[str]:
+        """The whole command line."""
+        if not self.image and not self.command:
+            return list(self.prefix)
+        return [*self.prefix, *self.tail]
+
+
+def invocation(container: Container) -> Invocation:
+    """Returns the command line for the runtime of the container's site."""
+    return _KINDS[container.recipe.site.runtime.kind](container)
+
+
+def gpu_options(recipe: Recipe, gpus: int | None) -> tuple[str, ...]:
+    """Returns the runtime's options that make GPUs available in a container.
+
+    Args:
+        recipe: the target.
+        gpus: number of GPUs; None: all of the node.
+    """
+    site, runtime = recipe.site, recipe.site.runtime
+    if recipe.gpu.vendor == "none" or gpus == 0 or not site.node.gpus:
+        return ()
+    if gpus is None or gpus >= site.node.gpus:
+        words = [word.replace("{count}", "all") for word in runtime.gpu]
+        words += runtime.gpu_all
+    else:
+        words = [word.replace("{count}", str(gpus)) for word in runtime.gpu]
+        words += _options_of_each_gpu(runtime, gpus) or runtime.gpu_all
+    return tuple(ShellText(word) for word in words)
+
+
+def fill_gpu_index(word: str, index: int) -> str:
+    """Replaces ``{index}`` and ``{render}``, the numbers of one GPU."""
+    return word.replace("{render}", str(_FIRST_RENDER_DEVICE + index)).replace("{index}", str(index))
+
+
+def evaluates_values(site: Site) -> bool:
+    """Whether the runtime evaluates ``$``, backslashes and backquotes in values, like a shell."""
+    return site.runtime.takes_sif and "--no-eval" not in site.runtime.options
+
+
+def escape_value(text: str) -> str:
+    """Escapes a literal value for a runtime that evaluates values."""
+    return re.sub(r"[\\$`]", r"\\\g<0>", text)
+
+
+def pass_through_options(site: Site) -> tuple[str, ...]:
+    """Returns podman's options that pass the job's variables (``runtime.pass_env``) into a container.
+
+    podman passes no host variable unless it is named; a name may end with an asterisk.
+    """
+    if site.runtime.kind not in ("podman", "podman-hpc"):
+        return ()
+    words: list[str] = []
+    for name in site.runtime.pass_env:
+        words += ["-e", f"{name}*" if name.endswith("_") else name]
+    return tuple(words)
+
+
+def _options_of_each_gpu(runtime: Runtime, gpus: int) -> list[str]:
+    return [fill_gpu_index(word, index) for index in range(gpus) for word in runtime.gpu_each]
+
+
+def _oci_invocation(container: Container) -> Invocation:
+    """docker, podman and podman-hpc."""
+    runtime = container.recipe.site.runtime
+    words = [runtime.command, "run", "--rm"]
+    if container.interactive:
+        words.append("-it")
+    words += [ShellText(option) for option in runtime.options]
+    words += container.devices
+    for group in runtime.groups:
+        words += ["--group-add", group]
+    if runtime.shm_size:
+        words.append(f"--shm-size={runtime.shm_size}")
+    if container.ranks:
+        words += [ShellText(option) for option in runtime.ranks]
+    words += container.options
+    for bind in container.binds:
+        words += ["-v", bind.word]
+    for name, value in container.env.items():
+        words += ["-e", name if value is None else join(name, "=", value)]
+    if container.workdir:
+        words += ["-w", container.workdir]
+    return Invocation(tuple(words), container.image, container.command)
+
+
+def _sif_invocation(container: Container) -> Invocation:
+    """singularity and apptainer. Variables without a value come from the process's own environment."""
+    recipe, runtime = container.recipe, container.recipe.site.runtime
+    words = [runtime.command, "exec"]
+    if runtime.clean_env:
+        words.append("--cleanenv")
+    words += [ShellText(option) for option in runtime.options]
+    words += [*container.devices, *container.options]
+    if container.binds:
+        words += ["--bind", _comma_separated(container.binds)]
+    for name, value in container.env.items():
+        if value is not None:
+            words += ["--env", _env_word(name, value, evaluates_values(recipe.site))]
+
+    workdir = container.workdir
+    if workdir is None and not container.command and recipe.workdir != "/":
+        workdir = recipe.workdir  # a SIF has no working directory of its own
+    if workdir:
+        words += ["--pwd", workdir]
+    return Invocation(tuple(words), container.image, container.command or recipe.cmd)
+
+
+def _comma_separated(binds: tuple[BindMount, ...]) -> str:
+    words: list[str] = []
+    for bind in binds:
+        words += [",", bind.short_word]
+    return join(*words[1:])
+
+
+def _env_word(name: str, value: str, evaluated: bool) -> str:
+    """Returns ``NAME=VALUE`` for ``--env``.
+
+    Apptainer and Singularity read a value that contains ``=`` as CSV, and evaluate values like a shell unless
+    ``--no-eval`` is set (Apptainer 1.4 and SingularityCE 4).
+    """
+    if evaluated:
+        value = map_literal(value, escape_value)
+    if "=" in value and _CSV_SPECIAL.search(value):
+        doubled = map_literal(value, lambda text: text.replace('"', '""'))
+        return join('"', name, "=", doubled, '"')
+    if value.startswith('"') or value.endswith('"'):
+        raise UsageError(
+            f"{name}: apptainer and singularity do not accept values that start or end with a double quote",
+            "remove the quotes, or write the value to a file",
+        )
+    return join(name, "=", value)
+
+
+def _userns_invocation(container: Container) -> Invocation:
+    """builder's own user-namespace runner: the command line is one of builder."""
+    words = ["builder", "run", container.recipe.name]
+    for bind in container.binds:
+        words += ["--bind", bind.word]
+    for name, value in container.env.items():
+        words += ["--env", name if value is None else join(name, "=", value)]
+    if container.workdir:
+        words += ["--workdir", container.workdir]
+    return Invocation(tuple(words), "", container.command)
+
+
+_KINDS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
+    "docker": _oci_invocation,
+    "podman": _oci_invocation,
+    "podman-hpc": _oci_invocation,
+    "singularity": _sif_invocation,
+    "apptainer": _sif_invocation,
+    "userns": _userns_invocation,
+}

@@ -1,0 +1,81 @@
+"""Where the image of a target is on its site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from builder.config.recipe import Recipe
+from builder.errors import RunnerError, UsageError
+from builder.site.shell import ShellText, expand, join
+
+
+def image_reference(recipe: Recipe, account: str = "") -> str:
+    """Returns the image of a target for the site's runtime: a SIF in the site's folder, or a reference.
+
+    Args:
+        recipe: the target.
+        account: replaces ``{account}`` in ``site.images``; empty: the variable ``SLURM_JOB_ACCOUNT``.
+
+    Returns:
+        A SIF's path as :class:`~builder.site.shell.ShellText`, or a reference with the first tag that is
+        not dated.
+
+    Raises:
+        UsageError: the recipe names no repository.
+    """
+    if recipe.site.runtime.takes_sif:
+        account_text = account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"
+        folder = recipe.site.images.replace("{account}", account_text)
+        separator = "/" if folder and not folder.endswith("/") else ""
+        return join(ShellText(folder), f"{separator}{recipe.name}.sif")
+
+    if not recipe.registry.repository:
+        raise UsageError(
+            f"{recipe.source}: registry.repository is not set, so the image of {recipe.name} is unknown",
+            "set it in the recipe, or pass --image REFERENCE",
+        )
+    tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
+    repository = "/".join(filter(None, (recipe.registry.host, recipe.registry.repository)))
+    return f"{repository}:{tag}"
+
+
+def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path | None:
+    """Returns the SIF that jobs of the site run, if this machine belongs to the site.
+
+    That is so if the site's folder of images exists here, or can be created because its parent exists.
+
+    Args:
+        recipe: the target.
+        account: replaces ``{account}`` in ``site.images``.
+        environ: values of the variables in ``site.images``.
+
+    Returns:
+        The SIF's path; None on any other machine.
+    """
+    if not recipe.site.runtime.takes_sif or not recipe.site.images:
+        return None
+    try:
+        path = Path(expand(image_reference(recipe, account), environ))
+    except RunnerError:  # a variable of the site is not set
+        return None
+    folder = path.parent
+    below_root = len(folder.parts) <= 2  # "/images": a variable in the path is empty
+    can_be_created = folder.parent.is_dir() and not below_root
+    if path.is_absolute() and (folder.is_dir() or can_be_created):
+        return path
+    return None
+
+
+def check_sif(reference: str, environ: Mapping[str, str]) -> None:
+    """Checks that a SIF (or a sandbox folder) exists.
+
+    Raises:
+        RunnerError: it does not exist, or a variable in its path is not set.
+    """
+    path = Path(expand(reference, environ))
+    if not path.exists():
+        raise RunnerError(
+            f"{path}: no such image",
+            f"download it with builder pull TARGET --output {path}, or pass --image FILE",
+        )

@@ -1,0 +1,150 @@
+"""Planned jobs as plain data. Templates turn them into scripts.
+
+Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machine that runs the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from builder.config.site import Launcher
+from builder.site.containers import Invocation
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The size of a job."""
+
+    nodes: int
+    gpus: int
+    """Per node."""
+    tasks: int
+    """Processes that srun starts per node."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """The image of a job."""
+
+    reference: str
+    """A reference or a path; empty for ``userns``, which finds the image by the target."""
+    is_file: bool
+    """Whether the reference is a SIF, whose existence the script checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files and folders that the script prepares."""
+
+    data: str = ""
+    """A tar to unpack; empty: none."""
+    unpacked: str = ""
+    """The folder for the unpacked data, on the node's own storage."""
+    managed_by_slurm: bool = False
+    """Whether Slurm removes the folder for the unpacked data."""
+    checkpoint: str = ""
+    """Folder or address of the checkpoints; empty: no checkpoints."""
+    checkpoint_is_folder: bool = False
+    folders: tuple[str, ...] = ()
+    """Folders to create before the container starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The parts of a job that are only for Slurm."""
+
+    directives: tuple[str, ...]
+    """Options of sbatch, for ``#SBATCH`` lines."""
+    srun: tuple[str, ...]
+    """Options of the srun that starts the processes."""
+    chain: int = 0
+    """Number of segments; 0: not a chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassThrough:
+    """How host variables get into a container with a clean environment: as copies with a prefixed name."""
+
+    names: tuple[str, ...]
+    """The beginnings of the names of the variables."""
+    prefix: str
+    """``APPTAINERENV_`` or ``SINGULARITYENV_``."""
+    evaluated: bool
+    """Whether the runtime evaluates the values like a shell, so that the script must escape them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose processes Slurm or torchrun starts."""
+
+    target: str
+    title: str
+    """The site's name, for comments."""
+    launcher: Launcher
+    resources: Resources
+    setup: tuple[str, ...]
+    """Shell lines for the host: modules and the recipe's set-up."""
+    image: ImageFile
+    container: Invocation
+    """What each process runs."""
+    files: Files
+    master_port: str
+    """The port at which ranks meet: a number, or an arithmetic expression of bash."""
+    batch: Batch | None
+    """None: the site has no scheduler."""
+    pass_through: PassThrough | None = None
+    fabric_line: str = ""
+    """Text that the output must contain, else the job fails; empty: no check."""
+
+    @property
+    def slurm(self) -> bool:
+        """Whether the job is for Slurm."""
+        return self.batch is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RayService:
+    """One container of a Ray cluster, with the fields of a compose file."""
+
+    name: str
+    command: tuple[str, ...]
+    env: Mapping[str, str | None]
+    """None: the value of the shell that runs the script."""
+    volumes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    """Device files of the host."""
+    groups: tuple[str, ...] = ()
+    shm_size: str = ""
+    ports: tuple[str, ...] = ()
+    nvidia_ids: tuple[str, ...] = ()
+    """GPUs by NVIDIA device requests: their indexes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayJob:
+    """A Ray cluster of containers on one machine, and a command that is submitted to it."""
+
+    target: str
+    title: str
+    """The site's name, for comments."""
+    gpus: int
+    program: str
+    """The container program, such as ``docker``."""
+    image: str
+    head: RayService
+    workers: tuple[RayService, ...]
+    submit: tuple[str, ...]
+    """``ray job submit`` and its options."""
+    command: tuple[str, ...]
+    runtime_env: Mapping[str, object]
+    """Ray's runtime environment of the command."""
+    dashboard_port: int
+    files: Files
+    setup: tuple[str, ...] = ()
+    """Shell lines for the host."""
+
+    @property
+    def services(self) -> tuple[RayService, ...]:
+        """All containers: the head first."""
+        return (self.head, *self.workers)

@@ -1,0 +1,169 @@
+"""``ray`` starts a cluster of containers on one machine and submits the command to it."""
+
+from __future__ import annotations
+
+from builder.config.recipe import Recipe
+from builder.config.site import Ray
+from builder.errors import UsageError
+from builder.site.arguments import parse_bind
+from builder.site.containers import fill_gpu_index
+from builder.site.job import Files, RayJob, RayService
+from builder.site.paths import (
+    data_path,
+    host_path,
+    is_address,
+    job_image,
+    mlflow_variables,
+    unpacked_folder,
+)
+from builder.site.request import JobRequest
+from builder.site.shell import ShellText, join
+
+_HEAD = "ray-head"
+_BASE = ShellText("$PWD")
+#: Credentials of an S3 store, which containers get from the shell that runs the script.
+_S3_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
+
+
+class RayLauncher:
+    """Plans a Ray cluster: one head, and one worker per GPU.
+
+    Args:
+        recipe: the target.
+        request: what the job runs.
+        gpus: GPUs of the machine that the cluster uses.
+    """
+
+    def __init__(self, recipe: Recipe, request: JobRequest, gpus: int) -> None:
+        self.recipe = recipe
+        self.request = request
+        self.gpus = gpus
+
+    def check(self) -> None:
+        """Checks that the site can run the cluster.
+
+        Raises:
+            UsageError: it cannot; the message names the option.
+        """
+        title = self.recipe.site_title
+        if self.recipe.site.ray is None:
+            raise UsageError(f"{title}: the recipe has no 'ray:'", "use --launcher srun or torchrun")
+        if self.request.nodes > 1 or self.request.chain:
+            raise UsageError(
+                f"{title}: a Ray cluster runs on one machine, without --nodes and --chain",
+                "leave them out, or use a site with Slurm",
+            )
+
+    def plan(self) -> RayJob:
+        """Returns the planned job.
+
+        Raises:
+            UsageError: there is no command, or a value is not valid.
+        """
+        recipe, site, request = self.recipe, self.recipe.site, self.request
+        if not request.command:
+            raise UsageError("a Ray job needs a command", f"builder job {recipe.name} -- python train.py")
+        data = data_path(request.data, _BASE)
+        env, volumes = self.env(), self._volumes()
+        return RayJob(
+            target=recipe.name,
+            title=recipe.site_title,
+            gpus=self.gpus,
+            program=site.runtime.command,
+            image=job_image(recipe, request),
+            head=self._head(env, volumes),
+            workers=tuple(self._worker(index, env, volumes) for index in range(max(self.gpus, 1))),
+            submit=self._submit(),
+            command=request.command,
+            runtime_env={"env_vars": self._runtime_variables()},
+            dashboard_port=self._ray.dashboard_port,
+            files=Files(data=data, unpacked=unpacked_folder(site) if data else ""),
+            setup=site.setup,
+        )
+
+    def env(self) -> dict[str, str | None]:
+        """Returns the variables of all containers."""
+        request = self.request
+        env: dict[str, str | None] = {}
+        env |= {name: ShellText(value) for name, value in self.recipe.site.runtime.env.items()}
+        env |= mlflow_variables(request)
+        env |= request.env
+        if request.checkpoint:
+            env["BUILDER_CHECKPOINT_DIR"] = self._checkpoint
+            env |= dict.fromkeys(_S3_VARIABLES)
+        if request.data:
+            env["BUILDER_DATA"] = ShellText("$BUILDER_DATA")
+        return env
+
+    @property
+    def _ray(self) -> Ray:
+        ray = self.recipe.site.ray
+        assert ray is not None
+        return ray
+
+    @property
+    def _checkpoint(self) -> str:
+        checkpoint = self.request.checkpoint
+        return checkpoint if is_address(checkpoint) else host_path(checkpoint, _BASE)
+
+    def _runtime_variables(self) -> dict[str, str]:
+        """Variables of the submitted command; credentials come from the containers instead."""
+        variables = mlflow_variables(self.request)
+        return {name: value for name, value in variables.items() if value is not None}
+
+    def _volumes(self) -> tuple[str, ...]:
+        request = self.request
+        volumes = [str(bind) for bind in self.recipe.site.runtime.binds]
+        volumes += [str(parse_bind(bind, _BASE)) for bind in request.binds]
+        if request.checkpoint and not is_address(request.checkpoint):
+            volumes.append(join(self._checkpoint, ":", self._checkpoint))
+        if request.data:
+            volumes.append(ShellText("$BUILDER_DATA:$BUILDER_DATA:ro"))
+        return tuple(volumes)
+
+    def _head(self, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:
+        ray = self._ray
+        command = (
+            *("ray", "start", "--head", f"--port={ray.port}"),
+            *("--dashboard-host=0.0.0.0", f"--dashboard-port={ray.dashboard_port}"),
+            f"--metrics-export-port={ray.metrics_port}",
+            *("--num-cpus=0", "--num-gpus=0", "--block"),
+        )
+        return RayService(
+            _HEAD,
+            command,
+            env,
+            (*volumes, ShellText("$PWD:/job:ro"), ShellText("$BUILDER_FOLDER:/builder:ro")),
+            ports=tuple(f"127.0.0.1:{port}:{port}" for port in (ray.dashboard_port, ray.metrics_port)),
+            shm_size=self.recipe.site.runtime.shm_size,
+        )
+
+    def _worker(self, index: int, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:
+        ray, runtime = self._ray, self.recipe.site.runtime
+        address = f"--address={_HEAD}:{ray.port}"
+        capacity = (f"--num-cpus={ray.worker_cpus}", f"--num-gpus={min(self.gpus, 1)}")
+        own_env = {name: ShellText(fill_gpu_index(value, index)) for name, value in ray.worker_env.items()}
+        devices = [ShellText(fill_gpu_index(device, index)) for device in ray.worker_devices]
+        return RayService(
+            f"ray-worker-{index}",
+            ("ray", "start", address, *capacity, "--block"),
+            {**env, **own_env},
+            volumes,
+            tuple(devices) if self.gpus else (),
+            runtime.groups,
+            runtime.shm_size,
+            nvidia_ids=(str(index),) if ray.nvidia and self.gpus else (),
+        )
+
+    def _submit(self) -> tuple[str, ...]:
+        ray = self._ray
+        # With several GPUs, the training requests its workers from Ray: the command itself must not reserve a
+        # GPU.
+        reserved_gpus = ray.entrypoint_gpus if self.gpus == 1 else 0
+        return (
+            *("ray", "job", "submit", f"--address=http://127.0.0.1:{ray.dashboard_port}"),
+            *("--runtime-env", "/builder/runtime.json"),
+            *("--entrypoint-num-gpus", str(reserved_gpus)),
+            *("--entrypoint-num-cpus", str(ray.entrypoint_cpus)),
+            *("--working-dir", "/job"),
+        )

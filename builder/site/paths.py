@@ -1,0 +1,84 @@
+"""Paths and variables that all kinds of jobs have in common."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from builder.config.recipe import Recipe
+from builder.config.site import Site
+from builder.errors import UsageError
+from builder.site.checks import check_data
+from builder.site.images import image_reference
+from builder.site.request import JobRequest
+from builder.site.shell import ShellText, from_user, join
+
+#: The folder of the data if the recipe names none.
+_LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the node
+
+
+def start_folder(site: Site) -> ShellText:
+    """Returns the folder that a job starts in."""
+    return ShellText("$SLURM_SUBMIT_DIR" if site.slurm else "$PWD")
+
+
+def host_path(text: str, base: str) -> str:
+    """Returns a path on the site.
+
+    Args:
+        text: a path of the command line, which may contain variables of the job; empty: no path.
+        base: the folder of relative paths.
+    """
+    if not text:
+        return ""
+    word = from_user(f"$HOME{text[1:]}" if text.startswith("~/") else text)
+    return word if word.startswith(("/", "$")) else join(base, "/", word)
+
+
+def data_path(text: str, base: str) -> str:
+    """Returns the path of the data's tar on the site; empty if there is no data.
+
+    Raises:
+        UsageError: the file exists on this machine and is not a tar.
+    """
+    if text:
+        check_data(text)
+    return host_path(text, base)
+
+
+def unpacked_folder(site: Site) -> str:
+    """Returns the folder for the unpacked data, on the node's own storage."""
+    return ShellText(f"{site.local or _LOCAL}/data")
+
+
+def job_image(recipe: Recipe, request: JobRequest) -> str:
+    """Returns the image of a job: a reference, or a path on the site."""
+    if not request.image:
+        return image_reference(recipe, request.account)
+    is_file = recipe.site.runtime.takes_sif and "://" not in request.image
+    return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
+
+
+def is_address(checkpoint: str) -> bool:
+    """Whether checkpoints go to an address such as ``s3://bucket`` instead of a folder."""
+    return "://" in checkpoint
+
+
+def mlflow_variables(request: JobRequest) -> dict[str, str | None]:
+    """Returns the variables for MLflow: the server's address, and credentials from the submitting shell.
+
+    Raises:
+        UsageError: the address contains credentials, which must not be in a script.
+    """
+    if not request.mlflow:
+        return {}
+    if "@" in urlsplit(request.mlflow).netloc:
+        raise UsageError(
+            "--mlflow: the address contains a user name or password, which would be in the job script",
+            "remove it; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD in the submitting shell",
+        )
+    return {
+        "MLFLOW_TRACKING_URI": request.mlflow,
+        "MLFLOW_TRACKING_USERNAME": None,
+        "MLFLOW_TRACKING_PASSWORD": None,
+        "MLFLOW_TRACKING_TOKEN": None,
+    }

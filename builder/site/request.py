@@ -1,0 +1,44 @@
+"""The request for a job: what ``builder job`` was asked to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from builder.config.site import Launcher
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's value."""
+
+    command: tuple[str, ...] = ()
+    """What each process runs; empty: the image's own command."""
+    nodes: int = 1
+    gpus: int | None = None
+    """GPUs per node. None: one on a single node, all on several nodes."""
+    tasks: int | None = None
+    """Processes per node, for jobs without GPUs. With GPUs there is one process per GPU."""
+    time: str = ""
+    """Time limit as Slurm writes it; of one segment in a chain."""
+    account: str = ""
+    """The account that the site charges."""
+    data: str = ""
+    """A tar on the site, to unpack on the node's own storage."""
+    chain: int | None = None
+    """Number of segments that run one after the other; None: a single job."""
+    checkpoint: str = ""
+    """A folder, or an address such as ``s3://bucket/folder``."""
+    mlflow: str = ""
+    """Address of the MLflow tracking server."""
+    launcher: Launcher | None = None
+    image: str = ""
+    """A reference, or the path of a SIF on the site."""
+    name: str = ""
+    """Name of the job; default: the target's."""
+    binds: tuple[str, ...] = ()
+    """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder that the job is submitted from."""
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables in the container; None: the value of the submitting shell, not written into the script."""
+    check_fabric: bool = False
+    """Whether the job fails if the network plugin is not in use."""

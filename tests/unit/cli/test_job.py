@@ -1,0 +1,59 @@
+"""``builder job``, ``builder run --print`` and ``builder init-site`` as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.cli import cli, run
+from builder.config.recipe import load_recipe
+
+ROOT = Path(__file__).parents[3]
+
+
+def builder(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> str:
+    """Runs builder and returns its standard output, or after a failure its standard error."""
+    assert run(cli, ["--project", str(ROOT), *args]) == code
+    captured = capsys.readouterr()
+    return captured.err if code else captured.out
+
+
+def test_script_file_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``--output`` writes an executable script; ``--json`` contains the same text."""
+    file = tmp_path / "job.sh"
+    options = ["--account", "a", "--output", str(file), "--json"]
+    data = json.loads(builder(capsys, "job", "lumi-g", *options, "--", "python", "t.py"))
+    assert file.read_text() == data["script"] and os.access(file, os.X_OK) and data["job"] is None
+
+
+def test_output_folder_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--account", "a", "--output", f"{tmp_path}/no/x"]
+    assert "does not exist" in builder(capsys, "job", "lumi-g", *options, "--", "y", code=2)
+
+
+def test_printed_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(builder(capsys, "run", "lumi-g", "--print", "--json", "--", "a b"))
+    assert printed["command"][-1] == "a b" and printed["shell"].endswith("'a b'")
+
+
+def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    error = builder(capsys, "job", "lumi-g", "--chain", "0", "--account", "x", "--", "y", code=2)
+    assert "--chain must be at least 1, not 0" in error
+    error = builder(capsys, "job", "chameleon-a100", "--submit", "--", "y", code=2)
+    assert "has no scheduler to submit jobs to" in error
+    error = builder(capsys, "run", "perlmutter", "--env", "A-B=1", "--", "y", code=2)
+    assert "--env A-B: not a valid variable name" in error
+
+
+def test_init_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipes").mkdir()
+    arguments = ["--project", str(tmp_path), "init-site", "mine", "--runtime", "docker", "--gpu", "amd"]
+    assert run(cli, arguments) == 0
+    recipe = load_recipe("mine", tmp_path)
+    assert (recipe.site.runtime.kind, recipe.gpu.vendor) == ("docker", "amd")
+    captured = capsys.readouterr()
+    assert "recipes/mine.yaml" in captured.out and "builder targets show mine" in captured.err
+    assert run(cli, arguments) == 2

@@ -1,0 +1,101 @@
+"""The site part of a recipe: errors of invalid values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import load_recipe
+from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm
+from builder.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "recipes").mkdir()
+    return tmp_path
+
+
+def load_error(root: Path, site: str) -> ConfigError:
+    """Loads a recipe with an invalid site and returns the error."""
+    (root / "recipes" / "one.yaml").write_text(HEAD + site)
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("one", root)
+    assert caught.value.hint == "correct the recipe; docs/recipes.md lists every key"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("site", "message"),
+    [
+        ("  runtme: {}", "one.yaml:4: site.runtme: unknown key; did you mean runtime?"),
+        ("  runtime:\n    kind: dockr", "one.yaml:5: site.runtime.kind: Input should be 'docker', 'podman'"),
+        (
+            "  runtime: {binds: [scratch]}",
+            "one.yaml:4: site.runtime.binds.0: 'scratch': write SOURCE, SOURCE:TARGET",
+        ),
+        ("  runtime: {binds: ['/a,/b']}", "'/a,/b': write SOURCE"),
+        ("  runtime: {binds: ['/a:/b:rx']}", "'rx' is neither ro nor rw"),
+        ("  runtime: {env: {A-B: x}}", "'A-B' is not a valid variable name"),
+        (
+            "  runtime: {env: {A: $(id)}}",
+            "one.yaml:4: site.runtime.env.A: '$(id)': write a variable as $NAME",
+        ),
+        ("  runtime: {shm_size: much}", "'much' is not a size"),
+        (
+            "  runtime: {kind: apptainer, shm_size: 1g}\n  launcher: torchrun",
+            "apptainer does not support shm_size and groups",
+        ),
+        (
+            "  runtime: {kind: docker, clean_env: true}\n  launcher: torchrun",
+            "clean_env is for singularity and apptainer",
+        ),
+        ("  images: /work/{project}/x", "'/work/{project}/x': {project} is not {account}"),
+        ("  slurm: {queues: {gpuu: {}}}", "site.slurm.queues.gpuu: unknown key; known keys: 'gpu', 'node'"),
+        (
+            "  slurm: {queues: {gpu: {partion: x}}}",
+            "site.slurm.queues.gpu.partion: unknown key; did you mean partition?",
+        ),
+        (
+            "  slurm:\n    queues:\n      gpu:\n        time: 5x",
+            "one.yaml:7: site.slurm.queues.gpu.time: '5x' is not a time",
+        ),
+        ("  slurm: {time: '0'}", "'0' is zero"),
+        ("  slurm: {gpus: 'gpu:{gpus}'}", "write options as --name=value"),
+        ("  slurm: {gpus: '--gres=gpu:{n}'}", "{n} is not one of {gpus}, {total}, {nodes}"),
+        ("  node: {gpus: 4, cores: 16, cpus_per_gpu: 5}", "4 GPUs with 5 cores each are more than 16 cores"),
+        ("  node: {gpus: 4, cores: 16, cpu_bind: 'map_cpu:0,4,8'}", "cpu_bind has 3 values for 4 GPUs"),
+        ("  node: {cores: 2, tasks: 4}", "4 tasks are more than 2 cores"),
+        ("  launcher: mpi", "launcher mpi needs 'mpi:'"),
+        ("  launcher: ray", "launcher ray needs 'ray:'"),
+        (
+            "  runtime: {kind: docker}",
+            "launcher srun needs 'slurm:'; without Slurm write 'launcher: torchrun'",
+        ),
+        ("  fabric: {check: {env: {}}}", "site.fabric.check.line: this key is required"),
+    ],
+)
+def test_invalid_sites(project: Path, site: str, message: str) -> None:
+    """The error names file, line and key."""
+    assert message in load_error(project, site).message
+
+
+def test_error_in_an_extended_recipe(project: Path) -> None:
+    """The error names the file that contains the value."""
+    (project / "recipes" / "_base.yaml").write_text(HEAD + "  node:\n    gpus: -1\n")
+    (project / "recipes" / "two.yaml").write_text("extends: _base\nsite: {title: x}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("two", project)
+    assert "_base.yaml:5: site.node.gpus: Input should be greater than or equal to 0" in caught.value.message
+
+
+def test_docs_list_every_key() -> None:
+    """docs/recipes.md names every key of a site."""
+    text = (ROOT / "docs" / "recipes.md").read_text()
+    for model in (Site, Runtime, Node, Queue, Slurm, Fabric, Check, Ray):
+        for key in model.model_fields:
+            assert f"`{key}`" in text, f"{model.__name__}.{key}"

@@ -1,0 +1,36 @@
+"""YAML files: line numbers of keys, and errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.yamlfile import load_yaml
+from builder.errors import ConfigError
+
+
+def test_where(tmp_path: Path) -> None:
+    """Each nested key has its line; an unknown key has the line of its parent."""
+    path = tmp_path / "x.yaml"
+    path.write_text("a:\n  b:\n    - c: 1\n    - d: 2\n")
+    yaml = load_yaml(path)
+    assert yaml.where("a", "b", 1, "d") == f"{path}:4"
+    assert yaml.where("a", "nowhere") == f"{path}:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1\nb: 2\n", "x.yaml:2: not valid YAML"),
+        ("a: 1\na: 2\n", "x.yaml:2: key 'a' appears twice (first on line 1)"),
+        ("- a\n", "contains a list, not a mapping"),
+        ("\tx: 1\n", "x.yaml:1: not valid YAML"),
+    ],
+)
+def test_invalid_files(tmp_path: Path, text: str, message: str) -> None:
+    """The error names file and line."""
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_yaml(tmp_path / "x.yaml")
+    assert message in caught.value.message

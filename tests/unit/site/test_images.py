@@ -1,0 +1,44 @@
+"""Where the image of a target is on its site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from builder.config.recipe import load_recipe
+from builder.site.images import site_sif
+
+HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
+
+
+def test_site_sif(tmp_path: Path) -> None:
+    """The SIF's path is known only on machines of the site."""
+    project = tmp_path / "project"
+    (project / "recipes").mkdir(parents=True)
+    scratch = tmp_path / "scratch"
+    text = (
+        f"{HEAD}  runtime: {{kind: apptainer}}\n  launcher: torchrun\n  images: $SCRATCH/{{account}}/images\n"
+    )
+    (project / "recipes" / "one.yaml").write_text(text)
+    recipe = load_recipe("one", project)
+
+    def found(account: str = "def-x", **environ: str) -> Path | None:
+        return site_sif(recipe, account, environ)
+
+    file = scratch / "def-x" / "images" / "one.sif"
+    assert found() is None and found(SCRATCH=str(scratch)) is None and found(SCRATCH="") is None
+    file.parent.parent.mkdir(parents=True)
+    assert found(SCRATCH=str(scratch)) == file, "the folder of images can be created"
+    file.parent.mkdir()
+    assert found(SCRATCH=str(scratch)) == file
+    assert (
+        found("", SCRATCH=str(scratch)) is None
+        and found("", SCRATCH=str(scratch), SLURM_JOB_ACCOUNT="def-x") == file
+    )
+    assert found(SCRATCH="scratch") is None, "a relative path depends on the current folder"
+    text = text.replace("$SCRATCH/{account}/images", "$SCRATCH/images")
+    (project / "recipes" / "one.yaml").write_text(text)
+    assert site_sif(load_recipe("one", project), "", {"SCRATCH": ""}) is None, (
+        "no folder is created at the root"
+    )
+    (project / "recipes" / "one.yaml").write_text(HEAD + "  runtime: {kind: docker}\n  launcher: torchrun\n")
+    assert site_sif(load_recipe("one", project), "", {}) is None

@@ -1,0 +1,49 @@
+"""Recipes of new sites."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from builder.config.recipe import GpuVendor, load_recipe
+from builder.config.site import RuntimeKind
+from builder.errors import UsageError
+from builder.lock.environment import read_environment
+from builder.site.newsite import new_site
+from builder.site.plan import plan_job
+from builder.site.render import render
+from builder.site.request import JobRequest
+
+
+@pytest.mark.parametrize("runtime", [kind for kind in get_args(RuntimeKind) if kind != "userns"])
+@pytest.mark.parametrize("gpu", get_args(GpuVendor))
+def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
+    """The new recipe loads, its environment too, and a job of it is valid bash."""
+    recipe_file, environment_file = new_site(tmp_path, "mine", runtime, gpu)
+    recipe = load_recipe("mine", tmp_path)
+    assert (recipe.source, recipe.environment_path) == (recipe_file, environment_file)
+    assert recipe.site.slurm is not None
+    assert read_environment(environment_file, "linux-64").conda
+    script = render(plan_job(recipe, JobRequest(command=("python", "t.py"), nodes=2)))
+    assert f"{runtime} " in script
+    done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_existing_files(tmp_path: Path) -> None:
+    """An existing environment is not overwritten; an existing target is an error."""
+    environment = tmp_path / "environments" / "mine.yml"
+    environment.parent.mkdir()
+    environment.write_text("mine")
+    assert new_site(tmp_path, "mine", "apptainer", "none") == [tmp_path / "recipes" / "mine.yaml"]
+    assert environment.read_text() == "mine"
+    with pytest.raises(UsageError, match="target mine exists already"):
+        new_site(tmp_path, "mine", "apptainer", "none")
+
+
+def test_invalid_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a valid target name"):
+        new_site(tmp_path, "My Site", "apptainer", "none")

@@ -1,0 +1,78 @@
+"""Shell texts: quoting, joining and expanding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.errors import RunnerError
+from builder.site.shell import (
+    ShellText,
+    command_line,
+    expand,
+    from_user,
+    host_setup,
+    join,
+    map_literal,
+    quote,
+)
+
+
+def by_bash(line: str, **env: str) -> list[str]:
+    """Returns the words that bash reads from a line."""
+    done = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {line}"],
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], **env},
+        check=True,
+    )
+    return done.stdout.decode().split("\0")[:-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), min_size=1, max_size=5
+    )
+)
+def test_command_line(words: list[str]) -> None:
+    """bash reads exactly the original words."""
+    assert by_bash(command_line(words)) == words
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text("aB1 $`\\\"'!{}*~;&|\n", max_size=20), st.text("x y*$`\"\\'", max_size=8))
+def test_quote_and_expand(literal: str, value: str) -> None:
+    """Variables are replaced, and nothing else is."""
+    word = join(literal, ShellText("${V}"), literal)
+    assert by_bash(quote(word), V=value) == [literal + value + literal]
+    assert expand(word, {"V": value}) == literal + value + literal
+
+
+def test_escaped_dollar_signs() -> None:
+    """In a shell text, two dollar signs are a literal one."""
+    assert quote(ShellText("a$$b")) == '"a\\$b"'
+    assert by_bash(quote(ShellText("$$V $V")), V="x") == ["$V x"]
+    assert map_literal(ShellText("a$$b$Va"), str.upper) == "A$$B$Va"
+
+
+def test_from_user() -> None:
+    """Paths can contain variables; other uses of $ are literal."""
+    assert isinstance(from_user("$SCRATCH/x"), ShellText)
+    assert not isinstance(from_user("/x/$(id)"), ShellText)
+    assert by_bash(quote(from_user("/x/$(id)"))) == ["/x/$(id)"]
+
+
+def test_expand_unset_variable() -> None:
+    with pytest.raises(RunnerError, match=r"\$SLURM_JOB_ID is not set") as caught:
+        expand(ShellText("/tmp/$SLURM_JOB_ID"), {})
+    assert "builder job TARGET --interactive" in caught.value.hint
+
+
+def test_host_setup() -> None:
+    """Modules come first; the recipe's lines are unchanged."""
+    assert host_setup(["a b"], ["export X=$Y"]) == ["module load 'a b'", "export X=$Y"]
