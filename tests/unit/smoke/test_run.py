@@ -163,9 +163,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "4",
     ]
     assert options.entrypoint == ["/opt/builder/entrypoint"] and options.gpu == "nvidia"
-    assert (
-        options.timeout_s is not None and options.timeout_s > 77
-    )  # the benchmark's own watchdog comes first
+    assert options.timeout_s is not None and options.timeout_s > 77  # the benchmark's own watchdog acts first
     assert (report.verdict, report.runner, report.image_digest) == ("pass", "docker", made.digest)
     assert report.report["image"] == {
         "digest": made.digest,
