@@ -260,7 +260,7 @@ def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing:
     code, _, rest = done.stdout.partition("\n")
     assert code == "code 13", done.stderr
     assert (
-        f"no space left while writing in {tmp_path}/disk/cache" in done.stderr
+        f"no space left on the disk of {tmp_path}/disk/cache" in done.stderr
         and "builder cache prune" in done.stderr
     )
     assert rest.lstrip().startswith("{"), "temporary files are gone"

@@ -264,6 +264,6 @@ def test_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(os, "link", full)
     monkeypatch.setattr("builder.store.files.shutil.copyfile", full)
-    with pytest.raises(SpaceError, match="no space left while writing"):
+    with pytest.raises(SpaceError, match="no space left on the disk of"):
         write_layout(made, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist/index.json").exists()
