@@ -9,6 +9,7 @@ STAMP := $(VENV)/.set-up
 BIN := $(VENV)/bin
 TARGET ?= cpu
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 # In CI nothing is written outside the clone, and the heavy parts are tested too.
@@ -79,10 +80,10 @@ format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure against docker build and buildah, into docs/performance.md (root; about half an hour)
+bench: setup ## measure against docker build and buildah, into docs/performance.md (root; half an hour, or BENCH_ARGS=--quick)
 	@scripts/apt-install "make bench" $(APT_BENCH)
-	@$(BIN)/python -m benchmarks.bench_publish
-	@$(BIN)/python -m benchmarks.bench_sif
+	@$(BIN)/python -m benchmarks.bench_publish $(BENCH_ARGS)
+	@$(BIN)/python -m benchmarks.bench_sif $(BENCH_ARGS)
 
 clean: ## remove what was made, but not the package caches
 	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
