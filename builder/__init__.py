@@ -1,5 +1,65 @@
-"""builder: container images from conda environments, verified to run at full speed on the target GPU."""
+"""builder: container images from conda environments, verified to run at full speed on the target GPU.
+
+This module is the public Python API; ``docs/api.md`` shows how to use it. Everything else may change in any
+release. Names are imported when they are used, so that ``import builder`` stays fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from builder.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from builder.config.recipe import Recipe as Recipe
+    from builder.engines.base import BuildResult as BuildResult
+    from builder.errors import BuilderError as BuilderError
+    from builder.model import Lock as Lock
+    from builder.project import Project as Project
+    from builder.publishing.publish import Published as Published
+    from builder.publishing.publish import PublishOptions as PublishOptions
+    from builder.publishing.publish import publish as publish
+    from builder.settings import Settings as Settings
+    from builder.smoke.options import SmokeOptions as SmokeOptions
+    from builder.smoke.run import SmokeReport as SmokeReport
+
+#: The module that defines each public name.
+_MODULES = {
+    "BuildResult": "builder.engines.base",
+    "BuilderError": "builder.errors",
+    "Lock": "builder.model",
+    "Project": "builder.project",
+    "PublishOptions": "builder.publishing.publish",
+    "Published": "builder.publishing.publish",
+    "Recipe": "builder.config.recipe",
+    "Settings": "builder.settings",
+    "SmokeOptions": "builder.smoke.options",
+    "SmokeReport": "builder.smoke.run",
+    "publish": "builder.publishing.publish",
+}
+
+__all__ = [
+    "BuildResult",
+    "BuilderError",
+    "Lock",
+    "Project",
+    "PublishOptions",
+    "Published",
+    "Recipe",
+    "Settings",
+    "SmokeOptions",
+    "SmokeReport",
+    "__version__",
+    "publish",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'builder' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -124,7 +124,7 @@ def _zones(deb: Deb) -> CondaPackage:
     files = {}
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
-        is_inside = path.is_file() and path.resolve().is_relative_to(root)
+        is_inside = path.is_file() and path.resolve().is_relative_to(root.resolve())
         if not is_inside or name.startswith(("right/", "posix/")):
             continue
         link = str(path.readlink()) if path.is_symlink() else ""

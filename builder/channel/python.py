@@ -60,7 +60,7 @@ def _chosen(tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _file(target: str, path: Path, tree: Path, work: Path) -> File:
-    if path.is_symlink() and path.resolve().is_relative_to(tree / "usr" / _HOME):
+    if path.is_symlink() and path.resolve().is_relative_to((tree / "usr" / _HOME).resolve()):
         return File(link=str(path.readlink()))
     data = path.read_bytes()
     if target.startswith("bin/"):
