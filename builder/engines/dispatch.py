@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import logging
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.engines.last_build import LastBuild
 from builder.errors import RunnerError, UsageError
+
+log = logging.getLogger(__name__)
 
 #: Names of the engines, and the class of each in the module of the same name.
 ENGINES = {"layered": "Layered", "docker": "Docker", "apptainer": "Apptainer", "cotainr": "Cotainr"}
@@ -42,15 +45,22 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
 
     if engine.repeatable:
         _require_available(engine, request.recipe)
-        return engine.build(request)
+        return _build(engine, request)
 
     last_build = LastBuild(engine.name, request)
     found = None if request.rebuild else last_build.find()
     if found is not None:
         return found
     _require_available(engine, request.recipe)
-    result = engine.build(request)
+    result = _build(engine, request)
     last_build.store(result)
+    return result
+
+
+def _build(engine: Engine, request: BuildRequest) -> BuildResult:
+    result = engine.build(request)
+    log.info("engine %s built %s %s", engine.name, request.recipe.name, result.digest)
+    log.info("seconds by stage: %s", result.timings)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -16,6 +17,8 @@ from builder.lock.wheels import ARCHITECTURES, glibc_minor
 from builder.net.pipconfig import pip_configuration
 from builder.redact import redact
 from builder.store.folders import CacheFolders
+
+log = logging.getLogger(__name__)
 
 #: The minor versions of glibc 2 for which uv has a manylinux platform.
 _UV_GLIBC = (17, 28, *range(31, 41))
@@ -68,6 +71,7 @@ def run_uv(
             "check the network and the indexes, then run again",
         ) from None
     if done.returncode:
+        log.debug("uv ended with exit code %d", done.returncode)
         text = redact(unexpanded(done.stderr, sources)).replace(f"{work}/", "")
         raise _explained(text.replace("requirements.in", str(path)), path, provided)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import RunnerError
+
+log = logging.getLogger(__name__)
 
 #: The return code of a command that exceeded its time limit, as with timeout(1).
 TIMED_OUT = 124
@@ -51,6 +55,7 @@ def execute(
         RunnerError: The command cannot be started.
     """
     pipe = subprocess.PIPE if capture else None
+    log.debug("run %s", shlex.join(str(word) for word in command))
     try:
         process = subprocess.Popen(
             [str(word) for word in command],
@@ -71,6 +76,7 @@ def execute(
     try:
         out, err = process.communicate(timeout=timeout_s)
         code = process.returncode
+        log.debug("exit code %d of %s%s", code, command[0], f":\n{_text(err)}" if code and err else "")
         return Completed(128 - code if code < 0 else code, _text(out), _text(err))
     except subprocess.TimeoutExpired:
         _end(process, group=capture)
