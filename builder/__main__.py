@@ -1,4 +1,4 @@
-"""``python -m builder``, and the console script: Ctrl-C ends it quietly while imports are still going on, too."""
+"""``python -m builder`` and the console script; Ctrl-C ends it quietly, also while it still imports."""
 
 import sys
 

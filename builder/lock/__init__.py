@@ -5,6 +5,7 @@ No solver is imported before one is needed: reading and checking a lock is fast.
 ================  =======================================================================
 module            what it does
 ================  =======================================================================
+``spec``          the content of an environment file, whatever its format
 ``environment``   reads environment files
 ``inputs``        records in the lock what it was made from; says why a lock is stale
 ``file``          reads and writes lock files
@@ -22,10 +23,11 @@ module            what it does
 
 from __future__ import annotations
 
-from builder.lock.environment import Environment, Spec, find_links, read_environment
+from builder.lock.environment import find_links, read_environment
 from builder.lock.file import parse_lock, read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import lock_target
+from builder.lock.spec import Environment, Spec
 
 __all__ = [
     "Environment",

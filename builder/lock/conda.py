@@ -11,9 +11,9 @@ from typing import Any
 
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.channels import SolverChannel, gateway, reachable_channels
-from builder.lock.environment import Environment
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
+from builder.lock.spec import Environment
 from builder.lock.urls import unexpanded
 from builder.model import DEBIAN_CHANNEL, LockedPackage
 from builder.redact import redact

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -21,6 +20,7 @@ from packaging.utils import canonicalize_name
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
+from builder.lock.spec import Environment, Spec
 from builder.redact import redact
 
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
@@ -39,41 +39,6 @@ _OPTIONS = {
     "-f": "links",
     "--find-links": "links",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One requirement of an environment file."""
-
-    text: str
-    """As written, with single spaces and without comment."""
-    name: str
-    """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
-    where: str
-    """``FILE:LINE``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """An environment file for one platform."""
-
-    path: Path
-    name: str
-    """``name:`` of the file; may be empty."""
-    channels: tuple[str, ...]
-    """Highest priority first, without ``nodefaults``."""
-    conda: tuple[Spec, ...]
-    pip: tuple[Spec, ...]
-    index_url: str | None = None
-    """``--index-url`` of the pip section; None means pip's own."""
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    """URLs, or folders as written, relative to the folder of the environment file."""
-
-    @property
-    def requested(self) -> frozenset[str]:
-        """The names of all packages that the file lists."""
-        return frozenset(spec.name for spec in (*self.conda, *self.pip))
 
 
 def read_environment(path: Path, platform: str) -> Environment:

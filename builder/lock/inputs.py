@@ -13,8 +13,9 @@ from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.errors import ConfigError
-from builder.lock.environment import Environment, read_environment
+from builder.lock.environment import read_environment
 from builder.lock.names import pypi_name
+from builder.lock.spec import Environment
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings

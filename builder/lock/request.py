@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from builder.config.recipe import Recipe
-from builder.lock.environment import Environment
+from builder.lock.spec import Environment
 from builder.model import LockedPackage
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
