@@ -25,6 +25,8 @@ from tests.support.ray import (
     mlflow_server,
 )
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -18,6 +18,8 @@ from builder.smoke.reports import StoredReport
 from tests.support.chromium import Chromium, chromium
 from tests.support.reports import A100_40, a100, cpu, ranked
 
+pytestmark = pytest.mark.heavy
+
 PACKAGES = {"torch (pip)": "2.13.0", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zlib": "1.3.1 h4"}
 
 
