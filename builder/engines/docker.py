@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from builder.oci.reference import Reference
 from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
+from builder.store.temporary import temporary_name
 
 _FILES = "files.tar.gz"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -238,8 +237,7 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
     size = int(image.attrs.get("Size") or 0)
     for folder in (settings.tmpdir, settings.cache):
         require_space(folder, size, f"exporting target {request.recipe.name} from docker")
-    # Store.sweep removes files of this name after a build was killed
-    archive = settings.tmpdir / f"blob-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+    archive = settings.tmpdir / temporary_name()
     try:
         with space_errors(settings.tmpdir):
             archive.parent.mkdir(parents=True, exist_ok=True)

@@ -13,11 +13,12 @@ from pathlib import Path
 import httpx
 
 from builder.errors import HashMismatch
-from builder.fetch.download import TASK, Downloader, Partial
+from builder.fetch.download import TASK, Downloader, open_partial, received_key
 from builder.fetch.failure import NotAvailable, first_line, not_found
 from builder.fetch.places import Places, Url
 from builder.fetch.verify import Verifier
 from builder.model import Fetched, LockedPackage
+from builder.net.download import PartialFile
 from builder.net.http import make_client
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter
@@ -151,15 +152,15 @@ class _Fetcher:
         path = self._store.folders.partial / package.key.replace(":", "-")
         received = ""
         for _ in range(2):
-            with Partial(path, package) as part:
+            with open_partial(path, package) as part:
                 self._stream(package, place, downloader, part)
-            if part.matches():
-                digest = f"sha256:{part.sha256.hexdigest()}"
+            if received_key(part, package) == package.key:
+                digest = part.digest()
                 stored = self._store.adopt(path, digest)
                 self._verifier.record_digest(package, digest)
                 return _fetched(package, stored)
             path.unlink(missing_ok=True)
-            received = part.key
+            received = received_key(part, package)
             self._reporter.warn(
                 f"{package.filename}: {place} returned {received}, the lock has {package.key}; deleted"
             )
@@ -177,7 +178,7 @@ class _Fetcher:
         if place.host in self._unreachable:
             raise NotAvailable("the host does not answer")
 
-    def _stream(self, package: LockedPackage, place: Url, downloader: Downloader, part: Partial) -> None:
+    def _stream(self, package: LockedPackage, place: Url, downloader: Downloader, part: PartialFile) -> None:
         """Downloads into the partial file; a failing server counts as a place without the package."""
         try:
             downloader.download(package, place.url, part)

@@ -34,6 +34,10 @@ Retry = Callable[[httpx.HTTPError, int], None]
 Position = Callable[[int], None]
 
 
+class WrongRange(httpx.RemoteProtocolError):
+    """The server sent another part of the file than requested."""
+
+
 class PartialFile:
     """A file that a download appends to, with the digests of its content. Use as a context manager.
 
@@ -141,14 +145,14 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
     A server that ignores ranges sends the whole file (200): the bytes before ``offset`` are skipped.
 
     Raises:
-        httpx.RemoteProtocolError: the server sent another range.
+        WrongRange: the server sent another range.
     """
     skip = offset
     if response.status_code == 206:
         content_range = response.headers.get("Content-Range", "")
         start = re.match(r"bytes (\d+)-", content_range)
         if start is None or int(start[1]) != offset:
-            raise httpx.RemoteProtocolError(f"requested bytes from {offset}, received {content_range!r}")
+            raise WrongRange(f"requested bytes from {offset}, received {content_range!r}")
         skip = 0
     for data in response.iter_raw():
         if skip >= len(data):
