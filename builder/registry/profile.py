@@ -2,7 +2,8 @@
 
 It holds ``export REGISTRY_USER=... REGISTRY_PASSWORD=...`` and is read, never run. Words are split as a shell
 does it (quotes, backslashes, comments, several assignments on a line), except that ``$`` is an ordinary
-character: the names of Harbor's robot accounts contain one (``robot$project+name``).
+character: the names of Harbor's robot accounts contain one (``robot$project+name``). shlex cannot do this:
+it does not report whether ``$(...)`` was quoted, and it reads ``PASSWORD=b#c`` as ``b`` and a comment.
 """
 
 from __future__ import annotations
