@@ -31,6 +31,22 @@ PLACEHOLDER = ("/opt/build/" + "placehold_" * 25)[:255]
 TIMESTAMP = 1714521600000
 
 
+@dataclass(frozen=True)
+class PackageOptions:
+    """What a test may choose about a conda package."""
+
+    constrains: Sequence[str] = ()
+    noarch: Literal["python", "generic"] | None = None
+    entry_points: Sequence[str] = ()
+    prefix_files: Mapping[str, Literal["text", "binary"]] | None = None
+    symlinks: Mapping[str, str] | None = None
+    subdir: str = "linux-64"
+    timestamp: int | None = TIMESTAMP
+    build_number: int = 0
+    extension: Literal[".conda", ".tar.bz2"] = ".conda"
+    index: Mapping[str, Any] | None = None
+
+
 def make_package(
     folder: Path,
     name: str,
@@ -38,17 +54,7 @@ def make_package(
     build: str = "0",
     files: Mapping[str, str | bytes] | None = None,
     depends: Sequence[str] = (),
-    *,
-    constrains: Sequence[str] = (),
-    noarch: Literal["python", "generic"] | None = None,
-    entry_points: Sequence[str] = (),
-    prefix_files: Mapping[str, Literal["text", "binary"]] | None = None,
-    symlinks: Mapping[str, str] | None = None,
-    subdir: str = "linux-64",
-    timestamp: int | None = TIMESTAMP,
-    build_number: int = 0,
-    extension: Literal[".conda", ".tar.bz2"] = ".conda",
-    index: Mapping[str, Any] | None = None,
+    **given: Any,
 ) -> Path:
     """Writes one conda package into ``folder/<subdir>/`` and returns its path. The same arguments write the
     same bytes.
@@ -63,10 +69,11 @@ def make_package(
         index: replaces or adds keys of ``info/index.json`` (``track_features``,
         ``python_site_packages_path``...).
     """
-    subdir = "noarch" if noarch else subdir
+    options = PackageOptions(**given)
+    subdir = "noarch" if options.noarch else options.subdir
     content = {path: data.encode() if isinstance(data, str) else data for path, data in (files or {}).items()}
-    links = dict(symlinks or {})
-    prefixed = dict(prefix_files or {})
+    links = dict(options.symlinks or {})
+    prefixed = dict(options.prefix_files or {})
     for path in prefixed:
         assert PLACEHOLDER.encode() in content[path], f"{path} contains no placeholder"
     paths = []
@@ -88,36 +95,39 @@ def make_package(
         "name": name,
         "version": version,
         "build": build,
-        "build_number": build_number,
+        "build_number": options.build_number,
         "depends": list(depends),
         "subdir": subdir,
         "arch": "x86_64" if subdir == "linux-64" else None,
-        "platform": None if noarch else "linux",
+        "platform": None if options.noarch else "linux",
     }
-    if constrains:
-        record["constrains"] = list(constrains)
-    if noarch:
-        record["noarch"] = noarch
-    if timestamp is not None:
-        record["timestamp"] = timestamp
-    record |= index or {}
+    if options.constrains:
+        record["constrains"] = list(options.constrains)
+    if options.noarch:
+        record["noarch"] = options.noarch
+    if options.timestamp is not None:
+        record["timestamp"] = options.timestamp
+    record |= options.index or {}
     info = {
         "info/index.json": _json(record),
         "info/files": "".join(f"{p['_path']}\n" for p in paths).encode(),
         "info/paths.json": _json({"paths": paths, "paths_version": 1}),
         "info/about.json": _json({"summary": f"{name}, made for a test", "license": "BSD-3-Clause"}),
     }
-    if noarch == "python":
-        link = {"type": "python", **({"entry_points": list(entry_points)} if entry_points else {})}
+    if options.noarch == "python":
+        link = {
+            "type": "python",
+            **({"entry_points": list(options.entry_points)} if options.entry_points else {}),
+        }
         info["info/link.json"] = _json({"noarch": link, "package_metadata_version": 1})
     if prefixed:
         info["info/has_prefix"] = "".join(
             f"{PLACEHOLDER} {mode} {path}\n" for path, mode in sorted(prefixed.items())
         ).encode()
 
-    target = folder / subdir / f"{name}-{version}-{build}{extension}"
+    target = folder / subdir / f"{name}-{version}-{build}{options.extension}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if extension == ".tar.bz2":
+    if options.extension == ".tar.bz2":
         target.write_bytes(_tar({**info, **content}, links, "bz2"))
         return target
     stem = target.name.removesuffix(".conda")

@@ -44,26 +44,33 @@ def hardlink(path: str, target: str, **more: Any) -> Member:
     return Member(path, kind="hardlink", target=target, **more)
 
 
+@dataclass(frozen=True)
+class PackOptions:
+    """What a test may choose about a conda package."""
+
+    noarch: Literal["", "python", "generic"] = ""
+    entry_points: Sequence[str] = ()
+    extension: Extension = ".conda"
+    old: bool = False
+    index: Mapping[str, Any] | None = None
+    info: Mapping[str, bytes] | None = None
+
+
 def pack(
     channel: Path,
     name: str,
     members: Sequence[Member] = (),
-    *,
     version: str = "1.0",
     build: str = "0",
     depends: Sequence[str] = (),
-    noarch: Literal["", "python", "generic"] = "",
-    entry_points: Sequence[str] = (),
-    extension: Extension = ".conda",
-    old: bool = False,
-    index: Mapping[str, Any] | None = None,
-    info: Mapping[str, bytes] | None = None,
+    **given: Any,
 ) -> Path:
     """Writes a package into its subdir of a channel.
 
     ``old``: with ``info/files`` and ``info/has_prefix`` instead of ``paths.json``.
     """
-    subdir = "noarch" if noarch else "linux-64"
+    options = PackOptions(**given)
+    subdir = "noarch" if options.noarch else "linux-64"
     record: dict[str, Any] = {
         "name": name,
         "version": version,
@@ -74,29 +81,32 @@ def pack(
         "timestamp": 1714521600000,
         "license": "BSD-3-Clause",
     }
-    if noarch:
-        record["noarch"] = noarch
+    if options.noarch:
+        record["noarch"] = options.noarch
     else:
         record |= {"arch": "x86_64", "platform": "linux"}
     by_path = {m.path: m for m in members}
     listed = [m for m in members if m.listed]
-    files: dict[str, bytes] = {"index.json": _json(record | dict(index or {})), "about.json": b"{}"}
+    files: dict[str, bytes] = {"index.json": _json(record | dict(options.index or {})), "about.json": b"{}"}
     files["files"] = "".join(f"{m.path}\n" for m in listed).encode()
-    if old:
+    if options.old:
         files["has_prefix"] = "".join(
             f'"{PLACEHOLDER}" {m.prefix} "{m.path}"\n' for m in listed if m.prefix
         ).encode()
     else:
         files["paths.json"] = _json({"paths": [_path(m, by_path) for m in listed], "paths_version": 1})
-    if noarch == "python":
+    if options.noarch == "python":
         files["link.json"] = _json(
-            {"noarch": {"type": "python", "entry_points": list(entry_points)}, "package_metadata_version": 1}
+            {
+                "noarch": {"type": "python", "entry_points": list(options.entry_points)},
+                "package_metadata_version": 1,
+            }
         )
-    files |= info or {}
+    files |= options.info or {}
     inner = [Member(f"info/{n}", data) for n, data in files.items()]
-    target = channel / subdir / f"{name}-{version}-{build}{extension}"
+    target = channel / subdir / f"{name}-{version}-{build}{options.extension}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    if extension == ".tar.bz2":
+    if options.extension == ".tar.bz2":
         target.write_bytes(tar_of([*inner, *members], "bz2"))
         return target
     write_conda(target, tar_of(inner), tar_of(members))

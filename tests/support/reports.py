@@ -129,13 +129,15 @@ def report(
     verdict: str = "pass",
     started: str = "2026-11-21T08:00:00Z",
     digest: str = DIGEST,
-    target: str = "a100",
     ranks: int = 1,
-    cpu: str = "AMD EPYC 7763",
-    cores: int = 8,
-    **image: Any,
+    **more: Any,
 ) -> dict[str, Any]:
-    """A complete report, which is valid by the schema."""
+    """A complete report, which is valid by the schema.
+
+    ``cpu`` and ``cores`` describe the processor; all other keywords go into ``image``.
+    """
+    cpu, cores = more.pop("cpu", "AMD EPYC 7763"), more.pop("cores", 8)
+    image = {"target": "a100", **more}
     build = "CUDA" if devices else "CPU"
     return copy.deepcopy(
         {
@@ -144,7 +146,7 @@ def report(
             "started": started,
             "duration_s": 41.5,
             "expect": {"gpu": "nvidia" if devices else "none", "architectures": [], "devices": None},
-            "image": {"digest": digest, "target": target, "runner": "docker", **image},
+            "image": {"digest": digest, "runner": "docker", **image},
             "launch": {"ranks": ranks, "nodes": 1, "by": "spawn" if ranks > 1 else "single"},
             "facts": {
                 "cpu": {"model": cpu, "cores": cores, "usable_cores": cores, "quota_cores": None},

@@ -18,7 +18,9 @@ import tarfile
 import warnings
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import zstandard
 from installer import install
@@ -38,20 +40,26 @@ from builder.store.files import sha256_file
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 
 
+@dataclass(frozen=True)
+class WheelOptions:
+    """What a test may choose about a wheel."""
+
+    tag: str = "py3-none-any"
+    purelib: bool = True
+    entry_points: str = ""
+    executable: Sequence[str] = ()
+    stored: Sequence[str] = ()
+    extra: Sequence[tuple[zipfile.ZipInfo, bytes]] = ()
+    wheel_version: str = "1.0"
+    record: bool = True
+
+
 def make_wheel(
     folder: Path,
     name: str = "demo",
     version: str = "1.0",
     files: Mapping[str, str | bytes] | None = None,
-    *,
-    tag: str = "py3-none-any",
-    purelib: bool = True,
-    entry_points: str = "",
-    executable: Sequence[str] = (),
-    stored: Sequence[str] = (),
-    extra: Sequence[tuple[zipfile.ZipInfo, bytes]] = (),
-    wheel_version: str = "1.0",
-    record: bool = True,
+    **given: Any,
 ) -> Path:
     """Writes a wheel. The same arguments result in the same bytes.
 
@@ -62,27 +70,28 @@ def make_wheel(
         extra: members that are added unchanged, and are not in RECORD.
         record: whether the wheel has a RECORD.
     """
+    options = WheelOptions(**given)
     folder.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     members: dict[str, bytes] = {k: v.encode() if isinstance(v, str) else v for k, v in (files or {}).items()}
     members[f"{info}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
-    wheel = f"Wheel-Version: {wheel_version}\nGenerator: test\n"
-    wheel += f"Root-Is-Purelib: {str(purelib).lower()}\nTag: {tag}\n"
+    wheel = f"Wheel-Version: {options.wheel_version}\nGenerator: test\n"
+    wheel += f"Root-Is-Purelib: {str(options.purelib).lower()}\nTag: {options.tag}\n"
     members[f"{info}/WHEEL"] = wheel.encode()
-    if entry_points:
-        members[f"{info}/entry_points.txt"] = entry_points.encode()
-    path = folder / f"{name}-{version}-{tag}.whl"
+    if options.entry_points:
+        members[f"{info}/entry_points.txt"] = options.entry_points.encode()
+    path = folder / f"{name}-{version}-{options.tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         for member, data in members.items():
-            kind = zipfile.ZIP_STORED if member in stored else zipfile.ZIP_DEFLATED
-            archive.writestr(zip_info(member, 0o755 if member in executable else 0o644), data, kind)
+            kind = zipfile.ZIP_STORED if member in options.stored else zipfile.ZIP_DEFLATED
+            archive.writestr(zip_info(member, 0o755 if member in options.executable else 0o644), data, kind)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
             rows.writerow((member, f"sha256={digest}", len(data)))
-        for special, data in extra:
+        for special, data in options.extra:
             archive.writestr(special, data)
-        if record:
+        if options.record:
             rows.writerow((f"{info}/RECORD", "", ""))
             archive.writestr(zip_info(f"{info}/RECORD"), text.getvalue(), zipfile.ZIP_DEFLATED)
     return path
