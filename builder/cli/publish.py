@@ -109,8 +109,7 @@ def publish_one(
         context: of the command.
         recipe: the target.
         options: of the command.
-        agreed: receives a question before anything is sent; when it returns False, the build stays on this
-            machine.
+        agreed: asks the user before anything is pushed; if it returns False, the build stays on this machine.
     """
     from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image

@@ -240,8 +240,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
 
     Raises:
         ConfigError: the target does not exist (the hint lists similar names), or a file is invalid (the
-        message names
-            file, line and key).
+            message names file, line and key).
     """
     files = recipe_files(root)
     if name not in files:

@@ -106,8 +106,7 @@ def image_tree(image: Image | SifImage, store: Store) -> Tree:
     return read_tree(image_sources(image, store))
 
 
-# Conversion -------------------------------------------------------------------------------------------------
-# ------------
+# conversion -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

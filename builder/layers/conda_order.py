@@ -12,7 +12,7 @@ _Needs = Mapping[str, Sequence[str]]
 
 
 def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
-    """Returns the packages in link order. Of two that bring the same file, the later one wins.
+    """Returns the packages in link order. If two contain the same file, the later one wins.
 
     Dependencies come first. Where they leave a choice the order is rattler's
     (``PackageRecord.sort_topologically``), so the same package wins as with ``rattler.install``. The order

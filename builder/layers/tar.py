@@ -176,7 +176,7 @@ def _check_target(entry: Entry, others: set[str]) -> None:
 
 def _duplicate(path: str) -> LayerError:
     return LayerError(
-        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, bring it"
+        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, add it"
     )
 
 

@@ -6,7 +6,7 @@ No solver is imported before one is needed: reading and checking a lock is fast.
 module            what it does
 ================  =======================================================================
 ``environment``   reads environment files
-``inputs``        records in the lock what it was made from; says why a lock is stale
+``inputs``        records in the lock what it was made from; reports why a lock is stale
 ``file``          reads and writes lock files
 ``solve``         :func:`lock_target`: from a recipe to a lock
 ``channels``      finds the conda channels of an environment

@@ -48,7 +48,7 @@ class Spec:
     text: str
     """As written, with single spaces and without comment."""
     name: str
-    """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
+    """The package's name: conda's in lower case, pip's normalised as in PEP 503."""
     where: str
     """``FILE:LINE``."""
 

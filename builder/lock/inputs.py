@@ -1,4 +1,4 @@
-"""What a lock is made from, as text in the lock's metadata, so that builder can say why a lock is stale."""
+"""What a lock is made from, as text in the lock's metadata, so that builder can report why it is stale."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _TITLES = {
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
-#: The target's virtual packages where the recipe says nothing: a machine like RHEL 8, never the one that
-#: builds.
+#: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
+#: build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
 _ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
@@ -77,7 +77,7 @@ def cutoff(text: str | None, where: str) -> datetime | None:
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
     """Everything that decides what is locked, as text, by keys of the lock's metadata.
 
-    The base image is not in it: the lock has keys of its own for that.
+    The base image is not included: the lock has separate keys for it.
     """
     pip = {
         "index_url": recipe.pip.index_url or environment.index_url,

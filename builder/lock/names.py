@@ -56,7 +56,7 @@ _MAX_AGE_S = 2 * 24 * 3600
 
 
 def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
-    """The PyPI name of a conda package, normalised as PEP 503 says."""
+    """The PyPI name of a conda package, normalised as in PEP 503."""
     return canonicalize_name(mapping.get(conda_name) or BUILTIN.get(conda_name) or conda_name)
 
 

@@ -35,7 +35,7 @@ class Blobs:
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(answer, f"say whether {self._name(repository)} has {digest}")
+            raise self._transport.refusal(answer, f"report whether {self._name(repository)} has {digest}")
         size = answer.headers.get("Content-Length", "")
         return int(size) if size.isdigit() else 0
 

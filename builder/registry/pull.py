@@ -110,7 +110,7 @@ def fetch_layers(
         store: receives the layers.
         settings: its ``offline`` forbids registries on other machines.
         reporter: receives progress.
-        client: an open client, used for layers of its own host.
+        client: an open client, used for layers on that client's host.
 
     Raises:
         RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids it.

@@ -1,14 +1,12 @@
 """Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
 
-1. The manifest by its digest: when the registry has it, it has all its blobs (the registry checks that), and
-nothing is
-   sent.
-2. Every blob, 16 requests at a time: only missing ones continue.
-3. Missing blobs are mounted from other repositories of the same registry where possible.
-4. The rest is uploaded, four at a time, the largest first: from the store, or from the registry that a base
-image's layer
-   comes from, without a copy on this machine.
-5. The config, and the manifest by its digest.
+1. Ask for the manifest by its digest. If the registry has it, it has all its blobs (registries check that),
+   and nothing is sent.
+2. Ask for every blob, 16 requests at a time. Only missing ones continue.
+3. Mount missing blobs from other repositories of the same registry where possible.
+4. Upload the rest, four at a time, the largest first: from the store, or from the registry that a layer of
+   the base image comes from, without a copy on this machine.
+5. Upload the config, then the manifest under its digest.
 """
 
 from __future__ import annotations

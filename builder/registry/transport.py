@@ -287,7 +287,7 @@ class Transport:
     def refusal(
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
-        """The error for a response that is no success; ``action`` continues "HOST did not ..."."""
+        """The error for a response that is not a success; ``action`` continues "HOST did not ..."."""
         return error_of_answer(answer, self.host, action, self._auth.used, kind)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:

@@ -19,7 +19,7 @@ from builder.site.request import JobRequest
 
 #: Default time limit of one segment of a chain: a day, the most that many sites allow.
 SEGMENT_TIME = "24:00:00"
-#: Seconds between two questions about a job.
+#: Seconds between two queries of a job's state.
 POLL_S = 2.0
 #: Final states of a job.
 ENDED = frozenset(
@@ -255,7 +255,7 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
     Args:
         number: the job's id.
         reporter: receives each change of the job's state.
-        sleep: waits between two questions.
+        sleep: waits between two queries.
 
     Returns:
         The job's final state; ``UNKNOWN`` if Slurm does not know the job any more.

@@ -152,7 +152,7 @@ class Merge:
             yield from self._named(member, content, names)
 
     def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
-        """Links its visible names to the target, or remembers who has to wait for the target's content."""
+        """Links its visible names to the target, or records which names wait for the target's content."""
         target = layer.link_targets.get(member.target, member.target)
         layer.link_targets[member.path] = target
         for name in names:

@@ -42,7 +42,7 @@ class InflatedTable:
         """Where an offset in the block at a position is in ``data``."""
         i = bisect.bisect_left(self._positions, block)
         if i == len(self._positions) or self._positions[i] != block:
-            raise ValueError("a reference to nothing")
+            raise ValueError("a reference to a missing block")
         return self._starts[i] + offset
 
 
