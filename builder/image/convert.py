@@ -190,6 +190,12 @@ def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Repo
     ``/.singularity.d`` is left out, because a conversion back generates it. Otherwise the config has the
     SIF's environment, labels and runscript, and ``/.singularity.d`` stays.
 
+    Args:
+        image: the SIF.
+        settings: the number of threads to compress with.
+        store: receives the config, the manifest and the layers.
+        reporter: receives the progress.
+
     Raises:
         ImageError: the SIF is damaged.
         SpaceError: the disk is full.

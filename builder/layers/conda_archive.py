@@ -86,7 +86,7 @@ def fault(fetched: Fetched, what: str) -> LayerError:
 
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
-    """Turns the exceptions of decoders and parsers into a :class:`LayerError` that names the package."""
+    """Raises a :class:`LayerError` that names the package in place of exceptions of decoders and parsers."""
     try:
         yield
     except _DAMAGE as e:

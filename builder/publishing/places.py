@@ -71,7 +71,17 @@ class Place(Protocol):
         files: Sequence[AttachedFile],
         annotations: Mapping[str, str],
     ) -> str:
-        """Attaches files to an image that was pushed; returns the artifact's digest."""
+        """Attaches files to an image that was pushed; returns the artifact's digest.
+
+        Args:
+            subject: the image's manifest.
+            artifact_type: the media type that states what the files are.
+            files: small files.
+            annotations: of the artifact's manifest.
+
+        Raises:
+            ArtifactRefused: the registry accepts container images only.
+        """
 
     def move_tag(self, tag: str, image: Image) -> None:
         """Points a tag at an image that was pushed."""

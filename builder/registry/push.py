@@ -66,7 +66,17 @@ def push_image(
 
 
 def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
-    """Points tags at an image that the repository has. A tag that points at it already is left alone."""
+    """Points tags at an image that the repository has. Tags that point at it already are not written.
+
+    Args:
+        image: the image.
+        client: the registry.
+        repository: in that registry.
+        tags: in the order in which they are set.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
     for tag in tags:
         current = client.head_manifest(repository, tag)
         if current is None or current.digest != image.digest:

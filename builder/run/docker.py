@@ -92,7 +92,7 @@ def docker_client(timeout_s: int = 600) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
-    """Turns errors of the SDK and of its HTTP library into ``error(message)``."""
+    """Raises ``error(message)`` in place of errors of the SDK and of its HTTP library."""
     import docker
     import requests
 

@@ -121,6 +121,12 @@ def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
 def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue) -> list[str]:
     """Returns the options that allocate the resources of a job.
 
+    Args:
+        recipe: the target, whose site has Slurm.
+        request: account and time limit of the job.
+        resources: its size.
+        queue: the queue that it is for.
+
     Raises:
         UsageError: the queue does not allow the requested time.
     """

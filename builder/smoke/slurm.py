@@ -25,8 +25,8 @@ from builder.smoke.run import SmokeReport, benchmark_command, complete
 from builder.smoke.schema import could_not_run, report_problem
 
 _REPORT = "report.json"
-#: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report to
-#: a shared file system.
+#: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report
+#: to a shared file system.
 _MARGIN_S = 300
 #: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0

@@ -121,8 +121,8 @@ class SquashfsWriter:
         attributes. A hard link may come before its target.
 
         Raises:
-            ImageError: the path exists already, is below something that is not a directory, or has a kind that
-                a squashfs partition does not hold; or the content has another size than the member states.
+            ImageError: the path exists already, is below something that is not a directory, or has a kind
+                that squashfs partitions do not hold; or the content has another size than the member states.
         """
         if member.kind is Kind.HARDLINK:
             self._links.append((member.path, member.target))
