@@ -228,7 +228,7 @@ def _docker_layer(archive: _Archive, name: str, diff_id: str, settings: Settings
 
 
 def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) -> Layer:
-    """A layer that is compressed already, stored as it is."""
+    """A layer that is compressed already, stored unchanged."""
     with store.writer() as out:
         for data in chunks:
             out.write(data)

@@ -57,13 +57,13 @@ def debian_base(
         settings: the epoch, offline, folders.
         store: receives the base.
         packages: Debian packages in addition to minbase and :data:`ALWAYS`.
-        pinned: the digest that the lock names. None: whatever the mirror offers now.
+        pinned: the digest that the lock names. None: use the mirror's current packages.
         reporter: receives progress.
 
     Raises:
         ConfigError: the suite or a package has an impossible name.
         ImageError: mmdebstrap is missing or fails, this user cannot run it, this machine has no Debian
-            mirror, or the mirror has changed so that the pinned base cannot be made any more.
+            mirror, or the mirror has changed so that the pinned base cannot be made again.
     """
     suite = _check_names(reference, packages)
     if pinned and _is_stored(pinned, store):

@@ -1,4 +1,4 @@
-"""What this machine's apt knows about its Debian mirror."""
+"""The state of this machine's Debian mirror, and apt's settings for it."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def open_base(
     """The base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
 
     Args:
-        locked: reference and digest. In a registry the digest decides, whatever the tag names now.
+        locked: reference and digest. In a registry the digest counts, even if the tag has moved.
         architecture: the OCI's name.
         settings: mirrors, offline, folders.
         store: receives what is downloaded or made.

@@ -195,7 +195,7 @@ def environment(settings: Settings) -> Mapping[str, str]:
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
     options = []
-    # Apptainer maps ids by itself for an ordinary user. SingularityCE needs the option, and so does root in a
+    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so does root in a
     # container that lacks capabilities.
     is_root = os.geteuid() == 0
     is_apptainer = Path(tool).resolve().name == "apptainer"

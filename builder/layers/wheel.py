@@ -221,7 +221,7 @@ class _Layout:
     def record(self) -> bytes:
         """Returns RECORD for the installed files, in the archive's order.
 
-        Unchanged files keep the wheel's hashes.
+        Unchanged files have the hashes of the wheel's RECORD.
         """
         hashes = self._hashes()
         rows: list[tuple[str, str, int | str]] = []

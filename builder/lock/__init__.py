@@ -1,4 +1,4 @@
-"""Environment files to lock files in conda-lock's format, and back.
+"""Solves environment files, and reads and writes lock files in conda-lock's format.
 
 No solver is imported before one is needed: reading and checking a lock is fast.
 

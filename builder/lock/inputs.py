@@ -66,12 +66,12 @@ def cutoff(text: str | None, where: str) -> datetime | None:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             day = date.fromisoformat(text) + timedelta(days=1)
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
             f"{where}: exclude-newer {text!r} is not a date", "write it as 2026-07-01 or 2026-07-01T12:00:00Z"
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
@@ -106,7 +106,7 @@ def content_hash(custom: Mapping[str, str]) -> str:
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
-    """Why a lock does not match its recipe and environment file any more; empty if it matches.
+    """Why a lock no longer matches its recipe and environment file; empty if it matches.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is checked, and that
     it contains every package of the environment file.

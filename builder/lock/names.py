@@ -64,7 +64,7 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
     """Names of conda packages with their PyPI names.
 
     Returns:
-        The downloaded mapping (the cache keeps it for two days), an older one if it cannot be downloaded now,
+        The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
         or :data:`BUILTIN` if it never was.
     """
     path = CacheFolders(settings.cache).names / "conda-to-pypi.json"

@@ -1,4 +1,4 @@
-"""What the solvers of conda and pip packages are asked for."""
+"""The request to the solvers of conda and pip packages."""
 
 from __future__ import annotations
 

@@ -100,9 +100,9 @@ def lock_target(
 
 
 def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:
-    asked = cutoff(exclude_newer, "--exclude-newer")
-    if asked:
-        return _Cutoffs(asked, asked)
+    override = cutoff(exclude_newer, "--exclude-newer")
+    if override:
+        return _Cutoffs(override, override)
     return _Cutoffs(
         cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
         cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),

@@ -1,6 +1,6 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed. An OCI image is published as it is, a SIF as an ORAS artifact.
+No tag moves before the smoke test has passed. An OCI image is published unchanged, a SIF as an ORAS artifact.
 The SBOM, the provenance and the report of the smoke test are attached before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
@@ -282,7 +282,7 @@ class SmokeRecord:
         return str(verdict) if verdict in PASSED else None
 
     def report(self, digest: str) -> dict[str, Any] | None:
-        """The report of that test; None when the file is not there any more."""
+        """The report of that test; None when the file was removed."""
         try:
             found = json.loads(Path(str(self._read(digest)["report"])).read_text())
         except (OSError, ValueError, KeyError):

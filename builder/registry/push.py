@@ -50,7 +50,7 @@ def push_image(
     mount_from: Sequence[str] = (),
     reporter: Reporter = QUIET,
 ) -> PushReport:
-    """Pushes everything but the tags: afterwards the image can be pulled by its digest.
+    """Pushes everything except the tags: afterwards the image can be pulled by its digest.
 
     Args:
         image: the image.
@@ -60,7 +60,7 @@ def push_image(
         reporter: receives progress.
 
     Raises:
-        RegistryError: the registry refuses, or cannot be reached; the image is not there then.
+        RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
     """
     return _Push(image, client, repository, mount_from, reporter).run()
 

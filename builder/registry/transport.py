@@ -279,7 +279,7 @@ class Transport:
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
     def _name_of(self, url: httpx.URL) -> str:
-        """The registry's name as a person knows it, or the host that it redirected to."""
+        """The registry's name for messages, or the host that it redirected to."""
         return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
 
     # errors -------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ def cached_rootfs(
     Args:
         image: An image or a SIF, with all layers on this machine.
         settings: The cache.
-        store: The blobs; its lock keeps two processes from unpacking the same image.
+        store: The blobs; its lock prevents two processes from unpacking the same image.
         reporter: Receives a note when the image is unpacked.
 
     Raises:

@@ -2,7 +2,7 @@
 
 The runtime mounts partitions over each other with overlayfs, which differs from layers in two points:
 
-- A layer hides everything in a directory with one opaque whiteout. overlayfs wants an extended attribute for
+- A layer hides everything in a directory with one opaque whiteout. overlayfs needs an extended attribute for
   that, which builder's partitions do not have. So each name that the partitions below show there is hidden by
   a separate whiteout.
 - overlayfs takes mode and owner of a directory from the topmost partition that has it. A directory that no

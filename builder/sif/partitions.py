@@ -108,7 +108,7 @@ class PartitionMaker:
         return count
 
     def _base_partitions(self) -> list[Partition]:
-        """The partitions of the base SIF, which are copied as they are."""
+        """The partitions of the base SIF, which are copied unchanged."""
         assert self.base is not None
         found = []
         for number, part in enumerate(self.base.sif.partitions):

@@ -77,7 +77,7 @@ def write_sif(
         store: the cache of partitions.
         layout: ``flat``: one partition; ``layered``: the base's partitions, and overlay partitions above
             them.
-        compression: of the partitions made here. In a layered SIF, those of a base SIF stay as they are.
+        compression: of the partitions made here. In a layered SIF, those of a base SIF are unchanged.
         base: a SIF below the layers.
         reporter: receives a note for each partition that is made.
 

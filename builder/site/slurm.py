@@ -264,7 +264,7 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
         sleep: waits between two queries.
 
     Returns:
-        The job's final state; ``UNKNOWN`` if Slurm does not know the job any more.
+        The job's final state; ``UNKNOWN`` if Slurm no longer knows the job.
 
     Raises:
         RunnerError: Slurm did not answer several times in a row.

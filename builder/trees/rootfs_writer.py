@@ -51,7 +51,7 @@ class RootfsWriter:
         self._directories: dict[str, str] = {"": root}
         #: Real path of a directory -> the member with its mode and times, which are set at the end.
         self._attributes: dict[str, Member] = {}
-        #: Real paths that the current layer brought. Its own whiteouts do not remove them.
+        #: Real paths that the current layer added. Its own whiteouts do not remove them.
         self._fresh: set[str] = set()
 
     def new_layer(self) -> None:
@@ -207,7 +207,7 @@ class RootfsWriter:
         return any(path.startswith(below) for path in self._fresh)
 
     def _hide(self, folder: str) -> None:
-        """Removes what lower layers left in a directory; what the current layer brought stays."""
+        """Removes what lower layers added to a directory; what the current layer added stays."""
         if not os.path.isdir(folder) or os.path.islink(folder):
             return
         for child in os.listdir(folder):
@@ -282,7 +282,7 @@ class RootfsWriter:
         """Creates a directory that no layer lists; replaces anything else at its path."""
         self._clear(real)
         os.mkdir(real, 0o755)
-        os.chmod(real, 0o755)  # whatever the umask is
+        os.chmod(real, 0o755)  # independent of the umask
         self._fresh.add(real)
 
 

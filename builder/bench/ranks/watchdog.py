@@ -11,7 +11,7 @@ from ..core import Item, finding
 from .child import process_state
 from .rank import Rank, State
 
-#: Seconds that a rank may stay in a collective that another rank has left: it cannot end any more.
+#: Seconds that a rank may stay in a collective that another rank has left: it can no longer end.
 GRACE_S = 15.0
 
 

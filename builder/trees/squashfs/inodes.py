@@ -1,4 +1,4 @@
-"""The inode and directory tables of a squashfs, read."""
+"""Reads the inode and directory tables of a squashfs."""
 
 from __future__ import annotations
 
