@@ -3,9 +3,9 @@
 The bytes are the same on every host, as root and as an ordinary user.
 
 The packages come from the Debian mirror of this machine: its apt sources, with their keyrings, proxies and
-credentials, none of which is left in the image. Left out are also ``/dev``, logs, caches, package lists,
-backup files, and, as in Debian's own slim images, documentation (except copyright files), manual pages and
-translations.
+credentials, none of which is left in the image. The image does not contain ``/dev``, logs, caches, package
+lists and backup files. As Debian's own slim images, it contains no documentation (except copyright files), no
+manual pages and no translations.
 
 A base is made once. A record in the cache names its manifest and the state of the mirror at that time. The
 base is made again when the mirror has changed, unless the lock pins one that is in the cache.

@@ -195,8 +195,8 @@ def environment(settings: Settings) -> Mapping[str, str]:
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
     options = []
-    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so does root in a
-    # container that lacks capabilities.
+    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so does root in
+    # a container that lacks capabilities.
     is_root = os.geteuid() == 0
     is_apptainer = Path(tool).resolve().name == "apptainer"
     if _has_subordinate_ids() if is_root else not is_apptainer:

@@ -105,7 +105,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     """A digest of everything that a build is made of: recipe, lock, base, and the files of builder and of the
     recipe.
 
-    None for a lock that pins no base: its base may be another one tomorrow.
+    None for a lock that pins no base: its base may change at any time.
     """
     r = request
     if r.lock.base is None:

@@ -44,10 +44,10 @@ def is_activation(path: str) -> bool:
 def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> Activation:
     """Returns the effect of the packages' activation files.
 
-    conda's order is by file name, scripts after variables.
+    The order is conda's: by file name, scripts after variables.
 
-    Of a script only plain ``export NAME=VALUE`` lines outside of any block count, with ``$CONDA_PREFIX``
-    replaced. A script with any other line is listed, for the entry point to source.
+    In a script, only plain ``export NAME=VALUE`` lines outside of any block are evaluated, with
+    ``$CONDA_PREFIX`` replaced. A script with any other line is listed, for the entry point to source.
 
     Args:
         fetched: conda packages in link order. If two contain the same file, the later one wins.

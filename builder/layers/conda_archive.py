@@ -184,7 +184,7 @@ def spooled(fetched: Fetched, tmpdir: Path) -> Iterator[Spool]:
 def _checked(fetched: Fetched, tar: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
     """Returns the members by path.
 
-    Of two members with the same path the last one counts, as when a tar is unpacked.
+    If two members have the same path, the last one counts, as when a tar is unpacked.
     """
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:

@@ -32,7 +32,7 @@ from builder.store.blobs import Store
 def resolve_manifest(
     client: RegistryClient, repository: str, ref: str, architecture: str
 ) -> tuple[bytes, Descriptor]:
-    """The image manifest of a tag or digest; of an index, the one for ``linux/<architecture>``.
+    """The image manifest of a tag or digest; for an index, its manifest for ``linux/<architecture>``.
 
     Args:
         client: the registry.

@@ -64,8 +64,8 @@ class Transport:
         offline = access.settings is not None and access.settings.offline
         if offline and not self._loopback:
             raise RegistryError(
-                f"BUILDER_OFFLINE is set, so {self.host} is not contacted",
-                "unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
+                f"builder is offline, so {self.host} is not contacted",
+                "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
                 host=self.host,
             )
         self._access = access

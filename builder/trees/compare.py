@@ -145,8 +145,8 @@ def compare_trees(a: Tree, b: Tree, *, owners: bool = True) -> list[Difference]:
 
     Types, modes, owners, sizes, contents and link targets are compared, times are not.
 
-    Left out are the root directory, the files for the SIF runtime (:func:`is_metadata`), and
-    :data:`MOUNT_POINTS` that only one tree has.
+    The root directory, the files for the SIF runtime (:func:`is_metadata`), and :data:`MOUNT_POINTS` that
+    only one tree has are ignored.
 
     Args:
         a: one tree.
