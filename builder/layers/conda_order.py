@@ -67,8 +67,9 @@ def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str
     """Returns the dependencies (name, dependency) to ignore, chosen like rattler's ``sort_topologically``.
 
     In each cycle this is the first edge from a package for one platform to a noarch package. At an edge in
-    the other direction, and at the last edge of the cycle, rattler ignores the opposite edge. That one may not
-    exist; then the cycle remains, and the search in :func:`_visit` breaks it at its first visited package.
+    the other direction, and at the last edge of the cycle, rattler ignores the opposite edge. That edge may
+    not exist; then the cycle remains, and the search in :func:`_visit` breaks it at its first visited
+    package.
     """
     cuts = []
     for cycle in _cycles(needs):
