@@ -58,8 +58,8 @@ def execute(
             stdout=pipe,
             stderr=pipe,
             env=None if env is None else dict(env),
-            # A new session can be killed as a group. A command that reads from our terminal must stay
-            # in our session.
+            # A new session can be killed as a group. A command that reads from the terminal must stay
+            # in builder's session.
             start_new_session=capture,
             pass_fds=pass_fds,
         )
