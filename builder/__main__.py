@@ -8,7 +8,7 @@ def main() -> None:
         from builder.cli import main as command_line
 
         command_line()
-    except KeyboardInterrupt:  # before the command was begun, or after it was done
+    except KeyboardInterrupt:  # before the command started, or after it ended
         print("error: interrupted", file=sys.stderr)
         sys.exit(130)
 

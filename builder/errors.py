@@ -29,7 +29,7 @@ class BuilderError(Exception):
 
     Args:
         message: what happened; names the file, key, package or address.
-        hint: what the user can do about it; printed on a line of its own.
+        hint: what the user can do about it; printed on a separate line.
     """
 
     exit_code = 1
@@ -104,7 +104,7 @@ class RegistryError(BuilderError):
         message, hint: see :class:`BuilderError`.
         status: the HTTP status of the registry's response; None when there was no response.
         codes: the error codes in the response's body (distribution-spec, error codes), in their order.
-        host: the registry; empty when the error is about no registry (a reference that is not valid).
+        host: the registry; empty if no registry is involved (a reference that is not valid).
     """
 
     exit_code = 9
@@ -126,7 +126,7 @@ class RegistryError(BuilderError):
 
 
 class RunnerError(BuilderError):
-    """No way to run the image was found, or the one asked for does not work on this host."""
+    """No way to run the image was found, or the requested one does not work on this host."""
 
     exit_code = 10
     meaning = "no way to run the image was found"
@@ -160,7 +160,7 @@ class SpaceError(BuilderError):
     meaning = "no space left on the device"
 
 
-#: Exit codes that are no BuilderError's.
+#: Exit codes that belong to no BuilderError.
 INTERRUPTED = 130
 BUG = 70
 

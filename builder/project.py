@@ -44,7 +44,7 @@ class Project:
         """The project of ``start``: that folder, or the nearest parent with a folder ``recipes/``.
 
         Raises:
-            ConfigError: no folder is one.
+            ConfigError: neither the folder nor a parent is a project.
         """
         start = start.absolute()
         for folder in (start, *start.parents):
@@ -225,7 +225,7 @@ class Project:
         """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.
 
         An OCI image goes into the layout under the target's name, a SIF beside it as ``TARGET.sif``. The
-        Dockerfile, definition file or environment that the engine was given goes there, too.
+        Dockerfile, definition file or environment file that the engine received is placed there, too.
         """
         folder = layout or self.layout
         name = tag or result.recipe.name

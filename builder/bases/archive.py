@@ -162,7 +162,7 @@ def _blob(archive: _Archive, descriptor: Descriptor, store: Store) -> bytes:
 
 
 def _store_blob(archive: _Archive, descriptor: Descriptor, store: Store) -> None:
-    """Copies a blob into the store unless it is there."""
+    """Copies a blob into the store unless the store has it."""
     if store.get(descriptor.digest, descriptor.size) is not None:
         return
     with store.writer() as out:
@@ -201,7 +201,7 @@ def _has_tag(image: dict[str, Any], tag: str | None) -> bool:
 
 
 def _docker_layer(archive: _Archive, name: str, diff_id: str, settings: Settings, store: Store) -> Layer:
-    """A layer of the archive, in the store. A record says which blob a diff_id became."""
+    """A layer of the archive, in the store. A record maps its diff_id to the blob."""
     record = store.folders.bases / f"layer-{diff_id.replace(':', '-')}.json"
     data = read_record(record)
     if data is not None:
@@ -221,14 +221,14 @@ def _docker_layer(archive: _Archive, name: str, diff_id: str, settings: Settings
     if layer.diff_id != diff_id:
         store.drop(layer.descriptor.digest)
         raise ImageError(
-            f"{archive.path}: layer {name} is {layer.diff_id}, its config says {diff_id}", _WRITE_AGAIN
+            f"{archive.path}: layer {name} is {layer.diff_id}, its config lists {diff_id}", _WRITE_AGAIN
         )
     write_record(record, layer.descriptor.to_json())
     return layer
 
 
 def _store_compressed(chunks: Iterator[bytes], media_type: str, store: Store) -> Layer:
-    """A layer that is compressed already, stored as it is."""
+    """A layer that is compressed already, stored unchanged."""
     with store.writer() as out:
         for data in chunks:
             out.write(data)

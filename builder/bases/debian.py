@@ -3,11 +3,11 @@
 The bytes are the same on every host, as root and as an ordinary user.
 
 The packages come from the Debian mirror of this machine: its apt sources, with their keyrings, proxies and
-credentials, none of which is left in the image. Left out are also ``/dev``, logs, caches, package lists,
-backup files, and, as in Debian's own slim images, documentation (except copyright files), manual pages and
-translations.
+credentials, none of which is left in the image. The image does not contain ``/dev``, logs, caches, package
+lists and backup files. As Debian's own slim images, it contains no documentation (except copyright files), no
+manual pages and no translations.
 
-A base is made once. A record in the cache names its manifest and the state of the mirror at that time; the
+A base is made once. A record in the cache names its manifest and the state of the mirror at that time. The
 base is made again when the mirror has changed, unless the lock pins one that is in the cache.
 """
 
@@ -30,9 +30,10 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
-#: Part of the cache keys of bases. Raise it when a change here makes other bytes of the same packages.
+#: Part of the cache keys of bases. Increase it when a change here results in other bytes for the same
+#: packages.
 FORMAT = 1
-#: Debian packages of every base, beside those of mmdebstrap's variant minbase.
+#: Debian packages of every base, in addition to those of mmdebstrap's variant minbase.
 ALWAYS = ("ca-certificates",)
 _SUITE = re.compile(r"[a-z][a-z0-9.-]*")
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
@@ -55,14 +56,14 @@ def debian_base(
         architecture: the name that the OCI and Debian share: ``amd64``.
         settings: the epoch, offline, folders.
         store: receives the base.
-        packages: Debian packages beside minbase and :data:`ALWAYS`.
-        pinned: the digest that the lock names. None: whatever the mirror offers now.
+        packages: Debian packages in addition to minbase and :data:`ALWAYS`.
+        pinned: the digest that the lock names. None: use the mirror's current packages.
         reporter: receives progress.
 
     Raises:
         ConfigError: the suite or a package has an impossible name.
         ImageError: mmdebstrap is missing or fails, this user cannot run it, this machine has no Debian
-            mirror, or the mirror has changed so that the pinned base cannot be made any more.
+            mirror, or the mirror has changed so that the pinned base cannot be made again.
     """
     suite = _check_names(reference, packages)
     if pinned and _is_stored(pinned, store):
@@ -86,13 +87,13 @@ def debian_base(
             digest = make_debian_base(base, settings, store, reporter)
             write_record(record, {"digest": digest, "state": state or ""})
     if pinned and digest != pinned:
-        raise _moved_on(reference, pinned, digest)
+        raise _mirror_changed(reference, pinned, digest)
     return digest
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A base that was made before and is in the store."""
+    """A base of an earlier build that is in the store."""
 
     digest: str
     state: str
@@ -106,10 +107,10 @@ def _read_known(record: Path, store: Store) -> _Known | None:
     return _Known(data["digest"], data["state"])
 
 
-def _moved_on(reference: str, pinned: str, digest: str) -> ImageError:
+def _mirror_changed(reference: str, pinned: str, digest: str) -> ImageError:
     return ImageError(
-        f"the lock pins {reference} as {pinned}, but the Debian mirror of this machine has moved on: "
-        f"its packages make {digest} now",
+        f"the lock pins {reference} as {pinned}, but the packages of this machine's Debian mirror "
+        f"have changed and result in {digest} now",
         "pin the new one: builder lock --update-base; "
         "or use the pinned base from an image that contains it (oci: or docker://)",
     )

@@ -1,4 +1,4 @@
-"""What this machine's apt knows about its Debian mirror."""
+"""The state of this machine's Debian mirror, and apt's settings for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def apt_options() -> str:
 
 
 def _is_passed_on(line: str) -> bool:
-    """Proxy-Auto-Detect names a program of this machine, which is not in the tree that apt runs for."""
+    """Proxy-Auto-Detect names a program of this machine, which the tree that apt works on does not have."""
     is_empty = line.endswith(' "";')
     return bool(_PASSED_ON.match(line)) and not is_empty and "Proxy-Auto-Detect" not in line
 

@@ -87,7 +87,7 @@ def _is_dropped(name: str, member: tarfile.TarInfo) -> bool:
 
 
 def _header(name: str, member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
-    """A header with the parts of the member's that belong into the image."""
+    """A header with those fields of the member that belong in the image."""
     info = tarfile.TarInfo(name)
     info.type = member.type
     info.mode = member.mode & 0o7777

@@ -19,11 +19,11 @@ class BaseImage:
     reference: str
     """As the lock has it."""
     digest: str
-    """Of the platform's manifest; of a SIF, that of the file."""
+    """Of the platform's manifest; for a SIF, of the file."""
     config: dict[str, Any]
-    """The parsed image config; of a SIF, one that is composed of what the SIF says about itself."""
+    """The parsed image config; for a SIF, one that is composed from its metadata."""
     layers: tuple[Layer, ...]
-    """From the bottom up; none of a SIF."""
+    """From the bottom up; empty for a SIF."""
     sif: SifImage | None = None
     """The file of a ``sif:`` base."""
 

@@ -27,7 +27,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
 
-#: Room that a base needs at most: its tree, and its layer.
+#: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
 _OTHER_BASES = "or use a base from docker:// or oci:"
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
@@ -50,7 +50,7 @@ class DebianBase:
     """``debian:SUITE``, for messages."""
     suite: str
     include: tuple[str, ...]
-    """Debian packages beside those of mmdebstrap's variant minbase, sorted."""
+    """Debian packages in addition to those of mmdebstrap's variant minbase, sorted."""
     architecture: str
     """Debian's name: ``amd64``."""
     sources: str
@@ -158,7 +158,7 @@ def _pack(
     assert process.stdout is not None
     layer = None
     try:
-        with contextlib.suppress(tarfile.TarError, EOFError):  # the exit code and the log say what went wrong
+        with contextlib.suppress(tarfile.TarError, EOFError):  # the exit code and the log explain the failure
             tar = reproducible_tar(process.stdout, settings.epoch)
             layer = pack_tar(tar, store, settings.jobs, title=base.reference)
         _drain(process.stdout)
@@ -179,7 +179,7 @@ def _mode(reference: str) -> str:
     """mmdebstrap's mode for this user.
 
     Raises:
-        ImageError: this user cannot run mmdebstrap; the hint says what is missing.
+        ImageError: this user cannot run mmdebstrap; the hint names what is missing.
     """
     if not shutil.which("mmdebstrap"):
         raise ImageError(

@@ -1,8 +1,8 @@
-"""Tars from elsewhere stored as layers: of mmdebstrap, ``docker save`` and SIF partitions.
+"""Stores tars of other programs as layers: those of mmdebstrap, ``docker save`` and SIF partitions.
 
-A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a member of its own, so that
+A gzip file can have many gzip members (RFC 1952). Every MiB of the tar becomes a separate member, so that
 threads can share the work, and the bytes are the same with any number of threads. The version of libdeflate
-is pinned, because its output decides about digests.
+is pinned, because digests depend on its output.
 """
 
 from __future__ import annotations

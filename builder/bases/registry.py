@@ -68,7 +68,7 @@ def open_registry_base(
 
     Args:
         locked: reference and digest.
-        actual: where the image is, if a mirror has it.
+        actual: the reference to open: the same, or that of a mirror.
         settings: how to reach the registry.
         store: receives manifest, config and layers.
         download: False leaves layers that the store lacks in the registry.
@@ -92,7 +92,7 @@ def open_registry_base(
 
 
 class _Source:
-    """Blobs from the store, or else from the repository, which is asked only when necessary."""
+    """Blobs from the store, or else from the repository, which is contacted only if necessary."""
 
     def __init__(self, image: Reference, settings: Settings, store: Store, reporter: Reporter) -> None:
         self._image = image

@@ -1,4 +1,4 @@
-"""Base images: what a reference names now, and the image that a lock pins. Each kind has a module of its own.
+"""Base images: what a reference names now, and the image that a lock pins. Each kind has a separate module.
 
 A base image lies below the environment, and its layers become part of the image byte for byte.
 """
@@ -26,7 +26,7 @@ from builder.store.blobs import Store
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What opening a base image on this machine needs beside its reference."""
+    """What opening a base image on this machine needs in addition to its reference."""
 
     architecture: str
     settings: Settings
@@ -47,7 +47,7 @@ def resolve_base(
 ) -> LockedBase:
     """The image that a base reference names now, for the lock to pin.
 
-    If BUILDER_MIRRORS names a mirror of it, the mirror is asked.
+    If BUILDER_MIRRORS has a mirror for it, the mirror is used.
 
     Args:
         reference: the recipe's ``base``.
@@ -59,7 +59,7 @@ def resolve_base(
         reporter: receives progress.
 
     Raises:
-        ConfigError: the reference cannot be one, or packages are named for a base that is not Debian.
+        ConfigError: the reference is not valid, or packages are listed for a base that is not Debian.
         ImageError: there is no such image, it is for another architecture, or it is damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
@@ -94,7 +94,7 @@ def open_base(
     """The base image that a lock pins, from its mirror if BUILDER_MIRRORS names one.
 
     Args:
-        locked: reference and digest. In a registry the digest decides, whatever the tag names now.
+        locked: reference and digest. In a registry the digest counts, even if the tag has moved.
         architecture: the OCI's name.
         settings: mirrors, offline, folders.
         store: receives what is downloaded or made.
@@ -155,7 +155,7 @@ def _check_pinned(base: BaseImage, locked: LockedBase, actual: str) -> None:
     place = "it" if actual == locked.reference else actual
     raise ImageError(
         f"the lock pins the base {locked.reference} as {locked.digest}, but {place} holds {base.digest}",
-        "bring the locked image back, or pin this one: builder lock --update-base",
+        "restore the locked image, or pin this one: builder lock --update-base",
     )
 
 

@@ -16,7 +16,7 @@ def open_sif_base(reference: str, path: Path, architecture: str, store: Store) -
         reference: for messages.
         path: the SIF.
         architecture: the OCI's name.
-        store: remembers the digests of SIFs.
+        store: records the digests of SIFs.
 
     Raises:
         ImageError: the file is missing, not a SIF, damaged, or for another architecture.

@@ -39,7 +39,14 @@ def skip(seen: str) -> Outcome:
 
 
 def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
-    """A result as the report holds it."""
+    """A result as the report holds it.
+
+    Args:
+        name: the id of the probe or measurement.
+        status: ``pass``, ``skip``, ``warn`` or ``fail``.
+        seen: what was found, for people.
+        advice: what to do about it; empty if it passed.
+    """
     return {"id": name, "status": status, "seen": seen, "advice": advice}
 
 
@@ -86,7 +93,7 @@ class Run:
         #: Processor time and wall time of all calls of ``timing.spin``.
         self.busy_s = 0.0
         self.wall_s = 0.0
-        #: What the control group had held back before the first measurement.
+        #: Seconds that the control group had throttled this process before the first measurement.
         self.throttled_before_s = 0.0
 
         #: Seconds of import, seconds of the first kernel, its result and torch's version, per started
@@ -94,7 +101,7 @@ class Run:
         self.starts: list[tuple[float, float, float, str]] = []
         #: Path and tensors of the checkpoint that ``checkpoint.write`` wrote.
         self.checkpoint: tuple[str, dict[str, Any]] | None = None
-        #: NCCL's own log, after the collectives.
+        #: NCCL's log, after the collectives.
         self.nccl_log = ""
         #: The state of each GPU of this rank under load.
         self.states_under_load: dict[int, Item] = {}
@@ -197,7 +204,7 @@ Function = Callable[[Run], Any]
 
 
 class Probe(NamedTuple):
-    """A look at the image or the machine: returns what it saw if all is well, raises an Outcome otherwise."""
+    """A check of the image or the machine: returns what it found if it passed, else raises an Outcome."""
 
     id: str
     look: Function
@@ -210,7 +217,7 @@ class Measurement(NamedTuple):
 
     id: str
     look: Function
-    #: ``device``: every rank with a device of its own; ``once``: rank 0 only; ``all``: all ranks together.
+    #: ``device``: every rank that has a separate device; ``once``: rank 0 only; ``all``: all ranks together.
     scope: str = "device"
     #: The only kind of device to measure: ``gpu`` or ``cpu``; empty: both.
     only: str = ""

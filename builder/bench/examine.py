@@ -63,7 +63,7 @@ def _describe(run: Run) -> Iterator[Item]:
 
 
 def _measure_alone(run: Run) -> Iterator[Item]:
-    """The measurements that a rank makes without the others."""
+    """The measurements that a rank runs without the others."""
     place = run.place
     has_device = bool(run.own_gpus) or place.local_rank == 0
     run.throttled_before_s = throttled_s()
@@ -78,7 +78,7 @@ def _measure_alone(run: Run) -> Iterator[Item]:
 
 
 def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
-    """The measurements that all ranks make together."""
+    """The measurements that all ranks run together."""
     order: Item = {"go": True}
     if run.place.ranks > 1:
         without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)

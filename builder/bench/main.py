@@ -25,7 +25,7 @@ class Interrupted(Exception):
 
 
 class Attempt:
-    """What came of starting the ranks."""
+    """The result of starting the ranks."""
 
     def __init__(self) -> None:
         self.launch: Launch | None = None
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _empty_report(options: argparse.Namespace) -> Item:
-    """The report of a run in which nothing was found."""
+    """The report of a run without results."""
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": "error",

@@ -43,7 +43,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all-gpus",
         action="store_true",
-        help="start one process per GPU; under srun or torchrun, every task starts one per GPU of its own",
+        help="start one process per GPU; under srun or torchrun, every task starts one per GPU that it sees",
     )
     parser.add_argument(
         "--ranks",

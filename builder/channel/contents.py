@@ -9,8 +9,8 @@ SUITE = "bookworm"
 PYTHON = "3.11"
 #: The dependency on bookworm's glibc, for packages with compiled code.
 GLIBC = "__glibc >=2.36"
-#: Raise it when the same Debian packages become other conda packages. It is their build number, so that the
-#: older ones stay in the channel under their own names.
+#: Increase it when the same Debian packages become other conda packages. It is their build number, so that
+#: the older ones stay in the channel under their own names.
 FORMAT = 5
 SUBDIRS = ("linux-64", "noarch")
 

@@ -1,9 +1,8 @@
 """Makes and renews the Debian channel.
 
-The channel has conda's python 3.11 with the libraries that it needs, pip, setuptools and wheel, under
-conda-forge's
-names: enough to lock and build where no conda channel can be reached. The packages come from this machine's
-Debian mirror and are verified by apt; no root is needed.
+The channel has conda's python 3.11 with the libraries that it needs, pip, setuptools and wheel, under the
+names of conda-forge: enough to lock and build where no conda channel can be reached. The packages come from
+this machine's Debian mirror and are verified by apt; no root is needed.
 """
 
 from __future__ import annotations
@@ -66,15 +65,14 @@ def make_debian_channel(
         settings: the cache (for a lock), and whether to work offline.
         reporter: receives a note when the channel is made.
         refresh: read the mirror again, and add the packages that it has now. Older packages stay, for older
-        locks.
+            locks.
 
     Returns:
         ``folder``.
 
     Raises:
         FetchError: apt, dpkg or patchelf is missing, or no mirror has the packages, or builder is offline,
-        or ``folder``
-            contains something else.
+            or ``folder`` contains something else.
         SpaceError: the disk is full, or ``folder`` cannot be written to.
     """
     before = _made(folder)

@@ -60,8 +60,8 @@ def download_debs(names: Sequence[str], work: Path) -> dict[str, Path]:
         The ``.deb`` files by the packages' names.
 
     Raises:
-        FetchError: this machine names no Debian mirror, the mirror does not answer, or it does not have a
-        package.
+        FetchError: this machine has no Debian mirror configured, the mirror does not answer, or it does not
+            have a package.
         SpaceError: the disk is full.
     """
     state = work / "apt"
@@ -117,7 +117,7 @@ def run_tool(command: Sequence[str | Path], folder: Path, task: str) -> str:
         task: what it does, for messages: "unpacking x.deb".
 
     Raises:
-        FetchError: it fails, or apt reports an error; with its own words.
+        FetchError: it fails, or apt reports an error; the message contains its output.
         SpaceError: the disk is full.
     """
     done = subprocess.run(

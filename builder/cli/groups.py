@@ -47,7 +47,7 @@ def declared_groups(root: Path) -> list[str]:
 
 
 def command(root: Path) -> click.Command:
-    """The click command of a project."""
+    """The click command of a project. It raises UsageError if no group is given."""
     names = declared_groups(root)
 
     def publish(

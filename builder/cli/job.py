@@ -48,13 +48,13 @@ class JobOutput:
     "--data",
     default="",
     metavar="TAR",
-    help="A tar on the site, to unpack on the node's own storage: $BUILDER_DATA.",
+    help="A tar on the site, which the job unpacks on the node's own storage: $BUILDER_DATA.",
 )
 @click.option(
     "--checkpoint",
     default="",
     metavar="DIR",
-    help="Folder of checkpoints: $BUILDER_CHECKPOINT_DIR. Its newest *.pt is $BUILDER_RESUME.",
+    help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. Its newest *.pt is $BUILDER_RESUME.",
 )
 @click.option(
     "--chain",
@@ -66,7 +66,7 @@ class JobOutput:
 @click.option(
     "--launcher",
     type=click.Choice(["srun", "torchrun", "mpi", "ray"]),
-    help="What starts the processes. Default: the recipe's.",
+    help="Launcher of the processes. Default: the recipe's.",
 )
 @click.option("--image", default="", help="Use another image: a reference, or a SIF on the site.")
 @click.option(

@@ -35,7 +35,7 @@ def log_path() -> Path | None:
 
 
 class _Redacted(logging.Formatter):
-    """A formatter that removes credentials from whole lines, tracebacks included."""
+    """A formatter that removes credentials from complete lines, including tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
@@ -49,7 +49,7 @@ def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0)
         log_file: the file that the user named with ``--log-file``; it is appended to.
         verbosity: 0 writes to the log file only, 1 (``-v``) shows INFO on stderr, 2 (``-vv``) shows DEBUG.
 
-    A cache that cannot be written is no error here: not every command needs it.
+    A cache that is not writable is not an error: some commands do not need it.
 
     Raises:
         UsageError: ``log_file`` cannot be written.

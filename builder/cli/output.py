@@ -51,7 +51,7 @@ class Output:
             self.out.print(text)
 
     def text(self, text: str) -> None:
-        """Prints a part of the result (rich markup), unless ``--json`` prints the whole at the end."""
+        """Prints a part of the result (rich markup), unless ``--json`` prints all of it at the end."""
         if not self.as_json:
             self.out.print(text)
 

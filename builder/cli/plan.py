@@ -53,7 +53,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     if unknown:
         context.output.warn(
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
-            "report it. They count as small here; in a build, large ones get layers of their own"
+            "report it. They count as small here; in a build, each large one gets a separate layer"
         )
     if any(layer.parts > 1 for layer in plans):
         context.output.note(

@@ -31,7 +31,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option(
     "--no-tags",
     is_flag=True,
-    help="Send everything but the tags, without a smoke test: to test and tag on the target.",
+    help="Push without tags and without a smoke test, to test and tag on the target.",
 )
 @click.option("--force", is_flag=True, help="Allow a dated tag to move to another digest.")
 @click.option(
@@ -40,12 +40,12 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     type=click.Choice(["auto", "always"]),
     default="auto",
     show_default=True,
-    help="auto: do not test an image again that passed on this machine.",
+    help="auto: skip the test if the image passed it on this machine.",
 )
 @click.option(
     "--runner",
     type=click.Choice(RUNNER_NAMES),
-    help="What runs the smoke test. Default: the first that works.",
+    help="Runner for the smoke test. Default: the first that works.",
 )
 @click.option(
     "--mount-from",
@@ -109,8 +109,7 @@ def publish_one(
         context: of the command.
         recipe: the target.
         options: of the command.
-        agreed: receives a question before anything is sent; when it returns False, the build stays on this
-            machine.
+        agreed: asks the user before anything is pushed; if it returns False, the build stays on this machine.
     """
     from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Skip the download if the local copy already has the registry's digest.",
 )
-@click.option("--tag", default="latest", show_default=True, help="Which published image: a tag or a digest.")
+@click.option("--tag", default="latest", show_default=True, help="Tag or digest of the published image.")
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option(
     "--from",
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--into",
     type=click.Choice(["podman-hpc", "podman", "docker"]),
-    help="Have this engine pull the image into its own storage.",
+    help="Let this engine pull the image into its own storage.",
 )
 @common_options
 @pass_context

@@ -30,7 +30,7 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--runner",
     type=click.Choice(RUNNER_NAMES),
-    help="What runs the image. Default: the first one that works.",
+    help="Runner for the image. Default: the first that works.",
 )
 @click.option(
     "--all-gpus",

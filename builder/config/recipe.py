@@ -171,7 +171,7 @@ class Recipe(Model):
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the image."""
     entrypoint: tuple[str, ...] | None = None
-    """Replaces builder's entry point, which runs its arguments in the environment. None: keep builder's."""
+    """Replaces builder's entry point, which runs its arguments in the environment. None: use builder's."""
     cmd: tuple[str, ...] = ("python",)
     """Default command of the image."""
     workdir: str = "/"
@@ -240,8 +240,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
 
     Raises:
         ConfigError: the target does not exist (the hint lists similar names), or a file is invalid (the
-        message names
-            file, line and key).
+            message names file, line and key).
     """
     files = recipe_files(root)
     if name not in files:

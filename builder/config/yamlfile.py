@@ -35,8 +35,7 @@ def load_yaml(path: Path) -> YamlFile:
 
     Raises:
         ConfigError: the file is missing, is not YAML, is not a mapping, or contains a key twice; the message
-        names
-            file and line.
+            names file and line.
     """
     text = read_text(path)
     lines: dict[tuple[Key, ...], int] = {}

@@ -82,7 +82,7 @@ class Apptainer:
         )
 
 
-# what apptainer is given ------------------------------------------------------------------------------------
+# the input of apptainer -------------------------------------------------------------------------------------
 
 
 def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[str, str]:
@@ -195,8 +195,8 @@ def environment(settings: Settings) -> Mapping[str, str]:
 
 def _options(tool: str, request: BuildRequest) -> list[str]:
     options = []
-    # Apptainer maps ids by itself for an ordinary user. SingularityCE needs the option, and so does root in a
-    # container that lacks capabilities.
+    # Apptainer maps ids automatically for ordinary users. SingularityCE needs the option, and so does root in
+    # a container that lacks capabilities.
     is_root = os.geteuid() == 0
     is_apptainer = Path(tool).resolve().name == "apptainer"
     if _has_subordinate_ids() if is_root else not is_apptainer:
@@ -240,7 +240,7 @@ def _hint(lines: Sequence[str]) -> str:
     text = "\n".join(lines).lower()
     if "subuid" in text or "fakeroot" in text:
         ids = "200000-265535"
-        return f"give the user subordinate ids: usermod --add-subuids {ids} --add-subgids {ids} NAME"
+        return f"assign subordinate ids to the user: usermod --add-subuids {ids} --add-subgids {ids} NAME"
     if "no space left" in text:
         return "free disk space, or choose a larger disk with --tmpdir / BUILDER_TMPDIR"
     return "the lines above are apptainer's; --engine layered writes the SIF without running anything"

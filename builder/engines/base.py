@@ -23,7 +23,7 @@ class BuildRequest:
 
     recipe: Recipe
     lock: Lock
-    """If it pins no base (made by another tool), the recipe's ``base`` is used as it is today."""
+    """If it pins no base (made by another tool), the current image of the recipe's ``base`` is used."""
     lock_text: bytes
     """The lock file; it is in the image as ``/opt/builder/conda-lock.yml``."""
     settings: Settings

@@ -50,7 +50,7 @@ _TRACEBACK = re.compile(r"\s|Traceback |The above exception ")
 
 @dataclass(frozen=True)
 class _Base:
-    """What cotainr starts from: an image that builder opened, or a system that cotainr knows."""
+    """The base of a cotainr build: an image that builder opened, or a system of cotainr's configuration."""
 
     image: BaseImage | None
     system: str | None

@@ -1,5 +1,4 @@
-"""What the cotainr engine gives to ``cotainr build``: a conda environment file, and a server of the locked
-archives.
+"""The input of ``cotainr build``: a conda environment file, and a server of the locked archives.
 
 The file lists every locked package by version and build, so conda has one solution. conda and pip download
 the packages from their public addresses if possible, else from a server of builder's on this host.

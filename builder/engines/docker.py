@@ -257,7 +257,7 @@ def _export(request: BuildRequest, client: Any, tag: str, base: BaseImage) -> Ba
 
 
 def _remove_image(client: Any, tag: str) -> None:
-    """Removes the tag and keeps the layers, which are the engine's build cache. Errors are ignored."""
+    """Removes the tag but not the layers, which are the engine's build cache. Errors are ignored."""
     import docker
     import requests
 

@@ -1,8 +1,8 @@
 """The last build of an engine whose builds differ each time, even from the same inputs.
 
 Builds of the engines docker, apptainer and cotainr differ each time, so the last one is stored and reused
-while its inputs are unchanged. Otherwise `build`, `smoke` and `publish` would each build an image of their
-own, and the published image would not be the tested one.
+while its inputs are unchanged. Otherwise `build`, `smoke` and `publish` would each build a different
+image, and the published image would not be the tested one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.version import __version__
 
-#: Fields of a recipe that say where an image is published, run or built, and do not affect its contents.
+#: Fields of a recipe that set where an image is published, run or built, and do not affect its contents.
 _NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine"}
 
 
@@ -37,8 +37,8 @@ class LastBuild:
     """
 
     def __init__(self, engine: str, request: BuildRequest) -> None:
-        """Computes the digest of the inputs now, so that changes during the build are noticed by the next
-        one.
+        """Computes the digest of the inputs now, so that the next build notices changes during
+        this one.
 
         Raises:
             ConfigError: A file of the recipe is missing.
@@ -105,7 +105,7 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     """A digest of everything that a build is made of: recipe, lock, base, and the files of builder and of the
     recipe.
 
-    None for a lock that pins no base: its base may be another one tomorrow.
+    None for a lock that pins no base: its base may change at any time.
     """
     r = request
     if r.lock.base is None:

@@ -74,8 +74,8 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
 
 
 def open_locked_base(request: BuildRequest) -> BaseImage:
-    """Opens the base that the lock pins. If it pins none (made by another tool), opens the recipe's base as
-    it is today.
+    """Opens the base that the lock pins. If it pins none (made by another tool), opens the
+    current image of the recipe's base.
 
     Raises:
         ConfigError: The base is a SIF, and the target is an OCI image.

@@ -14,7 +14,7 @@ _MIRRORS = "BUILDER_MIRRORS='FROM=TO'"
 
 
 class NotAvailable(Exception):
-    """A place does not have the package, or cannot be asked now; the text says why."""
+    """A place does not have the package, or is not available now; the text is the reason."""
 
 
 def not_found(package: LockedPackage, tried: Sequence[str], offline: bool) -> FetchError:

@@ -28,7 +28,7 @@ def head_sizes(
 ) -> dict[str, int | None]:
     """The size of each package's archive in bytes, by the package's key; None if no place reports it.
 
-    Nothing is downloaded, hashed or made; servers are asked with HEAD requests.
+    Nothing is downloaded, hashed or made; servers receive HEAD requests only.
 
     Args:
         packages: the locked packages.

@@ -18,7 +18,7 @@ from builder.store.records import read_record, write_record
 
 
 class Verifier:
-    """Compares files with the hashes of locked packages, and remembers the result in the cache."""
+    """Compares files with the hashes of locked packages, and records the result in the cache."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -206,7 +206,7 @@ def _hex(digest: str) -> str:
 def _layer_file(layer: Layer) -> Path:
     path, descriptor = layer.path, layer.descriptor
     if path is None or not path.is_file() or path.stat().st_size != descriptor.size:
-        raise ImageError(f"the layer {descriptor.digest} is gone from the cache, or damaged", "build again")
+        raise ImageError(f"the layer {descriptor.digest} is missing in the cache, or damaged", "build again")
     return path
 
 

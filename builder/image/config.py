@@ -49,7 +49,7 @@ _ACTIVATED = re.compile(
 #: Fields of the base's config that the image inherits: those of image-spec that do not describe the base's
 #: own program.
 _INHERITED = ("User", "ExposedPorts", "Volumes", "StopSignal")
-#: Packages whose version is that of torch or CUDA, the first match counts.
+#: Packages whose version is that of torch or CUDA; the first match counts.
 _TORCH: tuple[tuple[Manager, str], ...] = (
     ("pip", "torch"),
     ("conda", "pytorch"),
@@ -152,7 +152,7 @@ def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> d
 def _runtime_config(
     base: BaseImage, recipe: Recipe, env: Mapping[str, str], notes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Returns the part of the config that says how a container of the image runs."""
+    """Returns the part of the config that sets how a container of the image runs."""
     inherited = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: inherited[key] for key in _INHERITED if inherited.get(key)}
     runtime["Env"] = [f"{k}={v}" for k, v in env.items()]

@@ -106,8 +106,7 @@ def image_tree(image: Image | SifImage, store: Store) -> Tree:
     return read_tree(image_sources(image, store))
 
 
-# Conversion -------------------------------------------------------------------------------------------------
-# ------------
+# conversion -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +189,12 @@ def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Repo
     If the SIF holds the config of the OCI image that it was made from, that config is used, and
     ``/.singularity.d`` is left out, because a conversion back generates it. Otherwise the config has the
     SIF's environment, labels and runscript, and ``/.singularity.d`` stays.
+
+    Args:
+        image: the SIF.
+        settings: the number of threads to compress with.
+        store: receives the config, the manifest and the layers.
+        reporter: receives the progress.
 
     Raises:
         ImageError: the SIF is damaged.

@@ -1,1 +1,1 @@
-"""Locked packages to deterministic tar layers, one blob per package or group, made once and cached."""
+"""Turns locked packages into deterministic, cached tar layers: one blob per package or group."""

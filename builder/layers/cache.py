@@ -1,7 +1,7 @@
 """Cache keys and cache records of packages and layers. docs/layers.md lists the files.
 
-A key is a hash of everything that the record depends on. A record that is missing, damaged, or that names a
-blob which is not in the store, counts as absent, and the layer is built again.
+A key is a hash of everything that the record depends on. A record counts as absent if it is missing or
+damaged, or if the store does not have its blob; then the layer is built again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from builder.model import Descriptor, Layer, LockedPackage, canonical_json
 from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 
-#: Changes whenever the same packages would result in other bytes; part of every cache key.
+#: Part of every cache key. Increase it when a change results in other bytes for the same packages.
 FORMAT = 3
 
 

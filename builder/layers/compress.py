@@ -2,8 +2,8 @@
 
 gzip (RFC 1952) allows several members in one file, and every reader concatenates their contents. The files in
 a wheel are raw deflate streams (RFC 1951) already, which is what a gzip member holds between its header and
-its trailer. So each larger file of a wheel is *spliced*: its stream is copied into the layer as a gzip member
-of its own, and is not compressed again.
+its trailer. So each larger file of a wheel is *spliced*: its stream is copied into the layer as a separate
+gzip member, and is not compressed again.
 
     the tar     | header a, a, header b, header c |      content of c       | padding, header d, d, ... |
                 |                                 |                         |                           |

@@ -148,7 +148,7 @@ class _Linker:
 
     def _content(self, item: PathInfo, member: tarfile.TarInfo) -> _InstalledContent:
         if not item.placeholder:
-            # The archive's own hash was checked. A file is hashed here only if an old package does not say
+            # The archive's own hash was checked. A file is hashed here only if an old package does not record
             # its hash.
             digest = item.sha256 or _sha256(self._spool.read(member))
             content = Range(self._spool.path, member.offset_data)

@@ -1,4 +1,4 @@
-"""What activating a conda environment does, as far as that is known without running its scripts.
+"""What activating a conda environment does, as far as this can be determined without running its scripts.
 
 ``etc/conda/env_vars.d/*.json`` and plain ``export NAME=VALUE`` lines of ``etc/conda/activate.d/*.sh`` become
 environment variables in the image's config. The entry point sources the scripts that do more.
@@ -19,9 +19,9 @@ from builder.model import Fetched
 
 _ACTIVATE = "etc/conda/activate.d/"
 _ENV_VARS = "etc/conda/env_vars.d/"
-_UNSET = "***unset***"  # conda's mark for a variable that an environment removes
+_UNSET = "***unset***"  # conda's marker for a variable that an environment removes
 
-#: Paths with the package that brings the file, and the file's text.
+#: Paths with the package that contains the file, and the file's text.
 _Texts = Mapping[str, tuple[Fetched, str]]
 
 
@@ -44,13 +44,13 @@ def is_activation(path: str) -> bool:
 def activation_environment(fetched: Sequence[Fetched], context: LinkContext) -> Activation:
     """Returns the effect of the packages' activation files.
 
-    conda's order is by file name, scripts after variables.
+    The order is conda's: by file name, scripts after variables.
 
-    Of a script only plain ``export NAME=VALUE`` lines outside of any block count, with ``$CONDA_PREFIX``
-    replaced. A script with any other line is listed, for the entry point to source.
+    In a script, only plain ``export NAME=VALUE`` lines outside of any block are evaluated, with
+    ``$CONDA_PREFIX`` replaced. A script with any other line is listed, for the entry point to source.
 
     Args:
-        fetched: conda packages in link order. Of two that bring the same file, the later one wins.
+        fetched: conda packages in link order. If two contain the same file, the later one wins.
         context: the environment's prefix.
 
     Raises:
@@ -105,8 +105,7 @@ def _mentions(texts: _Texts, paths: Sequence[str], names: Mapping[str, str]) -> 
     return any(re.search(rf"\b{name}\b", texts[path][1]) for path in paths for name in names)
 
 
-# Reading shell scripts without running them
-# -----------------------------------------------------------------------------
+# reading shell scripts without running them -----------------------------------------------------------------
 
 _BARE = r"""(?:[^\s"'`\\;&|<>()*?\[\]{}~#]|\$\{CONDA_PREFIX\})*"""
 _EXPORT = re.compile(rf"""export\s+([A-Za-z_]\w*)=(?:"([^"`\\]*)"|'([^']*)'|({_BARE}))\s*;?\s*(?:#.*)?""")

@@ -86,7 +86,7 @@ def fault(fetched: Fetched, what: str) -> LayerError:
 
 @contextmanager
 def damage(fetched: Fetched) -> Iterator[None]:
-    """Turns the exceptions of decoders and parsers into a :class:`LayerError` that names the package."""
+    """Raises a :class:`LayerError` that names the package in place of exceptions of decoders and parsers."""
     try:
         yield
     except _DAMAGE as e:
@@ -184,7 +184,7 @@ def spooled(fetched: Fetched, tmpdir: Path) -> Iterator[Spool]:
 def _checked(fetched: Fetched, tar: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
     """Returns the members by path.
 
-    Of two members with the same path the last one counts, as when a tar is unpacked.
+    If two members have the same path, the last one counts, as when a tar is unpacked.
     """
     members: dict[str, tarfile.TarInfo] = {}
     for member in tar:

@@ -1,4 +1,4 @@
-"""Reads what the ``info/`` part of a conda package says about linking: files, prefixes, noarch, entry points.
+"""Reads the metadata in ``info/`` of a conda package that linking needs: files, prefixes, entry points.
 
 The part is read only as far as needed. Packages without ``info/paths.json`` have its predecessors
 ``info/files``, ``info/has_prefix`` and ``info/no_link``.
@@ -56,9 +56,9 @@ class PathInfo:
     path: str
     kind: PathKind
     size: int | None = None
-    """Bytes; None if an old package does not say."""
+    """Bytes; None if an old package does not record it."""
     sha256: str = ""
-    """In hex; empty if an old package does not say."""
+    """In hex; empty if an old package does not record it."""
     no_link: bool = False
     """Whether conda copies the file, instead of linking it."""
     placeholder: str = ""
@@ -69,7 +69,7 @@ class PathInfo:
 
 @dataclass(frozen=True, slots=True)
 class PackageInfo:
-    """What linking must know about a package."""
+    """The metadata of a package that linking needs."""
 
     index: Mapping[str, Any]
     """The content of ``info/index.json``."""
@@ -80,7 +80,7 @@ class PackageInfo:
 
 
 def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
-    """Returns what a package's ``info/`` says.
+    """Returns the metadata in a package's ``info/``.
 
     Args:
         fetched: the package.

@@ -58,7 +58,7 @@ def package_record(
 
     Args:
         fetched: the package.
-        info: what its ``info/`` says.
+        info: the metadata in its ``info/``.
         layout: where its files go.
         installed: its regular files, by image path.
     """

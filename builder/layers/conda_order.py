@@ -12,7 +12,7 @@ _Needs = Mapping[str, Sequence[str]]
 
 
 def link_order(packages: Sequence[LockedPackage]) -> list[LockedPackage]:
-    """Returns the packages in link order. Of two that bring the same file, the later one wins.
+    """Returns the packages in link order. If two contain the same file, the later one wins.
 
     Dependencies come first. Where they leave a choice the order is rattler's
     (``PackageRecord.sort_topologically``), so the same package wins as with ``rattler.install``. The order
@@ -66,9 +66,10 @@ def _visit(roots: Sequence[str], needs: _Needs, visited: set[str]) -> list[str]:
 def _cuts(needs: _Needs, by_name: Mapping[str, LockedPackage]) -> list[tuple[str, str]]:
     """Returns the dependencies (name, dependency) to ignore, chosen like rattler's ``sort_topologically``.
 
-    Of each cycle it is the first edge from a package for one platform to a noarch package. At an edge the
-    other way round, and at the last edge of the cycle, rattler ignores the opposite edge. That one may not
-    exist; then the cycle remains, and the search in :func:`_visit` breaks it at its first visited package.
+    In each cycle this is the first edge from a package for one platform to a noarch package. At an edge in
+    the other direction, and at the last edge of the cycle, rattler ignores the opposite edge. That edge may
+    not exist; then the cycle remains, and the search in :func:`_visit` breaks it at its first visited
+    package.
     """
     cuts = []
     for cycle in _cycles(needs):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-#: Linux reads no more bytes of a ``#!`` line. Newer kernels do, but conda and rattler apply this limit to
-#: all.
+#: Linux before 5.1 reads no more bytes of a ``#!`` line. conda and rattler apply this limit to all kernels.
 MAX_SHEBANG = 127
 _SHEBANG = re.compile(rb"#! *(/(?:\\ |[^ \n\r\t])*)([^\n]*)")
 _PYTHON = re.compile(rb"python(\d+(\.\d+)?)?")
@@ -17,7 +16,7 @@ def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: 
 
     In a text file every occurrence is replaced. If the kernel would cut or split the first line (``#!``), it
     becomes one that works. In a binary file the occurrences in C strings are replaced, and each string is
-    padded with NUL, so that it keeps its length:
+    padded with NUL to the same length:
 
         before   /placeholder/lib\\0next
         after    /opt/conda/lib\\0\\0\\0next

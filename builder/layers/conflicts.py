@@ -1,10 +1,10 @@
-"""Decides which package's file wins where several packages bring the same path ("clobbering").
+"""Decides which package's file wins if several packages contain the same path ("clobbering").
 
 conda links packages one after the other into one folder, so a file of a later package overwrites that of an
 earlier one. An image has no such order: layers are stacked by size and group. So the winner is decided here,
-before any layer is written, and every other package leaves its file out:
+before any layer is written, and the file is left out of all other packages:
 
-    link order     brings                    written to its layer
+    link order     contains                  written to its layer
     1. a (conda)   share/x  share/only-a     share/only-a
     2. b (conda)   share/x  share/y          share/y
     3. c (pip)     share/x                   share/x
@@ -44,7 +44,7 @@ _MAX_LINKS = 16
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A file that several packages bring."""
+    """A file that several packages contain."""
 
     path: str
     winner: str
@@ -67,7 +67,7 @@ class Resolution:
 
 
 class _Claim(NamedTuple):
-    """A package that brings a path. A named tuple, because there is one for every file of an environment."""
+    """A package that contains a path. A named tuple, because every file of an environment needs one."""
 
     number: int
     """The package's place in link order."""
@@ -78,7 +78,7 @@ class _Claim(NamedTuple):
 def resolve_conflicts(
     packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
 ) -> Resolution:
-    """Decides every path that more than one package brings: the package that is linked last wins.
+    """Decides every path that more than one package contains: the package that is linked last wins.
 
     Args:
         packages: in link order.
@@ -111,7 +111,7 @@ def resolve_conflicts(
             if claim != winner:
                 leave_out.setdefault(packages[claim.number].key, set()).add(claim.path)
         losers = sorted({claim.number for claim in claims} - {winner.number})
-        if losers:  # none if one package brings both names of the file
+        if losers:  # none if one package contains both names of the file
             names = tuple(packages[number].name for number in losers)
             conflicts.append(Conflict(path, packages[winner.number].name, names))
     return Resolution(
@@ -123,7 +123,7 @@ def resolve_conflicts(
 
 
 def _case_notes(last: Mapping[str, _Claim], packages: Sequence[LockedPackage]) -> tuple[str, ...]:
-    """Returns a note for each two paths of different packages that differ in case only.
+    """Returns a note for each pair of paths of different packages that differ in case only.
 
     Both exist on Linux; a file system that folds case has one of them.
     """
@@ -138,8 +138,7 @@ def _case_notes(last: Mapping[str, _Claim], packages: Sequence[LockedPackage]) -
     return tuple(sorted(notes))
 
 
-# files below symlinks
-# ---------------------------------------------------------------------------------------------------
+# files below symlinks ---------------------------------------------------------------------------------------
 
 
 def _moved(

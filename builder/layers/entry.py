@@ -3,7 +3,7 @@
 A reader (``wheel.py``, ``conda.py``) describes a package in two steps:
 
 1. ``index`` lists the paths only. It is cheap and cached. The planner uses it to find files that several
-   packages bring.
+   packages contain.
 2. ``entries`` returns the members of the layer's tar with their content. Their order depends on the archive
    alone.
 
@@ -78,19 +78,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """A path that a package brings. Parent directories appear only if the package lists them."""
+    """A path of a package. Parent directories appear only if the package lists them."""
 
     path: str
     kind: Kind
     size: int = 0
     """Bytes of a regular file; 0 for every other kind."""
     target: str = ""
-    """What a hard link repeats; empty if only the content can tell."""
+    """What a hard link repeats; empty if this is known only after reading the content."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackageIndex:
-    """All paths that a package brings, in the order of its archive, and notes about them."""
+    """All paths of a package, in the order of its archive, and notes about them."""
 
     entries: tuple[IndexEntry, ...]
     post_link: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class PackageReader(Protocol):
     """
 
     def index(self, fetched: Fetched, context: LinkContext) -> PackageIndex:
-        """Returns the paths that the package brings.
+        """Returns the paths of the package.
 
         Raises:
             LayerError: the archive is unsafe or damaged.

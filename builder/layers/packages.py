@@ -44,7 +44,7 @@ class Packages:
         return {key: f.size for key, f in self._fetched.items()}
 
     def index(self, package: LockedPackage) -> PackageIndex:
-        """Returns what a package brings, from the cache if possible.
+        """Returns the index of a package, from the cache if possible.
 
         Raises:
             LayerError: the archive is unsafe or damaged.

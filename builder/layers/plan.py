@@ -1,6 +1,6 @@
 """Decides which packages share a layer. Pure functions of names, sizes and the recipe's options.
 
-A package with a large archive gets a layer of its own. Small packages are distributed over a fixed number of
+A package with a large archive gets a separate layer. Small packages are distributed over a fixed number of
 groups by a hash of their *names*. So a new version never moves another package to another layer: an update
 changes one group's layer and no other.
 

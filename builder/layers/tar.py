@@ -1,7 +1,7 @@
 """A deterministic tar writer: POSIX ustar, with pax records only for what ustar cannot express.
 
 pax records are needed for long names, names that are not ASCII, and files of 8 GiB or more. The owner is 0:0
-without names, all members have the same time, and members keep the order of the entries. A parent directory
+without names, all members have the same time, and members have the order of the entries. A parent directory
 that no entry lists is written once, with mode 0755, before its first child.
 
 Headers are packed here, not with ``tarfile``, which takes four times as long. That matters for environments
@@ -176,7 +176,7 @@ def _check_target(entry: Entry, others: set[str]) -> None:
 
 def _duplicate(path: str) -> LayerError:
     return LayerError(
-        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, bring it"
+        f"/{path} appears twice in one layer", "check which packages, or which files: of the recipe, add it"
     )
 
 

@@ -118,7 +118,7 @@ def _inline(path: str, data: bytes, executable: bool) -> Entry:
 
 
 def _case_notes(entries: list[IndexEntry]) -> Iterator[str]:
-    """Returns a note for each two paths that differ in case only."""
+    """Returns a note for each pair of paths that differ in case only."""
     folded: dict[str, str] = {}
     for e in entries:
         other = folded.setdefault(e.path.lower(), e.path)
@@ -221,7 +221,7 @@ class _Layout:
     def record(self) -> bytes:
         """Returns RECORD for the installed files, in the archive's order.
 
-        Unchanged files keep the wheel's hashes.
+        Unchanged files have the hashes of the wheel's RECORD.
         """
         hashes = self._hashes()
         rows: list[tuple[str, str, int | str]] = []

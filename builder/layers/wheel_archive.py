@@ -133,7 +133,7 @@ class WheelArchive:
         name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
         block = os.pread(self._fd, _LOCAL_HEADER + len(name), member.header_offset)
         if block[:4] != b"PK\x03\x04" or block[_LOCAL_HEADER:] != name:
-            raise self.fault(f"{member.filename!r} does not have a local header of its own")
+            raise self.fault(f"{member.filename!r} has no separate local header")
         length, extra = struct.unpack("<HH", block[26:30])
         offset = member.header_offset + _LOCAL_HEADER + int(length) + int(extra)
         if length != len(name) or offset + member.compress_size > self._size:

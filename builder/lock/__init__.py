@@ -1,4 +1,4 @@
-"""Environment files to lock files in conda-lock's format, and back.
+"""Solves environment files, and reads and writes lock files in conda-lock's format.
 
 No solver is imported before one is needed: reading and checking a lock is fast.
 
@@ -7,7 +7,7 @@ module            what it does
 ================  =======================================================================
 ``spec``          the content of an environment file, whatever its format
 ``environment``   reads environment files
-``inputs``        records in the lock what it was made from; says why a lock is stale
+``inputs``        records in the lock what it was made from; reports why a lock is stale
 ``file``          reads and writes lock files
 ``solve``         :func:`lock_target`: from a recipe to a lock
 ``channels``      finds the conda channels of an environment

@@ -39,7 +39,7 @@ class SolverChannel:
 
 
 def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
-    """The channels of an environment, highest priority first, or the Debian channel alone.
+    """The channels of an environment, highest priority first, or only the Debian channel.
 
     The Debian channel takes their place if none of them answers and the recipe has ``conda: {fallback:
     debian}``.
@@ -147,7 +147,7 @@ def _problem_on_web(channel: SolverChannel, platform: str) -> str:
 
 
 async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) -> bool:
-    """Whether rattler can read the channel from its cache alone."""
+    """Whether rattler can read the channel from its cache, without the network."""
     from rattler import Channel
 
     try:
@@ -160,7 +160,7 @@ async def _is_cached(channel: SolverChannel, platform: str, settings: Settings) 
 
 
 def gateway(settings: Settings) -> Any:
-    """rattler's reader of channel indexes, with builder's cache; offline it uses the cache alone."""
+    """rattler's reader of channel indexes, with builder's cache; offline it uses only the cache."""
     from rattler import Gateway, SourceConfig
 
     action: Any = "force-cache-only" if settings.offline else "cache-or-fetch"

@@ -92,7 +92,7 @@ def _default_index() -> str:
 
 
 def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
-    """The indexes that do not answer, if the recipe allows to go on without them."""
+    """The indexes that do not answer, if the recipe allows to continue without them."""
     where = str(request.environment.path)
     on_web = [url for url in dict.fromkeys(urls) if url.startswith(("http://", "https://"))]
     expanded_urls = [expanded(url, where) for url in on_web]

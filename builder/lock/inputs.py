@@ -1,4 +1,4 @@
-"""What a lock is made from, as text in the lock's metadata, so that builder can say why a lock is stale."""
+"""What a lock is made from, as text in the lock's metadata, so that builder can report why it is stale."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _TITLES = {
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
-#: The target's virtual packages where the recipe says nothing: a machine like RHEL 8, never the one that
-#: builds.
+#: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
+#: build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
 _ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
@@ -67,18 +67,18 @@ def cutoff(text: str | None, where: str) -> datetime | None:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             day = date.fromisoformat(text) + timedelta(days=1)
             return datetime(day.year, day.month, day.day, tzinfo=UTC)
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
             f"{where}: exclude-newer {text!r} is not a date", "write it as 2026-07-01 or 2026-07-01T12:00:00Z"
         ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 
 def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
     """Everything that decides what is locked, as text, by keys of the lock's metadata.
 
-    The base image is not in it: the lock has keys of its own for that.
+    The base image is not included: the lock has separate keys for it.
     """
     pip = {
         "index_url": recipe.pip.index_url or environment.index_url,
@@ -107,7 +107,7 @@ def content_hash(custom: Mapping[str, str]) -> str:
 
 
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
-    """Why a lock does not match its recipe and environment file any more; empty if it matches.
+    """Why a lock no longer matches its recipe and environment file; empty if it matches.
 
     A lock of another tool has no record of its inputs. For such a lock only the platform is checked, and that
     it contains every package of the environment file.

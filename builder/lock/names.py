@@ -56,7 +56,7 @@ _MAX_AGE_S = 2 * 24 * 3600
 
 
 def pypi_name(conda_name: str, mapping: Mapping[str, str] = BUILTIN) -> str:
-    """The PyPI name of a conda package, normalised as PEP 503 says."""
+    """The PyPI name of a conda package, normalised as in PEP 503."""
     return canonicalize_name(mapping.get(conda_name) or BUILTIN.get(conda_name) or conda_name)
 
 
@@ -64,7 +64,7 @@ def conda_mapping(settings: Settings) -> Mapping[str, str]:
     """Names of conda packages with their PyPI names.
 
     Returns:
-        The downloaded mapping (the cache keeps it for two days), an older one if it cannot be downloaded now,
+        The downloaded mapping (cached for two days), an older one if it cannot be downloaded now,
         or :data:`BUILTIN` if it never was.
     """
     path = CacheFolders(settings.cache).names / "conda-to-pypi.json"

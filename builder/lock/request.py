@@ -1,4 +1,4 @@
-"""What the solvers of conda and pip packages are asked for."""
+"""The request to the solvers of conda and pip packages."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ class SolveRequest:
     previous: Sequence[LockedPackage] = ()
     """The packages of an earlier lock: they stay where the specs allow."""
     update: frozenset[str] = frozenset()
-    """Names of ``previous`` that move to the newest version; others move only where they have to."""
+    """Names of ``previous`` that move to the newest version; others change only if they have to."""
     reporter: Reporter = QUIET

@@ -57,8 +57,8 @@ def lock_target(
         settings: cache, mirrors, and whether to work offline.
         base: the base image that the lock pins.
         previous: an earlier lock; its packages stay where the sources allow.
-        update: names of conda or pip packages in ``previous`` that move to the newest version; others move
-            only where they have to.
+        update: names of conda or pip packages in ``previous`` that are updated to the newest version; others
+            change only if they have to.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for conda and pip packages;
             packages published later are ignored.
         reporter: receives progress and warnings.
@@ -100,9 +100,9 @@ def lock_target(
 
 
 def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:
-    asked = cutoff(exclude_newer, "--exclude-newer")
-    if asked:
-        return _Cutoffs(asked, asked)
+    override = cutoff(exclude_newer, "--exclude-newer")
+    if override:
+        return _Cutoffs(override, override)
     return _Cutoffs(
         cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
         cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),

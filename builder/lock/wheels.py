@@ -1,4 +1,4 @@
-"""Chooses the one wheel of each package that fits the target best."""
+"""Chooses for each package the wheel that fits the target best."""
 
 from __future__ import annotations
 

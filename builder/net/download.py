@@ -1,8 +1,8 @@
 """Downloads that continue where an earlier attempt, or an earlier run, ended.
 
 The one invariant: a :class:`PartialFile` always knows the size and the digests of exactly the bytes in its
-file. So a download can stop after any byte (a broken connection, ``kill -9``, a full disk), and whoever opens
-the file again reads it once to restore the digests and asks the server for the rest::
+file. So a download can stop after any byte (a broken connection, ``kill -9``, a full disk), and the
+next process that opens the file reads it once to restore the digests and asks the server for the rest::
 
     file    |#########################..............|      size 25 of 40
     request  GET /blob   Range: bytes=25-

@@ -56,7 +56,7 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store) -> N
         image: the image, with all its layers on this machine.
         folder: the layout.
         tag: its ``org.opencontainers.image.ref.name``; an image that has the tag now loses it. None: the
-            image is found by its digest only.
+            image can be found by its digest only.
         store: records which blobs of the layout were verified.
 
     Raises:
@@ -282,7 +282,7 @@ def _layer_file(folder: Path, layer: Layer) -> Path:
         raise ImageError(f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED)
     size = path.stat().st_size
     if size != layer.descriptor.size:
-        raise ImageError(f"{path}: {size} bytes, the manifest says {layer.descriptor.size}", _DAMAGED)
+        raise ImageError(f"{path}: {size} bytes, the manifest lists {layer.descriptor.size}", _DAMAGED)
     return path
 
 

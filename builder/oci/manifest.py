@@ -1,4 +1,4 @@
-"""Manifests, indexes and configs of images (image-spec), parsed and checked wherever they come from."""
+"""Manifests, indexes and configs of images (image-spec), parsed and checked, from any source."""
 
 from __future__ import annotations
 

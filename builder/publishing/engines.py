@@ -38,12 +38,12 @@ def pull_into(
     """Has a container engine pull the image of a tag; podman-hpc then converts it to a squashfs file.
 
     Args:
-        engine: whose storage is to hold it.
+        engine: the engine whose storage receives the image.
         recipe: the target.
         place: where it was published.
         tag: a tag or a digest.
         settings: a temporary file with the credentials is in its ``tmpdir``.
-        if_changed: do nothing when the engine's image of this name is the registry's.
+        if_changed: do nothing if the engine already has the registry's image under this name.
         reporter: receives a note.
 
     Raises:
@@ -62,12 +62,10 @@ def pull_into(
         )
     described, _ = resolve_published(recipe, place, tag)
     manifest = parse_manifest(place.manifest(described), described, where)
-    wanted = {
-        described.digest,
-        str(manifest["config"]["digest"]),
-    }  # engines name an image by one or the other
-    is_here = bool(_digests(engine, where) & wanted)
-    if not is_here or not if_changed:
+    # Some engines report the manifest's digest, others the config's.
+    wanted = {described.digest, str(manifest["config"]["digest"])}
+    is_current = bool(_digests(engine, where) & wanted)
+    if not is_current or not if_changed:
         reporter.note(f"{engine} pulls {where}")
         if engine == "docker":
             _docker_pull(place, tag)
@@ -75,15 +73,15 @@ def pull_into(
             _podman_pull(engine, place, where, settings)
         if not _digests(engine, where) & wanted:
             raise RegistryError(
-                f"{engine} pulled another image than {described.digest}, which {where} named a moment ago",
+                f"{engine} pulled another image than {described.digest}, which {where} was before the pull",
                 "the tag has moved: pull again",
                 host=place.client.host,
             )
-    return Pulled(recipe.name, where, described.digest, not is_here, f"{engine}:{where}")
+    return Pulled(recipe.name, where, described.digest, not is_current, f"{engine}:{where}")
 
 
 def _digests(engine: EngineName, name: str) -> set[str]:
-    """The id and the digests of an engine's image; empty when it has none of this name."""
+    """The id and the digests of an engine's image; empty if it has no image of this name."""
     value = _docker_inspect(name) if engine == "docker" else _podman_inspect(engine, name)
     if value is None:
         return set()

@@ -56,13 +56,13 @@ class Place(Protocol):
     # publishing
 
     def prepare_push(self) -> None:
-        """Announces a push, before anything else: one token of the registry then serves all requests."""
+        """Announces a push before the first request, so that one token is enough for all requests."""
 
     def has_base(self, image: Image) -> bool:
         """Whether the image can be pushed although some base layers are not on this machine."""
 
     def push(self, image: Image) -> PushReport:
-        """Adds everything but the tags: afterwards the image is there by its digest."""
+        """Adds everything except the tags: afterwards the image can be pulled by its digest."""
 
     def attach(
         self,
@@ -71,7 +71,17 @@ class Place(Protocol):
         files: Sequence[AttachedFile],
         annotations: Mapping[str, str],
     ) -> str:
-        """Attaches files to an image that was pushed; returns the artifact's digest."""
+        """Attaches files to an image that was pushed; returns the artifact's digest.
+
+        Args:
+            subject: the image's manifest.
+            artifact_type: the media type that states what the files are.
+            files: small files.
+            annotations: of the artifact's manifest.
+
+        Raises:
+            ArtifactRefused: the registry accepts container images only.
+        """
 
     def move_tag(self, tag: str, image: Image) -> None:
         """Points a tag at an image that was pushed."""
@@ -242,7 +252,7 @@ class LayoutPlace:
         return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
 
     def has_base(self, image: Image) -> bool:
-        """Whether the layout holds all base layers that are not on this machine's cache."""
+        """Whether the layout holds all base layers that are not in this machine's cache."""
         return all(layer.path is not None or self._has(layer.descriptor) for layer in image.layers)
 
     def push(self, image: Image) -> PushReport:
@@ -288,7 +298,7 @@ class LayoutPlace:
     def _local(self, layer: Layer) -> Layer:
         """The layer with the layout's own file where that is needed.
 
-        A SIF outside of the store (in ``dist/``) is copied, never linked: whoever signs it later changes it
+        A SIF outside of the store (in ``dist/``) is copied, never linked: signing it later would change it
         in place.
         """
         digest = layer.descriptor.digest

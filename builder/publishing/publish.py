@@ -1,6 +1,6 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed. An OCI image is published as it is, a SIF as an ORAS artifact.
+No tag moves before the smoke test has passed. An OCI image is published unchanged, a SIF as an ORAS artifact.
 The SBOM, the provenance and the report of the smoke test are attached before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
@@ -41,7 +41,7 @@ class PublishOptions:
     """The options of publishing; the same for all targets of one command."""
 
     to: str | None = None
-    """The whole place: ``HOST/REPOSITORY`` or ``oci:DIR``. None: ``registry``, or the recipe's."""
+    """The complete destination: ``HOST/REPOSITORY`` or ``oci:DIR``. None: ``registry``, or the recipe's."""
     registry: str | None = None
     """``HOST`` or ``HOST/PROJECT``, before the recipe's repository. None: the recipe's host."""
     month: str | None = None
@@ -95,7 +95,7 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
 
     Args:
         recipe: its ``registry`` is the default.
-        to: the whole place.
+        to: the complete destination.
         registry: the host, or host and project, before the recipe's repository.
         option: the name of ``to`` on the command line, for messages.
 
@@ -108,16 +108,16 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
     if not host:
         raise UsageError(
             f"{recipe.source}: registry.host is not set, and no --registry or {option} was given",
-            f"name the place: --registry HOST[/PROJECT], {option} HOST/REPOSITORY or {option} oci:DIR",
+            f"pass the destination: --registry HOST[/PROJECT], {option} HOST/REPOSITORY or {option} oci:DIR",
         )
     return f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
-    """Refuses targets that would be published under one and the same tag, before anything is built.
+    """Refuses targets that would be published under the same tag, before anything is built.
 
     Raises:
-        UsageError: there are two; both and the tag are in the message.
+        UsageError: two targets share a tag; the message names both and the tag.
     """
     taken: dict[str, str] = {}
     for recipe in recipes:
@@ -162,13 +162,13 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
     Args:
         project: of the target.
         result: the build; layers of its base need not be on this machine.
-        options: see there.
+        options: see :class:`PublishOptions`.
 
     Raises:
         SmokeError: the smoke test did not pass.
         TagExistsError: a dated tag names another digest.
         RegistryError: the registry refuses, or cannot be reached.
-        UsageError: no place is named.
+        UsageError: no destination is configured.
     """
     place = open_place(
         options.place_of(result.recipe),
@@ -230,7 +230,7 @@ def attach_all(
 ) -> dict[str, str]:
     """Attaches SBOM, provenance and report; returns their digests by type.
 
-    A registry that accepts container images only is no reason not to publish: there is a warning instead.
+    If the registry accepts container images only, this reports a warning and does not fail.
 
     Args:
         place: where the image is.
@@ -257,7 +257,7 @@ def attach_all(
             )
         except ArtifactRefused as e:
             project.reporter.warn(
-                f"{e.message}: {file.name} is not attached to the image; this registry takes images only"
+                f"{e.message}: {file.name} is not attached to the image; this registry accepts images only"
             )
             break
     return done
@@ -282,7 +282,7 @@ class SmokeRecord:
         return str(verdict) if verdict in PASSED else None
 
     def report(self, digest: str) -> dict[str, Any] | None:
-        """The report of that test; None when the file is not there any more."""
+        """The report of that test; None when the file was removed."""
         try:
             found = json.loads(Path(str(self._read(digest)["report"])).read_text())
         except (OSError, ValueError, KeyError):

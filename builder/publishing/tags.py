@@ -43,7 +43,7 @@ class TagPlan:
 
 
 def check_tags(place: Place, plan: TagPlan, digest: str, *, force: bool) -> None:
-    """Refuses an image whose fixed tags could not be set in the end.
+    """Refuses an image whose fixed tags could not be set after the push.
 
     Args:
         place: where it is to be published.

@@ -35,7 +35,7 @@ class Request:
     """Decides which credentials are used, since auth files may list credentials per repository."""
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | Callable[[], Iterator[bytes]] | None = None
-    """A function is called once for every time that the request is sent."""
+    """A function is called each time that the request is sent."""
 
 
 @dataclass(frozen=True, slots=True)

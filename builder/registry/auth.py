@@ -2,9 +2,9 @@
 
 A registry answers the first request with 401 and a challenge; from then on every request carries a header::
 
-    GET /v2/a/b/blobs/sha256:...        -> 401, WWW-Authenticate: Bearer
-    realm="https://auth.example/token",... GET https://auth.example/token?...  -> 200, {"token": "...",
-    "expires_in": 300} GET /v2/a/b/blobs/sha256:...           Authorization: Bearer ...
+    GET /v2/a/b/blobs/sha256:...         401, WWW-Authenticate: Bearer realm="https://auth.example/token",...
+    GET https://auth.example/token?...   200, {"token": "...", "expires_in": 300}
+    GET /v2/a/b/blobs/sha256:...         with the header Authorization: Bearer ...
 """
 
 from __future__ import annotations

@@ -30,12 +30,16 @@ class Blobs:
         self._chunk = ChunkSize()
 
     def head(self, repository: str, digest: str) -> int | None:
-        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it."""
+        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
+        """
         answer = self._transport.ask(self._request("HEAD", repository, digest))
         if answer.status == 404:
             return None
         if answer.status != 200:
-            raise self._transport.refusal(answer, f"say whether {self._name(repository)} has {digest}")
+            raise self._transport.refusal(answer, f"report whether {self._name(repository)} has {digest}")
         size = answer.headers.get("Content-Length", "")
         return int(size) if size.isdigit() else 0
 
@@ -109,8 +113,16 @@ class Blobs:
     ) -> None:
         """Downloads a blob into a file; what the file contains already is not downloaded again.
 
-        The caller makes sure that no other process writes the file. Raises what :meth:`download_to_store`
-        does.
+        The caller makes sure that no other process writes the file.
+
+        Args:
+            repository: in the registry.
+            descriptor: digest and size.
+            partial: the file.
+            progress: receives the bytes as they arrive.
+
+        Raises:
+            RegistryError, HashMismatch, SpaceError: see :meth:`download_to_store`.
         """
         self._download(repository, descriptor, partial, Meter(progress, descriptor.size))
 
@@ -146,6 +158,9 @@ class Blobs:
             Whether it worked. A registry that does not support mounts answers with 202 and a new upload
             session, which is cancelled. One that does not let this user read ``from_repository`` answers with
             401 or 403 (Harbor), 400 or 404; that is not an error.
+
+        Raises:
+            RegistryError: the registry answers with another status, or cannot be reached.
         """
         check_repository(repository)
         check_repository(from_repository)
@@ -195,7 +210,17 @@ class Blobs:
     def upload(
         self, repository: str, descriptor: Descriptor, source: BlobSource, progress: Progress | None = None
     ) -> None:
-        """Uploads a blob whose bytes ``source`` returns; see :meth:`upload_file`."""
+        """Uploads a blob whose bytes ``source`` returns.
+
+        Args:
+            repository: in the registry.
+            descriptor: the blob's digest, which the registry checks, and its size.
+            source: returns the bytes from an offset on; called again after a failure.
+            progress: see :meth:`upload_file`.
+
+        Raises:
+            RegistryError: the registry refuses the blob, or cannot be reached.
+        """
         check_repository(repository)
         digest, size = descriptor.digest, descriptor.size
         Upload(

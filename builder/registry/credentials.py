@@ -260,7 +260,7 @@ def _ask_helper(helper: str, host: str, path: Path, env: Mapping[str, str], warn
         answer = json.loads(done.stdout)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError):
-        warn(f"{program} (named in {path}) did not print what a credential helper should")
+        warn(f"{program} (named in {path}) did not print the JSON of a credential helper")
         return None
     source = f"{program} ({path})"
     if user == "<token>":  # the credential-helper protocol's mark for an identity token

@@ -105,7 +105,7 @@ def error_of_connection(error: Exception, where: str, host: str) -> RegistryErro
 
     Args:
         error: what httpx raised.
-        where: the address, as a person knows it.
+        where: the address, for the message.
         host: the registry.
     """
     text, hint = _connection_text(error)

@@ -45,6 +45,9 @@ class Manifests:
 
         ``Docker-Content-Digest`` is optional (distribution-spec 1.1): without it the manifest is downloaded
         and hashed.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
         """
         answer = self._read("HEAD", repository, ref, ACCEPT)
         if answer.status == 404:
@@ -84,7 +87,17 @@ class Manifests:
         return answer.body, _media_type(answer), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
-        """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already."""
+        """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already.
+
+        Args:
+            repository: in the registry.
+            ref: a tag, or the manifest's digest.
+            data: the manifest's bytes.
+            media_type: of the manifest.
+
+        Raises:
+            RegistryError: the registry refuses it, changes it, or cannot be reached.
+        """
         answer = self._put(repository, ref, data, media_type)
         self._check_stored(answer, repository, ref, data)
         return sha256(data)
@@ -105,6 +118,9 @@ class Manifests:
 
         Registries before distribution-spec 1.1 answer in many ways: distribution 2.8 (Debian's
         docker-registry) with 404, others with 400, 405, 406, or with 200 and a page for people.
+
+        Raises:
+            RegistryError: the registry refuses access, or cannot be reached.
         """
         found: list[Descriptor] = []
         check_repository(repository)
@@ -118,7 +134,11 @@ class Manifests:
         return found
 
     def list_tags(self, repository: str) -> list[str]:
-        """All tags of a repository, sorted, without the lists of attached artifacts (``sha256-<hex>``)."""
+        """All tags of a repository, sorted, without the lists of attached artifacts (``sha256-<hex>``).
+
+        Raises:
+            RegistryError: there is no such repository, or the registry refuses or cannot be reached.
+        """
         check_repository(repository)
         tags: set[str] = set()
         for answer in self._pages(repository, f"/v2/{repository}/tags/list?n=1000", {}):

@@ -12,7 +12,7 @@ class Meter:
     """Turns positions in a blob into differences, so that their sum is always the position.
 
     Args:
-        progress: receives the differences; None: nobody does.
+        progress: receives the differences; None: they are dropped.
         size: of the blob, in bytes; positions beyond it count as its end.
     """
 

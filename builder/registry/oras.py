@@ -178,7 +178,7 @@ def copy_sif(blob: Path, layer: Descriptor, output: Path, store: Store) -> bool:
         if digest != layer.digest:
             partial.unlink()
             raise HashMismatch(
-                f"digest mismatch: {blob} is not {layer.digest} any more",
+                f"digest mismatch: {blob} is no longer {layer.digest}",
                 "it was changed or damaged: build or publish it again",
             )
 

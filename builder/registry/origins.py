@@ -18,7 +18,7 @@ class Origins:
     Args:
         settings: its ``offline`` forbids registries on other machines.
         reporter: receives warnings.
-        client: an open client, used for layers of its own host; it stays open.
+        client: an open client, used for layers on that client's host; it stays open.
     """
 
     def __init__(

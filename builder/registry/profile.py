@@ -37,8 +37,8 @@ def named_credentials(
     """The credentials for the registry that the user names on the command line; None when there are none.
 
     In this order: ``profile``; the variables REGISTRY_USER and REGISTRY_PASSWORD; the file that
-    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it does not say
-    which registry it is for.
+    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it does not
+    name its registry.
 
     Args:
         profile: the file of ``--profile``.

@@ -32,7 +32,7 @@ from builder.store.blobs import Store
 def resolve_manifest(
     client: RegistryClient, repository: str, ref: str, architecture: str
 ) -> tuple[bytes, Descriptor]:
-    """The image manifest of a tag or digest; of an index, the one for ``linux/<architecture>``.
+    """The image manifest of a tag or digest; for an index, its manifest for ``linux/<architecture>``.
 
     Args:
         client: the registry.
@@ -110,7 +110,7 @@ def fetch_layers(
         store: receives the layers.
         settings: its ``offline`` forbids registries on other machines.
         reporter: receives progress.
-        client: an open client, used for layers of its own host.
+        client: an open client, used for layers on that client's host.
 
     Raises:
         RegistryError: a layer has no origin, its registry cannot be reached, or ``offline`` forbids it.

@@ -1,14 +1,12 @@
 """Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
 
-1. The manifest by its digest: when the registry has it, it has all its blobs (the registry checks that), and
-nothing is
-   sent.
-2. Every blob, 16 requests at a time: only missing ones continue.
-3. Missing blobs are mounted from other repositories of the same registry where possible.
-4. The rest is uploaded, four at a time, the largest first: from the store, or from the registry that a base
-image's layer
-   comes from, without a copy on this machine.
-5. The config, and the manifest by its digest.
+1. Ask for the manifest by its digest. If the registry has it, it has all its blobs (registries check that),
+   and nothing is sent.
+2. Ask for every blob, 16 requests at a time. Only missing ones continue.
+3. Mount missing blobs from other repositories of the same registry where possible.
+4. Upload the rest, four at a time, the largest first: from the store, or from the registry that a layer of
+   the base image comes from, without a copy on this machine.
+5. Upload the config, then the manifest under its digest.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def push_image(
     mount_from: Sequence[str] = (),
     reporter: Reporter = QUIET,
 ) -> PushReport:
-    """Pushes everything but the tags: afterwards the image can be pulled by its digest.
+    """Pushes everything except the tags: afterwards the image can be pulled by its digest.
 
     Args:
         image: the image.
@@ -62,13 +60,23 @@ def push_image(
         reporter: receives progress.
 
     Raises:
-        RegistryError: the registry refuses, or cannot be reached; the image is not there then.
+        RegistryError: the registry refuses, or cannot be reached; then it does not have the image.
     """
     return _Push(image, client, repository, mount_from, reporter).run()
 
 
 def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
-    """Points tags at an image that the repository has. A tag that points at it already is left alone."""
+    """Points tags at an image that the repository has. Tags that point at it already are not written.
+
+    Args:
+        image: the image.
+        client: the registry.
+        repository: in that registry.
+        tags: in the order in which they are set.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
     for tag in tags:
         current = client.head_manifest(repository, tag)
         if current is None or current.digest != image.digest:

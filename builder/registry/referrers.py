@@ -1,6 +1,6 @@
 """Artifacts attached to images: reports, SBOMs, statements (subjects of image-spec 1.1).
 
-An attached artifact is a manifest of its own that names the image as its subject: the image and its digest do
+An attached artifact is a separate manifest that names the image as its subject: the image and its digest do
 not change. Registries with distribution-spec 1.1 list what refers to an image. For older ones (distribution
 2.8, Debian's docker-registry) the list is an image index under the tag ``sha256-<hex>``, the referrers tag
 schema. OCI layouts list such manifests in ``index.json``, without a tag.
@@ -161,8 +161,8 @@ def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: D
         client.put_manifest(repository, tag, canonical_json(index), OCI_INDEX)
     if not _is_listed(entry, _listed_by_tag(client, repository, subject)):
         raise RegistryError(
-            f"{client.host}/{repository}:{tag} keeps being changed by others",
-            "publish again",
+            f"{client.host}/{repository}:{tag} was changed by other clients {_TRIES} times",
+            "wait until they are done, then publish again",
             host=client.host,
         )
 

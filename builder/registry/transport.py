@@ -64,8 +64,8 @@ class Transport:
         offline = access.settings is not None and access.settings.offline
         if offline and not self._loopback:
             raise RegistryError(
-                f"BUILDER_OFFLINE is set, so {self.host} is not contacted",
-                "unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
+                f"builder is offline, so {self.host} is not contacted",
+                "leave out --offline and unset BUILDER_OFFLINE, or use an OCI layout: oci:DIR",
                 host=self.host,
             )
         self._access = access
@@ -279,7 +279,7 @@ class Transport:
         return "https" if re.search(r"\bhttps\b", text, re.IGNORECASE) else "http"
 
     def _name_of(self, url: httpx.URL) -> str:
-        """The registry's name as a person knows it, or the host that it redirected to."""
+        """The registry's name for messages, or the host that it redirected to."""
         return self.host if _origin(url) == _origin(self.url("/")) else url.netloc.decode()
 
     # errors -------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class Transport:
     def refusal(
         self, answer: Answer, action: str, kind: type[RegistryError] = RegistryError
     ) -> RegistryError:
-        """The error for a response that is no success; ``action`` continues "HOST did not ..."."""
+        """The error for a response that is not a success; ``action`` continues "HOST did not ..."."""
         return error_of_answer(answer, self.host, action, self._auth.used, kind)
 
     def unreachable(self, error: Exception, where: str) -> RegistryError:

@@ -4,7 +4,7 @@ One PUT with the whole blob is the fastest way, and all registries accept it. Wh
 too large (413), or the connection breaks, the upload continues with chunks (PATCH) from the byte that the
 registry has.
 
-The invariant: ``offset`` is the number of bytes that the *registry* says it has in this upload session, never
+The invariant: ``offset`` is the number of bytes that the *registry* reports for this upload session, never
 the number that was sent. After every failure the registry is asked (GET on the session), so no byte is
 missing or duplicated however the connection broke; and a final PUT with the digest makes the registry check
 the whole blob. Example, 20 MiB::

@@ -1,6 +1,6 @@
 """Apptainer and SingularityCE, through their command line.
 
-A SIF is run as it is. An OCI image is unpacked into the cache and run as a sandbox, which is faster than to
+A SIF is run directly. An OCI image is unpacked into the cache and run as a sandbox, which is faster than to
 compress it into a SIF.
 """
 

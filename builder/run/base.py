@@ -42,7 +42,7 @@ class RunOptions:
     """How :meth:`Runner.run` runs a command; the defaults are those of the image."""
 
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables in addition to the image's; these win."""
+    """Environment variables in addition to the image's; they take precedence."""
     mounts: Sequence[Mount] = ()
     """Files and folders of the host, in addition to what the runner itself mounts."""
     workdir: str | None = None
@@ -115,7 +115,7 @@ class ImageConfig:
         )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
-        """Returns the whole command line, by docker's rules: another entry point drops the image's own
+        """Returns the complete command line, by docker's rules: another entry point drops the image's own
         command.
 
         Raises:

@@ -1,9 +1,9 @@
 """Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own configuration names.
 
 The SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the docker engine, ``build
---load`` and ``pull``, and works where only a socket is available. The podman runner's command line would not
-do for docker: entry points of several words, multi-line variables and the removal of containers after a
-timeout differ.
+--load`` and ``pull``, and works where only a socket is available. docker does not
+accept the podman runner's command line: entry points of several words, multi-line variables and the removal
+of containers after a timeout differ.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def docker_client(timeout_s: int = 600) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
-    """Turns errors of the SDK and of its HTTP library into ``error(message)``."""
+    """Raises ``error(message)`` in place of errors of the SDK and of its HTTP library."""
     import docker
     import requests
 
@@ -196,7 +196,7 @@ def _run_error(message: str) -> RunnerError:
 
 
 def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
-    """Returns the SDK's arguments that give a container the GPUs; empty if there are none."""
+    """Returns the SDK's arguments that make the GPUs available in a container; empty if there are none."""
     devices = gpu_devices(gpu)
     # an engine on another machine may have GPUs that this host does not have
     if gpu == "nvidia" and (devices or "nvidia" in (client.info().get("Runtimes") or {})):

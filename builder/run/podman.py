@@ -121,7 +121,7 @@ def _check_started(done: Completed) -> None:
 
 
 def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
-    """Options and variables that give a container the host's GPUs."""
+    """Options and variables that make the host's GPUs available in a container."""
     devices = gpu_devices(gpu)
     if not devices:
         return [], {}
@@ -182,7 +182,7 @@ def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator
     """
     folder = CacheFolders(settings.cache).tmp / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
     # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it: it gets a
-    # plain link. Nobody can guess the name or write in the folder, although /tmp is shared.
+    # plain link. Other users can neither guess the name nor write in the folder, although /tmp is shared.
     plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108
     try:
         write_layout(image, folder, _LAYOUT_TAG, store)

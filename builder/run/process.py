@@ -46,7 +46,7 @@ def execute(
 
     Args:
         command: The program and its arguments.
-        env: The whole environment; None is that of this process.
+        env: The complete environment; None is that of this process.
         timeout_s: Seconds; None is no limit.
         capture: False leaves input and output connected to this process's own.
         pass_fds: File descriptors that the command inherits.
@@ -63,8 +63,8 @@ def execute(
             stdout=pipe,
             stderr=pipe,
             env=None if env is None else dict(env),
-            # A session of its own can be killed as a group. A command that reads from our terminal must stay
-            # in our session.
+            # A new session can be killed as a group. A command that reads from the terminal must stay
+            # in builder's session.
             start_new_session=capture,
             pass_fds=pass_fds,
         )
@@ -118,7 +118,7 @@ def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:
             continue
         if not group:
             return
-        # The leader of the group has ended, but its children may not have: the whole group gets SIGKILL too.
+        # The leader of the group has ended, but its children may not have: all of the group gets SIGKILL too.
 
 
 def reason(text: str) -> str:

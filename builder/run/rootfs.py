@@ -21,6 +21,12 @@ def cached_rootfs(
 ) -> Path:
     """Returns the root file system of an image, unpacked on first use. All files belong to this user.
 
+    Args:
+        image: An image or a SIF, with all layers on this machine.
+        settings: The cache.
+        store: The blobs; its lock prevents two processes from unpacking the same image.
+        reporter: Receives a note when the image is unpacked.
+
     Raises:
         ImageError: A layer or partition is damaged or not on this machine.
         SpaceError: The disk is too full.

@@ -42,7 +42,7 @@ def find_runner(
         settings: Cache and temporary folder.
         store: The blobs of the cache.
         prefer: Name of the only runner to try; None tries all.
-        reporter: Receives what the runner reports later.
+        reporter: Receives the runner's messages and progress.
         without: Names of runners to leave out, because they failed before.
 
     Raises:

@@ -40,7 +40,7 @@ class _Plan:
     command: Sequence[str] = ()
     """Empty: only set up the namespaces, to see if that works."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """The whole environment of the command."""
+    """The complete environment of the command."""
     home: str = "/root"
     mounts: Sequence[Mapping[str, str | bool]] = ()
     """``source`` on the host, ``target`` in the container, ``readonly``."""
@@ -117,7 +117,7 @@ def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True)
     The plan is passed through an open file and not on the command line, because variables may be secret.
 
     Raises:
-        RunnerError: The command could not be started; the message says why.
+        RunnerError: The command could not be started; the message contains the reason.
     """
     with (
         os.fdopen(os.memfd_create("plan"), "w+b") as plan_file,

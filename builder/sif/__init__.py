@@ -1,1 +1,1 @@
-"""SIF files (Singularity Image Format): read, and assembled from cached partitions."""
+"""Reads SIF files (Singularity Image Format), and assembles them from cached partitions."""

@@ -1,10 +1,10 @@
 """Decides which layers of an image become which partition of a layered SIF.
 
-A new version of a package shall change one partition, so that the others come from the cache and need not be
-copied to another host again. So packages are distributed by the hash of their names, which no other package
-influences, and large ones are separate from small ones. Layers of packages never hide each other's files, so
-their order does not matter. The layers before and after them stay in their order, in partitions of their
-own::
+A new version of a package should change only one partition, so that the others come from the cache and need
+not be copied to another host again. So packages are distributed by the hash of their names, which no other
+package influences, and large ones are separate from small ones. Layers of packages never hide each other's
+files, so their order does not matter. The layers before and after them stay in their order, in separate
+partitions::
 
     layer                                                       partition
     -----                                                       ---------

@@ -12,7 +12,7 @@ from builder.store.records import read_record, write_record
 
 
 def sif_digest(path: Path, store: Store) -> str:
-    """The ``sha256:...`` digest of a SIF, computed if it is not remembered."""
+    """The ``sha256:...`` digest of a SIF, computed if it is not recorded."""
     digest = remembered_digest(path, store)
     if digest is None:
         digest = sha256_file(path)

@@ -2,9 +2,9 @@
 
 The runtime mounts partitions over each other with overlayfs, which differs from layers in two points:
 
-- A layer hides everything in a directory with one opaque whiteout. overlayfs wants an extended attribute for
+- A layer hides everything in a directory with one opaque whiteout. overlayfs needs an extended attribute for
   that, which builder's partitions do not have. So each name that the partitions below show there is hidden by
-  a whiteout of its own.
+  a separate whiteout.
 - overlayfs takes mode and owner of a directory from the topmost partition that has it. A directory that no
   layer of the partition lists, only members in it, would get default attributes. So those of the partition
   below are repeated.
@@ -31,7 +31,7 @@ from builder.trees.squashfs.reader import Squashfs
 
 
 def overlay_members(merge: Merge, lower: Sequence[Partition]) -> Iterator[Member]:
-    """The whiteouts and directories that a partition needs beside the members of its layers.
+    """The whiteouts and directories that a partition needs in addition to the members of its layers.
 
     Args:
         merge: the layers of the partition, read to the end.

@@ -1,7 +1,7 @@
 """Makes the partitions of a SIF, or finds them in the cache.
 
 A partition is made once, and stored as a blob. A record names the blob; its key is a hash of everything that
-decides about the bytes: layers, metadata, compression, time, and the partitions below where they matter.
+the bytes depend on: layers, metadata, compression, time, and the partitions below where they matter.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ from builder.trees.squashfs.writer import SquashfsWriter
 #: 4096 bytes, which is enough for about 75. But each one takes a loop device (a host has 256 by default) or a
 #: squashfuse process for every container that runs.
 MAX_OVERLAYS = 8
-#: What a base SIF must leave of them: bottom, top, and one partition each of small and large packages.
+#: How many of them a base SIF must leave free: bottom, top, and one each for small and large packages.
 _MIN_OVERLAYS = 4
-#: Part of the cache keys of partitions. Raise it when a change here makes other bytes of the same image.
+#: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
+#: the same image.
 FORMAT = 1
 
-#: Members of builder's own, with their content.
+#: Members that builder adds, with their content.
 Files = list[tuple[Member, bytes]]
 
 
@@ -100,14 +101,14 @@ class PartitionMaker:
         count = len(self.base.sif.partitions) - 1
         if count > MAX_OVERLAYS - _MIN_OVERLAYS:
             raise ImageError(
-                f"{self.base.sif.path} has {count} overlay partitions of its own; "
-                "with those of the environment they would be too many",
+                f"{self.base.sif.path} has {count} overlay partitions; "
+                "those of the environment would exceed the limit",
                 "use 'sif: {layout: flat}' in the recipe, or another base",
             )
         return count
 
     def _base_partitions(self) -> list[Partition]:
-        """The partitions of the base SIF, which are copied as they are."""
+        """The partitions of the base SIF, which are copied unchanged."""
         assert self.base is not None
         found = []
         for number, part in enumerate(self.base.sif.partitions):
@@ -137,11 +138,11 @@ class PartitionMaker:
     def _partition(
         self, name: str, key: Sequence[Any], sources: Sequence[Source], lower: Sequence[Partition] = ()
     ) -> Partition:
-        """The partition of a name, from the cache if it is there.
+        """The partition of a name, from the cache if possible.
 
         Args:
             name: its name in the SIF.
-            key: what decides about its members.
+            key: everything that its members depend on.
             sources: its members, from the bottom up.
             lower: the partitions that it has to hide something of, from the bottom up.
         """

@@ -143,7 +143,7 @@ def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifIm
 
     Args:
         path: the file.
-        store: remembers the digests of SIFs that have not changed.
+        store: records the digests of SIFs.
         architecture: see :func:`read_sif`.
 
     Raises:

@@ -152,7 +152,7 @@ class Metadata:
 
 
 def common_files(time: int) -> list[tuple[Member, bytes]]:
-    """What every container has unless the image brings it: scripts, and places that the runtime mounts over.
+    """What every container has unless the image contains it: scripts, and mount points of the runtime.
 
     Args:
         time: of the files, in seconds since 1970.
@@ -193,7 +193,7 @@ def _files(texts: Mapping[str, str], time: int) -> list[tuple[Member, bytes]]:
 
 
 def _definition(labels: Mapping[str, str], digest: str) -> str:
-    """A text in the form of a definition file, which says where the SIF comes from."""
+    """A text in the form of a definition file, with the origin of the SIF."""
     name = labels.get("org.opencontainers.image.base.name", "")
     lines = [
         f"Bootstrap: {_bootstrap(name)}",

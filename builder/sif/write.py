@@ -68,16 +68,16 @@ def write_sif(
 ) -> SifImage:
     """Writes an image as a SIF. The same image, options and epoch produce the same bytes.
 
-    A SIF that is there already, with the same content, is left as it is.
+    An existing SIF with the same content is not written again.
 
     Args:
         image: the image; its layers are on this machine. With ``base``, the layers are those above it.
-        path: the file. It gets this name when it is complete.
+        path: the file. It is written under another name and renamed when it is complete.
         settings: the epoch, and the threads to compress with.
         store: the cache of partitions.
         layout: ``flat``: one partition; ``layered``: the base's partitions, and overlay partitions above
             them.
-        compression: of the partitions made here. In a layered SIF, those of a base SIF stay as they are.
+        compression: of the partitions made here. In a layered SIF, those of a base SIF are unchanged.
         base: a SIF below the layers.
         reporter: receives a note for each partition that is made.
 

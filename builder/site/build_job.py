@@ -80,8 +80,7 @@ def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET
 
     Raises:
         RunnerError: srun is not installed, Slurm rejected the job, or the build failed; the message contains
-        the
-            last lines of the output.
+            the last lines of the output.
     """
     program = shutil.which(job[0])
     if program is None:

@@ -48,7 +48,7 @@ class ContainerRequest:
     additions: tuple[Additions, ...] = ()
     """Extra settings of the recipe: for the network, for MPI."""
     options: tuple[str, ...] = ()
-    """Further options of the runtime."""
+    """Additional options of the runtime."""
 
 
 def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:

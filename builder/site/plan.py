@@ -64,7 +64,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
     """Plans an interactive job.
 
     Returns:
-        Two command lines: one allocates a node with a terminal, the other one starts the image there.
+        Two command lines: the first allocates a node with a terminal, the second starts the image there.
 
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.

@@ -19,7 +19,7 @@ from builder.site.request import JobRequest
 
 #: Default time limit of one segment of a chain: a day, the most that many sites allow.
 SEGMENT_TIME = "24:00:00"
-#: Seconds between two questions about a job.
+#: Seconds between two queries of a job's state.
 POLL_S = 2.0
 #: Final states of a job.
 ENDED = frozenset(
@@ -120,6 +120,12 @@ def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
 
 def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue) -> list[str]:
     """Returns the options that allocate the resources of a job.
+
+    Args:
+        recipe: the target, whose site has Slurm.
+        request: account and time limit of the job.
+        resources: its size.
+        queue: the queue that it is for.
 
     Raises:
         UsageError: the queue does not allow the requested time.
@@ -255,10 +261,10 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
     Args:
         number: the job's id.
         reporter: receives each change of the job's state.
-        sleep: waits between two questions.
+        sleep: waits between two queries.
 
     Returns:
-        The job's final state; ``UNKNOWN`` if Slurm does not know the job any more.
+        The job's final state; ``UNKNOWN`` if Slurm no longer knows the job.
 
     Raises:
         RunnerError: Slurm did not answer several times in a row.

@@ -12,9 +12,9 @@ from builder.smoke.finding import Basis, Finding, clock_state, value_finding
 from builder.smoke.limits import LIMITS, Status
 from builder.smoke.values import SIGMAS, Report, Value, facts_of, format_value, usable_measurements, values_of
 
-#: Measurements that are compared. The other ones depend on what the devices share, or on files.
+#: Measurements that are compared. Others depend on what the devices share, or on files.
 _COMPARED = ("matmul.", "memory.", "conv.", "attention", "training", "transfer.", "cpu.peak")
-#: Of these, the ones that depend on the host, too: a slow one warns and never fails.
+#: Those of them that also depend on the host. If slow, they warn and never fail.
 _HOST_DEPENDENT = ("training", "transfer.")
 _GPU_ADVICE = (
     "check its clock, temperature and errors (nvidia-smi -q, rocm-smi -a), "
@@ -55,7 +55,7 @@ def _slow_devices(name: str, values: Sequence[Value], devices: Sequence[dict[str
     if len(values) < 2 or not all(v.median > 0 for v in values):
         return
     speeds = [_speed(value) for value in values]
-    # Of two devices the faster one is normal; of more, the median.
+    # With two devices the faster one is the reference, with more devices the median.
     normal = max(speeds) if len(speeds) == 2 else statistics.median(speeds)
     peers = _Peers(name, len(values), normal)
     for value in values:

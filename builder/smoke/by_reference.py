@@ -28,7 +28,7 @@ _REFERENCE_KEYS = {
 }
 #: Factors from the units of reference.yml (TFLOP/s, GB/s) to those of measurements.
 _UNITS = {"gflop_per_s": 1e3, "gb_per_s": 1.0}
-#: How a basis is called in a finding.
+#: The name of a basis in a finding.
 _BASIS_NAMES = {"achieved": "published", "acceptance": "the vendor's acceptance limit", "peak": "peak"}
 _UNSTEADY_ADVICE = "the clock is throttled at times (heat, power), or another process uses the GPU"
 _IMPOSSIBLE_ADVICE = "no such device is that fast: check the measurement and the device's name"

@@ -16,7 +16,7 @@ class Point:
     x: float
     y: float
     label: str
-    """What the point stands for: an image or a measurement."""
+    """What the point represents: an image or a measurement."""
     text: str
     """Its value."""
     tip: str

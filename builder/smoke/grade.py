@@ -37,7 +37,7 @@ class Expected:
 
 
 def grade(report: Report, figures: References, expected: Expected) -> Report:
-    """Returns a copy of a report with its ``grade``; its ``verdict`` is the worse of its own and the grade's.
+    """Returns a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
 
     The verdict ``error`` (the test could not be run) does not change.
 

@@ -63,7 +63,7 @@ class References:
     def parse(cls, data: Mapping[str, Any]) -> References:
         """Reads the loaded file.
 
-        The file is part of builder: a mistake in it is a bug and raises whatever exception occurs.
+        The file is part of builder: an error in it is a bug, and any exception may be raised.
         """
         devices = tuple(_parse_device(item) for item in data["devices"])
         sources = {key: (item["title"], item["url"]) for key, item in data["sources"].items()}

@@ -1,4 +1,4 @@
-"""Stored smoke reports: writing, reading, and finding the ones that ``--compare`` names.
+"""Writes and reads stored smoke reports, and finds those that ``--compare`` names.
 
 Reports are plain files, ``reports/TARGET/DIGEST-TIME.json``. ``builder publish`` also attaches them to the
 published image.

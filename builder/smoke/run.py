@@ -202,7 +202,7 @@ def dated_tag(recipe: Recipe, started: str) -> str:
 def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     """The report on a finished benchmark's standard output.
 
-    Without a valid one: a report with the verdict ``error`` that says why.
+    If there is no valid one: a report with the verdict ``error`` and the reason.
     """
     if done.timed_out:
         seen = "the container did not end in time and was stopped"

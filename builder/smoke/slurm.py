@@ -25,8 +25,8 @@ from builder.smoke.run import SmokeReport, benchmark_command, complete
 from builder.smoke.schema import could_not_run, report_problem
 
 _REPORT = "report.json"
-#: Seconds of a job beside the benchmark's timeout: to start the containers, and to write the report to a
-#: shared file system.
+#: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report
+#: to a shared file system.
 _MARGIN_S = 300
 #: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0
@@ -54,7 +54,7 @@ def smoke_on_slurm(
         options: how the benchmark runs; ``devices`` counts for each node.
         lock: the lock of the image; the report lists its packages.
         reporter: receives progress messages.
-        sleep: waits between questions to Slurm.
+        sleep: waits between two queries of Slurm.
 
     Raises:
         UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
@@ -110,7 +110,7 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
 def _collect(
     recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
-    """The report that a job wrote; without a valid one, a report that says why.
+    """The report that a job wrote; if it wrote no valid one, a report with the reason.
 
     The job's output is then moved beside it.
     """

@@ -88,7 +88,7 @@ def _order(trend: Trend) -> tuple[int, float]:
 
 
 def _without_similar(trends: Sequence[Trend]) -> Iterator[Trend]:
-    """Of more than two devices only the first one, and the ones that changed."""
+    """All trends of up to two devices; of more devices, the first one and those that changed."""
     devices = Counter(trend.id for trend in trends)
     seen = set()
     for trend in trends:

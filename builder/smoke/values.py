@@ -108,7 +108,7 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
 
 
 def value_of(measurement: Mapping[str, Any]) -> Value | None:
-    """The value of a measurement (that of rank 0 if there are several ranks); None if it has none."""
+    """The value of a measurement (of rank 0 if there are several ranks); None if it has none."""
     unit = unit_of(measurement)
     median = number(measurement, f"median_{unit}") if unit else None
     if median is None:
@@ -153,7 +153,7 @@ def _value_of_rank(first: Value, item: Mapping[str, Any]) -> Value | None:
 
 
 def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
-    """The measurements whose results were correct. A wrong result fails by itself, however fast it was."""
+    """The measurements whose results were correct. A wrong result is a failure, however fast it was."""
     return (m for m in report["measurements"] if m["status"] in ("pass", "warn"))
 
 

@@ -35,8 +35,13 @@ def fingerprint(path: Path) -> str:
 
 @contextmanager
 def space_errors(where: Path) -> Iterator[None]:
-    """Turns an OSError about a full or read-only disk into a :class:`SpaceError` that names the folder
-    ``where``.
+    """Reports a full or read-only disk with the name of the folder. Other errors pass through.
+
+    Args:
+        where: the folder that the ``with`` block writes to.
+
+    Raises:
+        SpaceError: in place of the OSError of the block.
     """
     try:
         yield

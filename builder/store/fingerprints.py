@@ -8,8 +8,8 @@ fingerprint file::
     blobs/sha256/2c26b46b68ffc68f...          (the blob, 3 bytes)
     blobs/sha256/2c26b46b68ffc68f....seen     3 1835012 1793318400123456789
 
-If somebody edits the blob, the modification time differs. The next use hashes the blob and finds another
-digest: :func:`verified` returns False. If somebody only copies the cache, inode and time differ, the blob is
+After an edit of the blob, the modification time differs. The next use hashes the blob and finds another
+digest: :func:`verified` returns False. After a copy of the cache, inode and time differ, the blob is
 hashed once more, and a new fingerprint is written.
 
 The fingerprint files of files outside the cache (a wheel in a find-links folder) are in the folder ``seen``,

@@ -44,7 +44,7 @@ def usage(cache: Path) -> list[Usage]:
 
 
 def prune(cache: Path, days: float | None) -> int:
-    """Removes what was not used for a while, and temporary files of killed builds.
+    """Removes files that were not used recently, and temporary files of killed builds.
 
     Lock files stay, because another build may hold one.
 

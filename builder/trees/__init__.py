@@ -1,1 +1,1 @@
-"""File trees: tar and squashfs read and written, layers merged into one tree, and trees compared."""
+"""File trees: reads and writes tar and squashfs, merges layers into one tree, and compares trees."""

@@ -91,7 +91,7 @@ class Difference:
 def read_tree(sources: Sequence[Source]) -> Tree:
     """The tree of layers or partitions.
 
-    Hard links become files of their own, and a directory that no layer lists gets mode 0755 and owner root.
+    Hard links become separate files, and a directory that no layer lists gets mode 0755 and owner root.
 
     Args:
         sources: from the bottom up.
@@ -131,7 +131,7 @@ def _node(member: Member, content: Content) -> Node:
 
 
 def _final_target(path: str, links: Mapping[str, str]) -> str:
-    """The end of a chain of hard links; a path of the chain when it is a circle."""
+    """The end of a chain of hard links; if the chain is a loop, one of its paths."""
     target = path
     for _ in range(100):
         if target not in links:
@@ -145,8 +145,8 @@ def compare_trees(a: Tree, b: Tree, *, owners: bool = True) -> list[Difference]:
 
     Types, modes, owners, sizes, contents and link targets are compared, times are not.
 
-    Left out are the root directory, the files for the SIF runtime (:func:`is_metadata`), and
-    :data:`MOUNT_POINTS` that only one tree has.
+    The root directory, the files for the SIF runtime (:func:`is_metadata`), and :data:`MOUNT_POINTS` that
+    only one tree has are ignored.
 
     Args:
         a: one tree.

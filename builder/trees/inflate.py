@@ -1,4 +1,4 @@
-"""Layer blobs uncompressed, whatever their compression."""
+"""Decompresses layer blobs of any compression."""
 
 from __future__ import annotations
 

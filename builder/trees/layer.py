@@ -15,7 +15,7 @@ from builder.trees.tar import BLOCK, read_members
 
 
 def read_layer(layer: Layer, store: Store) -> Generator[tuple[Member, Content], None, None]:
-    """The members of a layer's tar as they are in it: raw paths, whiteouts as files with ``.wh.`` names.
+    """The unchanged members of a layer's tar: raw paths, whiteouts as files with ``.wh.`` names.
 
     Content that the caller does not read is skipped.
 

@@ -1,10 +1,10 @@
-"""Layers merged into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking anything.
+"""Merges layers into one tree, as overlayfs shows them (image-spec, layer.md), without unpacking anything.
 
 The layers are read from the top down, each one once, and every member is passed on or dropped as it comes.
 Any user can do this, and memory holds paths only.
 
-The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it that decides
-about a path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides
+The invariant: when a layer is read, :class:`Merge` knows everything about the layers *above* it that affects
+a path: what exists there (``kinds``), and what is hidden from there on. What a layer itself hides
 applies to the layers below it, never to its own members. So it is collected separately and added when the
 layer is finished.
 
@@ -152,7 +152,7 @@ class Merge:
             yield from self._named(member, content, names)
 
     def _read_hard_link(self, member: Member, names: Sequence[str], layer: _Layer) -> Stream:
-        """Links its visible names to the target, or remembers who has to wait for the target's content."""
+        """Links its visible names to the target, or records which names wait for the target's content."""
         target = layer.link_targets.get(member.target, member.target)
         layer.link_targets[member.path] = target
         for name in names:

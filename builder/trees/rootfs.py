@@ -1,4 +1,4 @@
-"""Layers unpacked into a folder (image-spec, layer.md), as root or as an ordinary user."""
+"""Unpacks layers into a folder (image-spec, layer.md), as root or as an ordinary user."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -
         folder: must not exist, or be empty.
         store: knows which blobs are verified.
         rootless: everything belongs to this user, who can read, change and remove it; no file is setuid.
-            False keeps owners and modes, and requires root.
+            False sets the original owners and modes, and requires root.
 
     Raises:
         ImageError: a layer is damaged, unsafe or was never downloaded, or the folder is not empty.
@@ -68,7 +68,7 @@ def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWrite
         require_space(folder.parent, size, f"unpacking into {folder}")
         temporary = temporary_beside(folder)
         temporary.mkdir(mode=0o755)
-        temporary.chmod(0o755)  # whatever the umask is
+        temporary.chmod(0o755)  # independent of the umask
         try:
             tree = RootfsWriter(str(temporary), rootless)
             yield tree

@@ -28,7 +28,7 @@ from builder.trees.member import (
 )
 
 _MAX_LINKS = 40
-#: What stays of a mode when everything belongs to this user: no setuid and setgid.
+#: The bits of a mode that remain when everything belongs to this user: no setuid and setgid.
 _ROOTLESS_BITS = 0o1777
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -36,8 +36,8 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class RootfsWriter:
     """Puts members into a folder, layer by layer from the bottom up.
 
-    Nobody else writes into the folder. So a directory that was resolved once keeps its place until this
-    writer changes it.
+    No other process writes into the folder. So the path of a directory that was resolved once stays valid
+    until this writer changes it.
 
     Args:
         root: the folder, which exists.
@@ -51,7 +51,7 @@ class RootfsWriter:
         self._directories: dict[str, str] = {"": root}
         #: Real path of a directory -> the member with its mode and times, which are set at the end.
         self._attributes: dict[str, Member] = {}
-        #: Real paths that the current layer brought. Its own whiteouts do not remove them.
+        #: Real paths that the current layer added. Its own whiteouts do not remove them.
         self._fresh: set[str] = set()
 
     def new_layer(self) -> None:
@@ -207,7 +207,7 @@ class RootfsWriter:
         return any(path.startswith(below) for path in self._fresh)
 
     def _hide(self, folder: str) -> None:
-        """Removes what lower layers left in a directory; what the current layer brought stays."""
+        """Removes what lower layers added to a directory; what the current layer added stays."""
         if not os.path.isdir(folder) or os.path.islink(folder):
             return
         for child in os.listdir(folder):
@@ -279,10 +279,10 @@ class RootfsWriter:
         return "/".join([self.root, *at])
 
     def _make_parent(self, real: str) -> None:
-        """A directory that no layer lists, in place of whatever else is there."""
+        """Creates a directory that no layer lists; replaces anything else at its path."""
         self._clear(real)
         os.mkdir(real, 0o755)
-        os.chmod(real, 0o755)  # whatever the umask is
+        os.chmod(real, 0o755)  # independent of the umask
         self._fresh.add(real)
 
 

@@ -1,4 +1,4 @@
-"""Tar headers read: ustar, pax (global and extended headers) and GNU long names.
+"""Reads tar headers: ustar, pax (global and extended headers) and GNU long names.
 
 Python's ``tarfile`` is not used: on a layer of tens of thousands of files it takes several times as long.
 """

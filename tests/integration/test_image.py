@@ -197,7 +197,7 @@ def test_debian_base_is_cached(debian: Debian) -> None:
     )  # asks the mirror
     assert not list(debian.settings.tmpdir.glob("*"))
     wrong = LockedBase("debian:bookworm", "sha256:" + "0" * 64)
-    with pytest.raises(ImageError, match="pins debian:bookworm as sha256:000.* moved on"):
+    with pytest.raises(ImageError, match="pins debian:bookworm as sha256:000.* have changed"):
         open_base(wrong, "amd64", debian.settings, debian.store)
 
 

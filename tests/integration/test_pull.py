@@ -387,9 +387,7 @@ def test_wrong_places(user: Machine, registry: parts.Registry, published: Any) -
     done = user.run(
         "pull", "tiny", "--registry", "registry.example", env={"BUILDER_OFFLINE": "1"}, check=False
     )
-    assert (
-        done.returncode == 9 and "BUILDER_OFFLINE is set, so registry.example is not contacted" in done.stderr
-    )
+    assert done.returncode == 9 and "offline, so registry.example is not contacted" in done.stderr
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
     assert done.returncode == 2 and "as --tag" in done.stderr
     done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)

@@ -58,7 +58,7 @@ def facts(run: Run) -> Item:
 
 
 def host_name() -> str:
-    """The name of the node; a container may have a name of its own, so Slurm's name comes first."""
+    """The name of the node. A container may have another host name, so Slurm's name comes first."""
     return os.environ.get("SLURMD_NODENAME") or platform.node()
 
 

@@ -1,11 +1,11 @@
-"""Reading the system's small files, and finding out about file systems and paths."""
+"""Reads small files of the system, and inspects file systems and paths."""
 
 from __future__ import annotations
 
 import os
 import re
 
-#: Comes before every path below /proc, /sys, /dev, /etc and /usr that is read. Tests put another tree there.
+#: Prefix of every path below /proc, /sys, /dev, /etc and /usr that is read. Tests set it to another tree.
 ROOT = ""
 
 #: What to do about a folder for temporary files that is ``long_for_sockets``.

@@ -39,7 +39,7 @@ def _digits(name: str) -> int:
 
 
 def why_no_gpu(run: Run) -> str:
-    """Why torch uses no GPU, in torch's own words where it has any."""
+    """Why torch uses no GPU: torch's message if there is one."""
     if run.build == "CPU":
         return "it is a CPU build"
     try:

@@ -17,7 +17,14 @@ def wrong_results(suspects: str = "device, driver or library") -> str:
 
 
 def checked(what: str, value: Any, limit: Any, ok: bool) -> Item:
-    """The field ``correctness``: what was checked, its value and limit, and whether it is right."""
+    """The field ``correctness`` of a measurement.
+
+    Args:
+        what: what was checked, for people.
+        value: the value.
+        limit: the value that was expected, or the largest one that is allowed.
+        ok: whether the value is right.
+    """
     return {"correctness": {"check": what, "value": value, "limit": limit, "ok": bool(ok)}}
 
 
@@ -40,6 +47,11 @@ def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:
     Up to size 512 the CPU computes every entry. Beyond that both sides are multiplied by a random vector x of
     +1 and -1 (Freivalds' check): (a b) x is compared with a (b x). Every entry counts, and it costs three
     matrix-vector products instead of a matrix product in float64.
+
+    Args:
+        torch: the module.
+        a, b: square matrices on one device.
+        product: their product on that device, which is checked.
     """
     n = a.shape[0]
     if n <= _COMPARED_FULLY:

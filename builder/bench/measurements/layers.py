@@ -128,7 +128,7 @@ def _attend(function: Callable[..., Any], q: Any, k: Any, v: Any, g: Any) -> lis
 
 
 def _precision(run: Run, *preferred: str) -> str:
-    """The first of some precisions that a GPU has; otherwise fp32, as on all CPUs."""
+    """The first of these precisions that a GPU supports; otherwise fp32, as on all CPUs."""
     if run.on_gpu:
         for name in preferred:
             if not unsupported(run, name):

@@ -61,7 +61,7 @@ def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:
 
 
 def measure_peak(run: Run) -> Item:
-    """The most that this processor computes, by cores; together with memory.triad, its roofline."""
+    """The peak arithmetic speed of this processor, by cores; together with memory.triad, its roofline."""
     torch = run.need_torch
     threads = torch.get_num_threads()
     counts = sorted({1, threads, *(2**k for k in range(12) if 2**k < threads)})

@@ -1,4 +1,4 @@
-"""Measurements of starting: what every job pays before its first result."""
+"""Measurements of the start-up: the time that every job needs before its first result."""
 
 from __future__ import annotations
 

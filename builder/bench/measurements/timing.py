@@ -77,7 +77,7 @@ def rate(unit: str, amount: float, seconds: list[float]) -> Item:
 
 
 def spin(run: Run, seconds: float = 0.06) -> None:
-    """Computes for a moment, to learn how much of a core this process gets (probe ``machine.steady``)."""
+    """Computes for a short time, to measure this process's share of a core (probe ``machine.steady``)."""
     wall, busy = time.perf_counter(), time.thread_time()
     number = 1
     while time.perf_counter() - wall < seconds:

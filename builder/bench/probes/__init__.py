@@ -1,6 +1,6 @@
 """The list of all probes, in the order in which they run and in which the report shows them.
 
-A probe returns what it saw if all is well, and raises ``fail``, ``warn`` or ``skip`` otherwise. docs/smoke.md
+A probe returns what it found if it passed, and raises ``fail``, ``warn`` or ``skip`` otherwise. docs/smoke.md
 explains every one of them.
 """
 

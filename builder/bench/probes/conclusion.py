@@ -11,7 +11,7 @@ _ALONE = "another program uses this machine: the figures are too low; run again 
 
 
 def probe_steady(run: Run) -> str:
-    """This process got the processor that it asked for, and its figures scatter little."""
+    """This process got the processor time that it needed, and its figures vary little."""
     if not run.wall_s:
         raise skip("without torch nothing was measured")
     share = run.busy_s / run.wall_s

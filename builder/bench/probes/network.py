@@ -1,4 +1,4 @@
-"""Probes of NCCL and RCCL: the library, the interface, and the network that it really uses."""
+"""Probes of NCCL and RCCL: the library, the interface, and the network that is in use."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def probe_interface(run: Run) -> str:
 
 
 def probe_transport(run: Run) -> str:
-    """The network that NCCL uses, from its own log. Runs after the collectives."""
+    """The network that NCCL uses, from NCCL's log. Runs after the collectives."""
     if not run.nccl_log:
         raise skip("no collective was measured with NCCL or RCCL")
     log = transport(run.nccl_log)

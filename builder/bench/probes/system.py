@@ -58,7 +58,7 @@ def probe_certificates(run: Run) -> str:
 
 
 def probe_tmp(run: Run) -> str:
-    """There is room for temporary files, and programs may run there."""
+    """There is space for temporary files, and programs may run there."""
     try:
         folder = tempfile.gettempdir()
     except OSError as e:

@@ -22,7 +22,7 @@ connection to the launcher.
         +-------------------+------------------+-------------------+------------------+-----> DONE
 
     STARTING   nothing has been received from its unit yet
-    WORKING    runs probes and measurements of its own
+    WORKING    runs probes and measurements without the other ranks
     READY      waits for the other ranks
     TOGETHER   runs collectives: it waits for ranks, and they wait for it
     LEFT       is past the collectives, runs the last probes
@@ -30,7 +30,7 @@ connection to the launcher.
 
 A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
 
-**Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two of its own:
+**Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two more:
 
     {"rank": 2, "hello": HOST}               before it starts the rank
     {"rank": 2, "gone": [SEEN, ADVICE]}      the rank's process ended before its "end"

@@ -130,7 +130,7 @@ _SIGNALS = {
 
 
 def describe_death(pid: int, step: str) -> tuple[str, str]:
-    """How a rank's process ended that closed its pipe, and what to do about it.
+    """How the process of a rank that closed its pipe has ended, and what to do about it.
 
     Args:
         pid: of the process.

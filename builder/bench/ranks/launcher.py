@@ -129,7 +129,7 @@ class Launcher:
         else:
             rank.receive(event)
 
-    # what the watchdog asks for
+    # the actions of the watchdog
 
     def send(self, rank: Rank, order: Item) -> None:
         """Sends an order to a rank. If it has ended, its pipe or connection reports that, too."""

@@ -12,9 +12,9 @@ from .rank import Rank
 #: A result and the rank that it comes from.
 Result = Tuple[Rank, Item]
 
-#: A device counts as slow below this part of what the others reach.
+#: A device counts as slow below this fraction of the others' speed.
 _EVEN = 0.85
-#: Slow devices that a message names.
+#: How many slow devices a message names.
 _NAMED = 6
 
 
@@ -47,7 +47,7 @@ def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Ite
 
 
 def _badness(result: Result) -> tuple[int, float]:
-    """Severity; among equals the first one in time, because it may have caused the others."""
+    """Severity; if equal, the earlier one is worse, because it may have caused the others."""
     rank, item = result
     return SEVERITY[item["status"]], -rank.when.get(item["id"], 0.0)
 

@@ -132,7 +132,7 @@ def first_host(nodes: str) -> str:
 
 
 def count_gpus(limit_s: float) -> int:
-    """How many GPUs torch sees; 0 if that cannot be found out.
+    """How many GPUs torch sees; 0 if this cannot be determined.
 
     A new process counts them, because a process that has used CUDA cannot fork ranks that use it.
     """

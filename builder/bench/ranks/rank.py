@@ -46,15 +46,15 @@ class Rank:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is expected of it."""
+        """Whether it has ended, or no more events of it are used."""
         return self.state is State.DONE
 
     def mark_done(self) -> None:
-        """Expects nothing more of it."""
+        """Makes it DONE: later events are ignored."""
         self.state = State.DONE
 
     def connect(self, host: str) -> None:
-        """Its unit has started it."""
+        """Records that its unit has started it on a host."""
         self.host = host
         self.since = time.monotonic()
         if self.state is State.STARTING:
@@ -89,10 +89,10 @@ class Rank:
             self.state = State.LEFT
 
     def silent(self, now: float, limit_s: float) -> bool:
-        """Whether it sends nothing although it waits for nobody."""
+        """Whether it has sent no event for ``limit_s`` seconds, although it does not wait for other ranks."""
         return self.state not in (State.READY, State.DONE) and now - self.since > limit_s
 
     @property
     def in_collective(self) -> bool:
-        """Whether it waits for others in a collective."""
+        """Whether it waits for other ranks in a collective."""
         return self.state is State.TOGETHER and self.step.startswith("allreduce")

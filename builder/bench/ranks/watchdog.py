@@ -1,4 +1,4 @@
-"""The launcher's decisions: who is late, whether all ranks can begin together, who waits in vain.
+"""The launcher's decisions: which ranks are late, whether all can begin together, and which wait in vain.
 
 No process and no connection is touched here: the launcher applies the decisions (``Actions``).
 """
@@ -11,12 +11,12 @@ from ..core import Item, finding
 from .child import process_state
 from .rank import Rank, State
 
-#: Seconds that a rank may stay in a collective that another rank has left: it cannot end any more.
+#: Seconds that a rank may stay in a collective that another rank has left: it can no longer end.
 GRACE_S = 15.0
 
 
 class Actions(Protocol):
-    """What the watchdog asks of the launcher."""
+    """What the launcher does for the watchdog."""
 
     def send(self, rank: Rank, order: Item) -> None:
         """Sends an order to a rank."""
@@ -71,11 +71,11 @@ class Watchdog:
         """
         if not all(rank.state in (State.READY, State.DONE) for rank in self.ranks):
             return
-        unfit = [rank for rank in self.ranks if rank.done or not rank.fit]
-        self.agreed = not unfit
+        unable = [rank for rank in self.ranks if rank.done or not rank.fit]
+        self.agreed = not unable
         order: Item = {"go": self.agreed, "hosts": [rank.host for rank in self.ranks]}
-        if unfit:
-            order["why"] = f"rank {', '.join(str(rank.number) for rank in unfit)} cannot take part"
+        if unable:
+            order["why"] = f"rank {', '.join(str(rank.number) for rank in unable)} cannot take part"
         for rank in self.ranks:
             if not rank.done:
                 rank.state = State.TOGETHER
@@ -96,13 +96,13 @@ class Watchdog:
                 self.actions.stop(rank)
 
     def end_hung(self, late: list[Rank], seconds: float) -> None:
-        """Ends ranks that are late, and reports those of them that are to blame."""
-        for rank in self._to_blame(late):
+        """Ends ranks that are late, and reports those of them that caused the delay."""
+        for rank in self._causing(late):
             self._report_hung(rank, seconds)
         for rank in late:
             self.actions.stop(rank)
 
-    def _to_blame(self, late: list[Rank]) -> list[Rank]:
+    def _causing(self, late: list[Rank]) -> list[Rank]:
         """The ranks that others wait for; all of them if they wait for each other."""
         waited_for = [rank for rank in late if rank.state not in (State.READY, State.TOGETHER)]
         if waited_for:
@@ -124,7 +124,7 @@ class Watchdog:
         self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
-        """A rank whose process or connection has ended before its time."""
+        """Handles a rank whose process or connection ended too early."""
         if rank.done:
             return
         rank.mark_done()

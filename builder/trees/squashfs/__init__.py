@@ -1,1 +1,1 @@
-"""squashfs 4.0 file systems, read and written without other programs."""
+"""Reads and writes squashfs 4.0 file systems without other programs."""

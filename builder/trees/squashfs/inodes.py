@@ -1,4 +1,4 @@
-"""The inode and directory tables of a squashfs, read."""
+"""Reads the inode and directory tables of a squashfs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InflatedTable:
         """Where an offset in the block at a position is in ``data``."""
         i = bisect.bisect_left(self._positions, block)
         if i == len(self._positions) or self._positions[i] != block:
-            raise ValueError("a reference to nothing")
+            raise ValueError("a reference to a missing block")
         return self._starts[i] + offset
 
 

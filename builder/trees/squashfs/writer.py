@@ -44,7 +44,8 @@ from builder.trees.squashfs.tables import LookupTable, Node, TreeTables
 
 #: Compression levels: nearly as small as slow levels, and fast enough to build with.
 LEVELS: dict[Compression, int] = {"zstd": 3, "gzip": 6}
-#: Part of the cache keys of partitions. Raise it when a change here makes other bytes of the same members.
+#: Part of the cache keys of partitions. Increase it when a change here results in other bytes for
+#: the same members.
 FORMAT = 1
 
 _PADDING = 4096
@@ -78,7 +79,8 @@ class SquashfsWriter:
         out: an empty file that can seek, open for writing.
         compression: of data, fragments and tables.
         jobs: threads to compress with. The bytes do not depend on it.
-        time: of the file system's creation, and of directories that nobody adds, in seconds since 1970.
+        time: of the file system's creation, and of directories that are not added explicitly, in seconds
+            since 1970.
     """
 
     def __init__(self, out: BinaryIO, compression: Compression, jobs: int, time: int) -> None:
@@ -119,8 +121,8 @@ class SquashfsWriter:
         attributes. A hard link may come before its target.
 
         Raises:
-            ImageError: the path is there already, is below something that is not a directory, or has a kind
-                that a squashfs partition does not hold; or the content has another size than the member says.
+            ImageError: the path exists already, is below something that is not a directory, or has a kind
+                that squashfs partitions do not hold; or the content has another size than the member states.
         """
         if member.kind is Kind.HARDLINK:
             self._links.append((member.path, member.target))

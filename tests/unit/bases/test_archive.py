@@ -69,7 +69,7 @@ def test_wrong_layer_in_docker_archive(made: Image, store: Store, given: Setting
     for m, d in changed:
         m.size = len(d)
     (tmp_path / "saved.tar").write_bytes(tar_bytes(changed))
-    with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config says"):
+    with pytest.raises(ImageError, match=r"layer 1/layer.tar is sha256:\w+, its config lists"):
         resolve_base("docker-archive:saved.tar", "amd64", given, store, root=tmp_path)
 
 

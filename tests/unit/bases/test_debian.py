@@ -84,7 +84,7 @@ def test_pinned_base_is_gone(
     assert open_base(locked, "amd64", given, fresh).digest == locked.digest
     state[0] = "tuesday"
     with pytest.raises(
-        ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* moved on"
+        ImageError, match=f"pins debian:bookworm as {locked.digest}, but .* have changed"
     ) as caught:
         open_base(locked, "amd64", given, Store(tmp_path / "third"))
     assert "builder lock --update-base" in caught.value.hint

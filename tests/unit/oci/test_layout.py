@@ -191,7 +191,7 @@ def test_missing_base_layer(store: Store, tmp_path: Path) -> None:
         (lambda d, i: blob(d, i.digest).write_bytes(b"{}"), "is corrupt"),
         (lambda d, i: blob(d, i.config_descriptor.digest).write_bytes(b"{}"), "is corrupt"),
         (lambda d, i: blob(d, i.layers[0].descriptor.digest).unlink(), r"layer sha256:\w+ is missing"),
-        (lambda d, i: os.truncate(blob(d, i.layers[0].descriptor.digest), 5), "5 bytes, the manifest says"),
+        (lambda d, i: os.truncate(blob(d, i.layers[0].descriptor.digest), 5), "5 bytes, the manifest lists"),
     ],
 )
 def test_damaged_layout(store: Store, tmp_path: Path, damage, message: str) -> None:

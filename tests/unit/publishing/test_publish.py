@@ -140,7 +140,7 @@ def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) 
     done = send(project, result, fake)
     assert done.attached == {} and done.tags == TAGS and "latest" in fake.manifests["a/b"]
     (warning,) = project.reporter.warnings  # type: ignore[attr-defined]
-    assert "unknown artifact" in warning and "takes images only" in warning
+    assert "unknown artifact" in warning and "accepts images only" in warning
 
 
 def test_report_of_a_new_test(

@@ -163,7 +163,7 @@ def test_identity_token_of_a_helper(home: Path, write: Callable[..., Path]) -> N
         (None, "not on PATH"),
         ("echo 'credentials not found in native keychain'; exit 1", ""),
         ("echo 'the keyring is locked' >&2; exit 1", "the keyring is locked"),
-        ("echo nonsense", "did not print what a credential helper should"),
+        ("echo nonsense", "did not print the JSON of a credential helper"),
     ],
 )
 def test_failing_helper(home: Path, write: Callable[..., Path], script: str | None, message: str) -> None:
