@@ -16,7 +16,7 @@ from tests.support.slurm import slurm  # noqa: F401  a fixture
 
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C through: background jobs of a shell ignore signals, others block them; children inherit both."""
+    """Unblocks Ctrl-C: background jobs of a shell ignore or block signals, and children inherit that."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,7 +44,7 @@ def docker_engine() -> Iterator[parts.DockerEngine]:
 
 @pytest.fixture(scope="session")
 def make_registry() -> Iterator[parts.RegistryFactory]:
-    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on loopback."""
+    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts one on loopback."""
     with parts.registries() as factory:
         yield factory
 
