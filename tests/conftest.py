@@ -5,14 +5,30 @@ The parts are described in tests/support/parts.py; each pytest worker has one of
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from tests.support import parts
 from tests.support.slurm import slurm  # noqa: F401  a fixture
+
+#: Compiled modules, where PYTHONDONTWRITEBYTECODE is set.
+PYCACHE = Path(__file__).parents[1] / ".cache" / "pycache"
+
+
+def keep_compiled_modules() -> None:
+    """Lets the processes that tests start share compiled modules, which are not beside the sources."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(PYCACHE)
+        sys.dont_write_bytecode = False
+
+
+keep_compiled_modules()  # before pytest imports tests and xdist starts workers
 
 
 def pytest_configure() -> None:
