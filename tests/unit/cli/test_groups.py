@@ -56,7 +56,7 @@ def test_prune(copy: TinyProject, tmp_path: Path) -> None:
     assert "freed" in result.output and not old.exists()
 
 
-def test_groups_of_recipes(copy: TinyProject) -> None:
+def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]) -> None:
     """Each group that a recipe declares is an option."""
     script = [sys.executable, str(CLONE / "publish.py")]
     none = subprocess.run(
@@ -68,8 +68,8 @@ def test_groups_of_recipes(copy: TinyProject) -> None:
         and "--gui" in none.stderr
         and "--ml" in none.stderr
     )
-    gui = subprocess.run([*script, "--gui", "-y"], capture_output=True, text=True, env=copy.variables())
-    assert gui.returncode == 3 and "no recipe declares the group 'gui'" in gui.stderr
+    assert run(publish_command(CLONE), ["--gui", "-y"]) == 3
+    assert "no recipe declares the group 'gui'" in capsys.readouterr().err
     edit(copy.recipe, group=["own-one"])
     result = ask(copy, ["--help"])
     assert "--own-one" in result.output and "--ml" in result.output
