@@ -5,8 +5,11 @@ The parts are described in tests/support/parts.py; each pytest worker has one of
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -14,9 +17,22 @@ import pytest
 from tests.support import parts
 from tests.support.slurm import slurm  # noqa: F401  a fixture
 
+#: Compiled modules, where PYTHONDONTWRITEBYTECODE is set.
+PYCACHE = Path(__file__).parents[1] / ".cache" / "pycache"
+
+
+def keep_compiled_modules() -> None:
+    """Lets the processes that tests start share compiled modules, which are not beside the sources."""
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(PYCACHE)
+        sys.dont_write_bytecode = False
+
+
+keep_compiled_modules()  # before pytest imports tests and xdist starts workers
+
 
 def pytest_configure() -> None:
-    """Lets Ctrl-C through: background jobs of a shell ignore signals, others block them; children inherit both."""
+    """Unblocks Ctrl-C: background jobs of a shell ignore or block signals, and children inherit that."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,7 +60,7 @@ def docker_engine() -> Iterator[parts.DockerEngine]:
 
 @pytest.fixture(scope="session")
 def make_registry() -> Iterator[parts.RegistryFactory]:
-    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts a registry on loopback."""
+    """``make_registry(htpasswd=None, tls=False, readonly=False, root=None)`` starts one on loopback."""
     with parts.registries() as factory:
         yield factory
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import certifi
 
 from builder.errors import RegistryError
+from builder.net.http import shared_context
 
 
 def is_loopback(host: str) -> bool:
@@ -37,8 +38,12 @@ def tls_context(host: str) -> ssl.SSLContext:
         )
     system = ssl.get_default_verify_paths()
     has_system = system.cafile or system.capath
-    context = ssl.create_default_context(cafile=None if has_system else certifi.where())
-    for folder in _certificate_folders(host):
+    authorities = None if has_system else certifi.where()
+    folders = [folder for folder in _certificate_folders(host) if _may_exist(folder)]
+    if not folders:
+        return shared_context(cafile=authorities)
+    context = ssl.create_default_context(cafile=authorities)
+    for folder in folders:
         _load_folder(context, folder, host)
     return context
 
@@ -51,10 +56,16 @@ def _certificate_folders(host: str) -> Iterator[Path]:
     yield home / ".docker/certs.d" / host
 
 
+def _may_exist(folder: Path) -> bool:
+    """Whether the folder exists; without the permission to look, :func:`_load_folder` reports the error."""
+    try:
+        return folder.is_dir()
+    except OSError:
+        return True
+
+
 def _load_folder(context: ssl.SSLContext, folder: Path, host: str) -> None:
     try:
-        if not folder.is_dir():
-            return
         for file in sorted(folder.glob("*.crt")):
             context.load_verify_locations(file)
         for file in sorted(folder.glob("*.cert")):

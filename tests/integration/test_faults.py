@@ -36,7 +36,7 @@ BULK = 24 << 20
 
 @dataclass(frozen=True)
 class Faulty:
-    """The small project with a larger package, its image's digest, and the seconds that a build takes here."""
+    """The small project with a larger package, its image's digest, and the seconds that a build takes."""
 
     project: TinyProject
     server: Server
@@ -233,7 +233,7 @@ def in_small_disk(script: str, part_missing: Any) -> subprocess.CompletedProcess
 
 
 def test_disk_fills_during_a_layer(faulty: Faulty, tmp_path: Path, part_missing: Any) -> None:
-    """The disk has the space that is required in advance (half the unpacked size), but less than is needed."""
+    """The disk has the space required in advance (half the unpacked size), but less than is needed."""
     (tmp_path / "disk").mkdir()
     packages = json.loads(
         faulty.run(faulty.project.cache.parent / "reference", "plan", "tiny", "--json").stdout
@@ -306,39 +306,72 @@ def flip(path: Path, at: float = 0.5) -> None:
         f.write(bytes([byte[0] ^ 0x55]))
 
 
-@pytest.mark.parametrize("what", ["packages", "layers", "records", "fingerprints", "truncated", "folders"])
+@dataclass(frozen=True)
+class Cache:
+    """A cache to be damaged."""
+
+    root: Path
+    layers: set[str]
+    """The names of the image's layers."""
+    rng: random.Random
+
+    @property
+    def blobs(self) -> list[Path]:
+        return [p for p in (self.root / "blobs" / "sha256").iterdir() if not p.suffix]
+
+    @property
+    def records(self) -> list[Path]:
+        return sorted(p for name in ("index", "layers") for p in (self.root / name).rglob("*.json"))
+
+    def flip_packages(self) -> None:
+        for blob in self.blobs:
+            if blob.name not in self.layers:
+                flip(blob)
+        shutil.rmtree(self.root / "layers")
+
+    def flip_layers(self) -> None:
+        for blob in self.blobs:
+            if blob.name in self.layers:
+                flip(blob)
+
+    def flip_records(self) -> None:
+        for record in self.records:
+            flip(record, self.rng.random())
+
+    def overwrite_fingerprints(self) -> None:
+        for seen in (self.root / "blobs" / "sha256").glob("*.seen"):
+            seen.write_text("nonsense")
+
+    def truncate(self) -> None:
+        for path in (*self.blobs, *self.records):
+            os.truncate(path, path.stat().st_size // 2)
+
+    def delete_folders(self) -> None:
+        for name in self.rng.sample(sorted(p.name for p in self.root.iterdir()), 3):
+            shutil.rmtree(self.root / name, ignore_errors=True)
+
+
+DAMAGE = {
+    "packages": Cache.flip_packages,
+    "layers": Cache.flip_layers,
+    "records": Cache.flip_records,
+    "fingerprints": Cache.overwrite_fingerprints,
+    "truncated": Cache.truncate,
+    "folders": Cache.delete_folders,
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
 def test_corrupt_cache(faulty: Faulty, warm: Path, tmp_path: Path, what: str) -> None:
     """The next build detects any damage and repairs it, also in the layout, whose blobs are links to the
     cache.
     """
     seed = int.from_bytes(os.urandom(4), "big")
     print("seed", seed)  # pytest shows it when the test fails
-    rng = random.Random(seed)
     layout = tmp_path / "dist"
     faulty.build(warm, layout)
-    blobs = [p for p in (warm / "blobs" / "sha256").iterdir() if not p.suffix]
     layers = {x["digest"].removeprefix("sha256:") for x in manifest(layout, faulty.digest)["layers"]}
-    if what == "packages":
-        for blob in blobs:
-            if blob.name not in layers:
-                flip(blob)
-        shutil.rmtree(warm / "layers")
-    elif what == "layers":
-        for blob in blobs:
-            if blob.name in layers:
-                flip(blob)
-    elif what == "records":
-        for record in sorted(p for name in ("index", "layers") for p in (warm / name).rglob("*.json")):
-            flip(record, rng.random())
-    elif what == "fingerprints":
-        for seen in (warm / "blobs" / "sha256").glob("*.seen"):
-            seen.write_text("nonsense")
-    elif what == "truncated":
-        for path in (*blobs, *(warm / "index").rglob("*.json"), *(warm / "layers").rglob("*.json")):
-            os.truncate(path, path.stat().st_size // 2)
-    else:
-        for name in rng.sample(sorted(p.name for p in warm.iterdir()), 3):
-            shutil.rmtree(warm / name, ignore_errors=True)
+    DAMAGE[what](Cache(warm, layers, random.Random(seed)))
     faulty.build(warm, layout)
 
 

@@ -167,7 +167,8 @@ def test_ordinary_user(ordinary_user: parts.OrdinaryUser, tmp_path: Path) -> Non
     for folder in (inner, closed):
         folder.mkdir(mode=0o755)
         (folder / "file").write_text(folder.name)
-    probe = "import os, pwd, builder; print(os.getuid(), pwd.getpwuid(os.getuid()).pw_name, os.environ['HOME'], os.environ['X'])"
+    probe = "import os, pwd, builder; user = pwd.getpwuid(os.getuid()); "
+    probe += "print(user.pw_uid, user.pw_name, os.environ['HOME'], os.environ['X'])"
     done = ordinary_user.run([sys.executable, "-c", probe], {"X": "1"}, cwd=parts.CLONE)
     assert done.stdout.split() == [str(ordinary_user.uid), ordinary_user.name, str(ordinary_user.home), "1"]
     if os.geteuid() == 0:

@@ -8,16 +8,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from builder.bench.machine import processor
-from tests.integration.conftest import CLONE, Builder, new_project
+from tests.integration.conftest import Builder, new_project
 from tests.support import reports
 from tests.support.parts import Apptainer
+from tests.support.schema import check_report
 from tests.support.slurm import Slurm
 
-SCHEMA = json.loads((CLONE / "builder" / "smoke" / "report.schema.json").read_text())
 #: Seconds for all measurements: enough for a few repeats of each.
 BUDGET = "30"
 
@@ -72,7 +71,7 @@ def test_real_run(first: subprocess.CompletedProcess[str], project: Builder) -> 
     out = json.loads(first.stdout)
     report = out["report"]
     assert out["verdict"] in ("pass", "warn"), report["probes"]
-    jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
+    check_report(report)
     (path,) = out["runs"]
     assert (
         json.loads(Path(path).read_text()) == report and Path(path).parent == project.root / "reports" / "cpu"
@@ -188,7 +187,7 @@ def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
     assert out["runner"] == "slurm (apptainer)" and "on 2 nodes" in done.stderr
     report = out["report"]
     assert out["verdict"] in ("pass", "warn"), json.dumps(failures(report), indent=1)
-    jsonschema.validate(report, SCHEMA, jsonschema.Draft202012Validator)
+    check_report(report)
     assert (report["launch"]["ranks"], report["launch"]["nodes"]) == (2, 2)
     network = next(m for m in report["measurements"] if m["id"] == "allreduce.network")
     assert network["status"] == "pass" and network["median_gb_per_s"] > 0

@@ -293,7 +293,8 @@ def test_wrong_training(code: str, said: str, torch: Torch) -> None:
 def test_operations_that_raise(torch: Torch) -> None:
     code = "def matmul(a, b): raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')\n"
     code += "torch.matmul = matmul\n"
-    code += "bench.measurements.dataloader.Samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)"
+    code += "samples = bench.measurements.dataloader.Samples\n"
+    code += "samples.__getitem__ = lambda self, i: os.kill(os.getpid(), signal.SIGBUS)\n"
     result = faulty(torch, "matmul.fp32 memory.copy dataloader", code)
     assert (
         result.failed == {"matmul.fp32", "dataloader"}

@@ -72,7 +72,7 @@ def install_apptainer(prefix: Path) -> Path:
 
 
 def _download(work: Path) -> list[Path]:
-    """The packages, by apt itself (which checks them), from this machine's mirror, with lists of their own."""
+    """The packages, downloaded and verified by apt from this machine's mirror, with lists of their own."""
     stanzas = [_only(block, ("sid", "trixie")) for block in apt_sources("sid").split("\n\n")]
     (work / "sources.list.d").mkdir()
     (work / "sources.list.d/debian.sources").write_text("\n\n".join(s for s in stanzas if s))

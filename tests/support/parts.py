@@ -396,7 +396,8 @@ def make_certificates(folder: Path) -> tuple[Path, Path, Path]:
     openssl(f"req -x509 {new_key} -keyout ca.key -out ca.crt -days 2 -subj '/CN=builder tests CA'")
     openssl(f"req {new_key} -keyout server.key -out server.csr -subj '/CN=127.0.0.1'")
     openssl(
-        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 2 -extfile ext"
+        "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial"
+        " -out server.crt -days 2 -extfile ext"
     )
     return folder / "ca.crt", folder / "server.crt", folder / "server.key"
 

@@ -93,7 +93,7 @@ class Place:
         return make_above(base, layers, **recipe)
 
     def package(self, title: str, name: str, text: bytes = b"1", size: int = 0) -> Layer:
-        """A layer with a package of two files, one of them ``size`` incompressible bytes larger than ``text``."""
+        """A layer with a package of two files: one is ``text`` and ``size`` incompressible bytes."""
         content = text + random.Random(title).randbytes(size)
         members = [_member(f"{p}/") for p in ("opt", "opt/conda", "opt/conda/bin")]
         members += [

@@ -146,9 +146,9 @@ class Slurm:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns consecutive free ports of 127.0.0.1."""
+    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients."""
     for _ in range(200):
-        first = secrets.randbelow(20000) + 30000
+        first = secrets.randbelow(12000) + 20000
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))

@@ -1,4 +1,5 @@
-"""The floors of ARCHITECTURE.md: a room imports lower floors only, and no module is part of an import cycle.
+"""Floors and sizes: a room imports lower floors only (ARCHITECTURE.md), no module is part of an import cycle,
+and modules and functions are short (docs/style.md).
 
 Lazy imports (inside functions) and imports for type checking count too.
 """
@@ -11,9 +12,16 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pytest
 
-#: From the ground up. A room is a folder below builder/ or a module directly in it; rooms of one floor do not import each other.
+ROOT = Path(__file__).parents[2]
+MODULE_LINES = 500
+FUNCTION_LINES = 60
+#: On one worker, so that each module is parsed once.
+pytestmark = pytest.mark.xdist_group("architecture")
+
+#: From the ground up. A room is a folder below builder/ or a module directly in it. Rooms of one floor do not
+#: import each other.
 FLOORS = (
     ("bench", "errors", "model", "progress", "redact", "text"),
     ("parallel", "settings", "version"),
@@ -45,11 +53,22 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(module: str) -> Iterator[tuple[str, int]]:
+@cache
+def nodes(module: str) -> list[ast.AST]:
+    """All nodes of a module's syntax tree."""
+    return list(ast.walk(ast.parse(modules()[module].read_text())))
+
+
+@cache
+def imports(module: str) -> list[tuple[str, int]]:
     """The modules of the package that one imports, with the line numbers."""
+    return list(find_imports(module))
+
+
+def find_imports(module: str) -> Iterator[tuple[str, int]]:
     path = modules()[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -69,7 +88,10 @@ def room(module: str) -> str:
 
 
 def test_floors() -> None:
-    """Each import leads to a lower floor or stays in its room. The package's ``__init__`` is the public face: it is on top."""
+    """Each import leads to a lower floor or stays in its room.
+
+    The package's ``__init__`` is the public face: it is on top.
+    """
     upward = []
     for module, path in modules().items():
         for target, line in imports(module):
@@ -92,3 +114,17 @@ def test_no_cycles() -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         raise AssertionError("import cycle: " + " -> ".join(error.args[1])) from None
+
+
+def test_modules_and_functions_are_short() -> None:
+    long = []
+    for module, path in modules().items():
+        name = path.relative_to(ROOT)
+        if (lines := len(path.read_text().splitlines())) >= MODULE_LINES:
+            long.append(f"{name}: {lines} lines")
+        for node in nodes(module):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.end_lineno is None:
+                continue
+            if (lines := node.end_lineno - node.lineno + 1) >= FUNCTION_LINES:
+                long.append(f"{name}:{node.lineno} {node.name}: {lines} lines")
+    assert not long, "\n".join(long)

@@ -73,7 +73,7 @@ def test_made_again_when_mirror_moves(store: Store, given: Settings, monkeypatch
     )  # still in the store
 
 
-def test_pinned_base_is_gone(
+def test_pinned_base_is_missing(
     store: Store, given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pinned base that the mirror cannot make any more is an error."""

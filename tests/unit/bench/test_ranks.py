@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ranks import RANKS
+from tests.support.slurm import free_ports
 from tests.support.smoke import Modified, Result
 
 #: Seconds without progress until a rank counts as hung.
@@ -145,10 +146,8 @@ def test_one_rank_without_torch(tmp_path: Path) -> None:
 
 
 def free_port() -> int:
-    """A port with two free ones after it, as far as can be known."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+    """A port with two free ones after it."""
+    return free_ports(3)[0]
 
 
 class Unit:

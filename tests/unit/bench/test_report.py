@@ -7,7 +7,7 @@ import pytest
 
 from builder.bench.report import figures, table, verdict
 from builder.bench.schema import SCHEMA_VERSION
-from tests.support.smoke import SCHEMA
+from tests.support.schema import SCHEMA
 
 
 def test_nothing_measured_is_no_pass() -> None:

@@ -176,7 +176,7 @@ def test_wrong_bytes_twice(server, settings, store):
 
 
 @pytest.mark.parametrize("code", [404, 410])
-def test_gone_without_mirror(server, settings, store, code):
+def test_missing_without_mirror(server, settings, store, code):
     url = server.put("/p-1-0.conda")
     server.faults["/p-1-0.conda"] = [code]
     with pytest.raises(

@@ -63,13 +63,14 @@ def test_runs(options: list[str]) -> None:
     """As ``python FILE``, also in isolated mode."""
     done = subprocess.run([sys.executable, *options, program(), "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith("usage: smoke.py")
-    result = run("--expect", "none", python=[*options, "-S"])  # -S: no site-packages, and so no torch
+    no_torch = [*options, "-S"]  # -S: no site-packages
+    result = run("--expect", "none", python=no_torch, file=program())
     assert result.verdict == "fail" and result.failed == {"torch.import"}
 
 
 def test_two_ranks() -> None:
     """Forked ranks run the program from the zip."""
-    result = run("--expect", "none", "--ranks", "2", python=["-I", "-S"])
+    result = run("--expect", "none", "--ranks", "2", python=["-I", "-S"], file=program())
     assert result.failed == {"torch.import", "allreduce.node", "allreduce.network"}
     assert result.report["launch"] == {"ranks": 2, "nodes": 1, "by": "spawn"}
 
@@ -102,7 +103,7 @@ def test_runs_on_python_3_8(python38: str, tmp_path: Path) -> None:
 
 def test_ranks_on_python_3_8(python38: str, tmp_path: Path) -> None:
     """Two ranks work and meet, see tests/support/ranks.py."""
-    command = Modified(RANKS).command("--ranks", "2", "--timeout", "60", python=python38)
+    command = Modified(RANKS).command("--ranks", "2", "--timeout", "60", python=python38, file=str(program()))
     env = {**os.environ, "MEETING": str(tmp_path), "PYTHONPATH": ""}
     result = Result(subprocess.run(command, capture_output=True, text=True, env=env))
     assert result.verdict == "pass", result.table

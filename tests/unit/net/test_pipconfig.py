@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,34 +66,40 @@ def test_a_damaged_file_is_named(home, text):
         read(home)
 
 
+#: Prints what pip reads with each of several sets of variables.
+READ_BY_PIP = """\
+import json, os, sys
+from pip._internal.commands.install import InstallCommand
+found = []
+for variables in json.loads(sys.argv[1]):
+    os.environ.update(variables)
+    options, _ = InstallCommand("install", "").parse_args([])
+    found.append([options.index_url, options.extra_index_urls, options.find_links, options.no_index])
+    for name in variables:
+        del os.environ[name]
+print(json.dumps(found))
+"""
+
+
 def test_pip_itself_reads_the_same(tmp_path):
     """Each value, from the file that wins."""
     user = "[global]\nindex-url = https://a/simple\nfind-links = /x\n\t/y\n[install]\nextra-index-url = https://b/\n"
     write(tmp_path / ".config/pip/pip.conf", user)
     own = write(tmp_path / "own.conf", "[global]\nindex-url = https://c/simple\n[install]\nfind_links = /z\n")
-    for variables in (
+    environment = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    cases = [
         {},
         {"PIP_CONFIG_FILE": str(own)},
         {"PIP_NO_INDEX": "1"},
         {"PIP_CONFIG_FILE": os.devnull},
-    ):
-        env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], **variables}
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "from pip._internal.commands.install import InstallCommand as C\n"
-                "o, _ = C('install', '').parse_args([])\n"
-                "print([o.index_url, o.extra_index_urls, o.find_links, o.no_index])",
-            ],
-            env=env,
-            capture_output=True,
-            text=True,
-        )
-        if "No module named pip" in done.stderr:
-            pytest.skip("no pip beside this Python")
-        index, extra, links, no_index = eval(done.stdout)
-        ours = pip_configuration(env)
+    ]
+    command = [sys.executable, "-c", READ_BY_PIP, json.dumps(cases)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    if "No module named pip" in done.stderr:
+        pytest.skip("no pip beside this Python")
+    for variables, values in zip(cases, json.loads(done.stdout), strict=True):
+        index, extra, links, no_index = values
+        ours = pip_configuration({**environment, **variables})
         assert [list(ours.extra_index_urls), list(ours.find_links), ours.no_index] == [
             extra,
             links,

@@ -87,7 +87,7 @@ def test_offline(fake: FakeRegistry, image: Image, tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path, 1, offline=True)
     layer = replace(image.layers[0], path=None, origin="ghcr.io/a/b")
     remote = replace(image, layers=(layer, *image.layers[1:]))
-    with RegistryClient(fake.host, ANONYMOUS, settings=settings) as client:
-        with pytest.raises(RegistryError, match="BUILDER_OFFLINE"):
-            push_image(remote, client, "a/b")
+    client = RegistryClient(fake.host, ANONYMOUS, settings=settings)
+    with client, pytest.raises(RegistryError, match="BUILDER_OFFLINE"):
+        push_image(remote, client, "a/b")
     assert fake.count("PUT", "/manifests/") == 0

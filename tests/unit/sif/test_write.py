@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import builder.sif.assign
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.image.convert import image_tree
@@ -29,6 +30,13 @@ from tests.support.sif_place import Place, make_above, make_above_sif, partition
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The size of a large package, in bytes: the threshold is lowered, so that tests are fast."""
+    monkeypatch.setattr(builder.sif.assign, "LARGE", 1 << 20)
+    return (1 << 20) + 1
 
 
 @pytest.mark.parametrize("compression", ["zstd", "gzip"])
@@ -84,13 +92,13 @@ def test_not_written_twice(place: Place) -> None:
     assert sif.path.stat().st_ino != before.st_ino
 
 
-def test_changed_package(place: Place) -> None:
+def test_changed_package(place: Place, large: int) -> None:
     """A new version of a package makes its own partition again, and the one with the labels."""
-    large = place.package("pip torch 2.0", "torch", size=40 << 20)
-    place.sif(place.image(large), layout="layered")
+    torch = place.package("pip torch 2.0", "torch", size=large)
+    place.sif(place.image(torch), layout="layered")
     first = place.partition_records()
     assert len(first) == 6  # base, bottom, torch, numpy, zlib, top
-    changed = place.image(large, place.package("pip group 9: a", "new"))
+    changed = place.image(torch, place.package("pip group 9: a", "new"))
     place.sif(changed, "b.sif", "layered")
     second = place.partition_records()
     assert sorted(second[name]["name"] for name in second.keys() - first.keys()) == [
@@ -98,7 +106,7 @@ def test_changed_package(place: Place) -> None:
         "top",
     ]
     # numpy 2.0: its layer has the same stable name.
-    image = place.image(large)
+    image = place.image(torch)
     layers = [*image.layers[1:2], place.package("pip numpy 2.0", "numpy", b"2"), *image.layers[3:]]
     bumped = make_above(kit.base(image.layers[0], env=["PATH=/usr/bin:/bin", "LANG=C.UTF-8"]), layers)
     sif = place.sif(bumped, "c.sif", "layered")
@@ -229,9 +237,9 @@ def test_layered_sif_base(place: Place) -> None:
     assert compare_trees(image_tree(flat, place.store), image_tree(sif, place.store)) == []
 
 
-def test_sif_base_with_too_many_overlays(place: Place) -> None:
+def test_sif_base_with_too_many_overlays(place: Place, large: int) -> None:
     """A base SIF with too many overlay partitions is refused in layout layered."""
-    more = [place.package(f"pip package{i} 1.0", f"p{i}", size=33 << 20 if i < 4 else 0) for i in range(12)]
+    more = [place.package(f"pip package{i} 1.0", f"p{i}", size=large if i < 4 else 0) for i in range(12)]
     base = place.sif(place.image(*more), "base.sif", "layered")
     with pytest.raises(ImageError, match=r"base\.sif has [5-8] overlay partitions;") as e:
         place.sif(make_above_sif(place, base), "b.sif", "layered", base=base)

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 import builder.smoke
@@ -16,9 +15,9 @@ from builder.smoke.limits import LIMITS, evaluate
 from builder.smoke.reference import references
 from builder.smoke.values import value_of
 from tests.support.reports import A100_40, MI250X, STRANGE, a100, cpu, measured, ranked, report
+from tests.support.schema import check_report
 
 SMOKE = Path(builder.smoke.__file__).parent
-SCHEMA = json.loads((SMOKE / "report.schema.json").read_text())
 NVIDIA, NONE = Expected("nvidia", ("sm_80",)), Expected()
 
 
@@ -27,7 +26,7 @@ def graded(given: dict[str, Any], expected: Expected = NVIDIA) -> dict[str, Any]
     before = copy.deepcopy(given)
     out = grade(given, references(), expected)
     assert given == before
-    jsonschema.validate(out, SCHEMA, jsonschema.Draft202012Validator)
+    check_report(out)
     statuses = {f["status"] for f in out["grade"]["findings"]}
     assert out["verdict"] == worst([given["verdict"], *(s for s in statuses if s != "skip")])
     assert all(f["advice"] for f in out["grade"]["findings"] if f["status"] in ("warn", "fail"))

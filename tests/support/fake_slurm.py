@@ -1,0 +1,55 @@
+"""Commands with the names of Slurm's that answer from files."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+FAKE = """\
+#!{python} -IS
+import json, os, pathlib, re, sys
+state = pathlib.Path({state!r})
+name = pathlib.Path(sys.argv[0]).name
+(state / "calls").open("a").write(json.dumps([name, *sys.argv[1:]]) + "\\n")
+if name == "sbatch":
+    script = sys.stdin.read()
+    (state / "script").write_text(script)
+    (state / "cwd").write_text(os.getcwd())
+    if (state / "output").exists() and (state / "output").read_text():
+        pathlib.Path("smoke-gpu-4711.out").write_text((state / "output").read_text())
+    print("4711")
+elif name == "scontrol":
+    states = (state / "states").read_text().split()
+    if states[0] == "silence":
+        sys.exit("slurm_load_jobs error: Unable to contact slurm controller")
+    if states[0] == "forgotten":
+        sys.exit("slurm_load_jobs error: Invalid job id specified")
+    print(f"JobId=4711 JobState={{states[0]}} Reason=Priority Dependency=(null)")
+    if len(states) > 1:
+        (state / "states").write_text(" ".join(states[1:]))
+    else:
+        report = re.search(r"--json (\\S+)", (state / "script").read_text())
+        if report and (state / "report").exists():
+            (state / "report").rename(pathlib.Path((state / "cwd").read_text()) / report[1])
+"""
+
+
+def put_fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Puts commands named like Slurm's into PATH; returns their state folder.
+
+    ``states`` in it are the states of the job, ``report`` is the report that it writes, ``output`` its log.
+    The commands write ``calls``, and sbatch ``script`` and ``cwd``.
+    """
+    bin, state = folder / "bin", folder / "slurm"
+    bin.mkdir()
+    state.mkdir()
+    for name in ("sbatch", "scontrol", "scancel"):
+        (bin / name).write_text(FAKE.format(python=sys.executable, state=str(state)))
+        (bin / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{bin}:{os.environ['PATH']}")
+    (state / "states").write_text("PENDING RUNNING COMPLETED")
+    return state

@@ -1,0 +1,193 @@
+"""``builder build``: outputs, packages that are not available, and machines without space."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+import builder.cli
+import builder.errors
+import builder.store.files
+from builder.oci.layout import read_layout
+from builder.store.blobs import Store
+from builder.trees.rootfs import unpack
+from tests.support.channel import Server, index_channel, make_package
+from tests.support.cli import Cli
+from tests.support.project import TinyProject, edit, whole
+
+
+def test_links_into_other_layers(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    """A package's symlink to what another one brings, and a file below another one's symlinked folder."""
+    channel = tmp_path / "links"
+    make_package(
+        channel, "library", "1.0", files={"lib/real/data.txt": "data\n"}, symlinks={"lib/short": "real"}
+    )
+    make_package(
+        channel, "linker", "1.0", files={"share/own": ""}, symlinks={"share/there": "../lib/real/data.txt"}
+    )
+    make_package(channel, "below", "1.0", files={"lib/short/more.txt": "more\n"}, depends=["library"])
+    index_channel(channel)
+    edit(tiny.environment, channels=[channel.as_uri()], dependencies=["library", "linker", "below"])
+    edit(tiny.recipe, layers={"own_layer_from": 1})
+    result = do("build", "tiny", "--json").json
+    assert [x["packages"] for x in result["layers"] if x["packages"]] == [["below"], ["library"], ["linker"]]
+    unpack(read_layout(tiny.root / "dist", "tiny"), tmp_path / "root", Store(tiny.cache))
+    prefix = tmp_path / "root" / "opt" / "conda"
+    assert (prefix / "share" / "there").is_symlink() and (prefix / "share" / "there").read_text() == "data\n"
+    assert (prefix / "lib" / "short").is_symlink() and (
+        prefix / "lib" / "real" / "more.txt"
+    ).read_text() == "more\n"
+
+
+def test_outputs(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """Layouts are complete; archives are written where the options name them."""
+    shutil.rmtree(copy.root / "dist")
+    result = do(
+        "build", "tiny", "--oci-archive", tmp_path / "o.tar", "--docker-archive", tmp_path / "d.tar", "--json"
+    ).json
+    assert result["layout"] == str(copy.root / "dist") and result["tag"] == "tiny"
+    whole(copy.root / "dist", result["digest"])
+    assert (tmp_path / "o.tar").stat().st_size > result["size"] and (
+        tmp_path / "d.tar"
+    ).stat().st_size > result["size"]
+    again = do(
+        "build", "tiny", "--layout", tmp_path / "layout", "--source", "https://host.example/x", "--json"
+    ).json
+    assert again["digest"] != result["digest"], "an annotation is part of the image"
+    whole(tmp_path / "layout", again["digest"])
+
+
+def test_several_targets(do: Cli, copy: TinyProject) -> None:
+    (copy.root / "recipes" / "other.yaml").write_text(
+        "extends: tiny\nlock: environments/tiny.tiny.lock.yml\nworkdir: /tmp\n"
+    )
+    result = do("build", "tiny", "other", "--json").json
+    assert [x["target"] for x in result] == ["tiny", "other"] and result[0]["digest"] != result[1]["digest"]
+    refused = do("build", "tiny", "other", "--lock", copy.lock)
+    assert refused.code == 2 and "accept only one target" in refused.err
+
+
+def test_find_links_of_an_environment_file(
+    do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is relative to that file, from whatever folder the command runs in."""
+    data = tiny.recipe.read_text().replace("pip: {find_links: [wheels]}\n", "")
+    tiny.recipe.write_text(data)
+    tiny.environment.write_text(
+        tiny.environment.read_text().replace("      - pure", "      - --find-links ../wheels\n      - pure")
+    )
+    monkeypatch.chdir("/")
+    result = do("--project", tiny.root, "build", "tiny", "--json")
+    assert result.code == 0 and "builder://find-links/pure-1.0-py3-none-any.whl" in tiny.lock.read_text()
+
+
+def test_offline(do: Cli, copy: TinyProject) -> None:
+    assert do("--offline", "build", "tiny").code == 0, "everything is in the cache"
+    shutil.rmtree(copy.cache)
+    result = do("--offline", "build", "tiny")
+    assert (
+        result.code == 6
+        and "could not be fetched" in result.err
+        and "offline" in result.err
+        and "BUILDER_MIRRORS" in result.err
+    )
+    copy.lock.unlink()
+    result = do("--offline", "build", "tiny")
+    assert result.code == 6 and "offline, and the channel is not in the cache" in result.err
+
+
+def test_missing_package(
+    do: Cli, copy: TinyProject, served: tuple[Path, Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint is a mirror, and a mirror is used."""
+    shutil.rmtree(copy.cache)
+    away = tmp_path / "bulky-1.0-0.conda"
+    (served[0] / "linux-64" / away.name).rename(away)
+    try:
+        result = do("build", "tiny")
+        assert (
+            result.code == 6 and "bulky 1.0 could not be fetched" in result.err and "HTTP 404" in result.err
+        )
+        assert "lock again, or set a mirror" in result.err
+        (tmp_path / "mirror" / "linux-64").mkdir(parents=True)
+        shutil.copy(away, tmp_path / "mirror" / "linux-64")
+        monkeypatch.setenv("BUILDER_MIRRORS", f"{served[1].url}={tmp_path / 'mirror'}")
+        assert do("build", "tiny").code == 0, "the mirror has it"
+    finally:
+        away.rename(served[0] / "linux-64" / away.name)
+
+
+def test_corrupt_package(do: Cli, copy: TinyProject, served: tuple[Path, Server]) -> None:
+    """It is requested twice, reported by name, and not kept."""
+    shutil.rmtree(copy.cache)
+    there = served[0] / "linux-64" / "small3-1.0-0.conda"
+    good = there.read_bytes()
+    there.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    served[1].requests.clear()
+    try:
+        result = do("build", "tiny")
+    finally:
+        there.write_bytes(good)
+    assert result.code == 6 and result.err.count("small3-1.0-0.conda") >= 2
+    assert (
+        "returned sha256:" in result.err
+        and "twice" in result.err
+        and "lock again, or use another mirror" in result.err
+    )
+    assert served[1].requests.count(f"/linux-64/{there.name}") == 2
+    stored = [p.read_bytes() for p in (copy.cache / "blobs" / "sha256").iterdir() if p.suffix != ".seen"]
+    assert not any(b[:-1] == good[:-1] for b in stored), "neither as what it should be nor as what it is"
+    assert not (copy.cache / "partial" / f"sha256-{hashlib.sha256(good).hexdigest()}").exists()
+    assert do("build", "tiny").code == 0
+
+
+@pytest.mark.parametrize("fills", ["cache", "tmpdir"])
+def test_too_little_space(
+    do: Cli, copy: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fills: str
+) -> None:
+    """The check comes before anything is written."""
+    for made in ("layers", "index"):
+        shutil.rmtree(copy.cache / made)
+    usage = shutil.disk_usage
+    full = copy.cache if fills == "cache" else tmp_path / "elsewhere"
+    full.mkdir(exist_ok=True)
+    monkeypatch.setattr(
+        builder.store.files.shutil,
+        "disk_usage",
+        lambda p: usage(p)._replace(free=1000) if Path(p).is_relative_to(full) else usage(p),
+    )
+    result = do("--tmpdir", tmp_path / "elsewhere", "build", "tiny")
+    assert result.code == 13 and f"in {full}, 1.0 kB are free" in result.err and "--tmpdir" in result.err
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_cache_not_writable(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = do("--cache", tmp_path / "file" / "cache", "build", "tiny")
+    assert result.code == 13 and str(tmp_path / "file") in result.err and "BUILDER_CACHE" in result.err
+
+
+def test_link_script(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    """It is refused by name; the recipe can leave it out."""
+    make_package(
+        tmp_path / "post",
+        "hooked",
+        "1.0",
+        files={"bin/.hooked-post-link.sh": "#!/bin/sh\nfalse\n", "share/x": "x"},
+    )
+    index_channel(tmp_path / "post")
+    edit(tiny.environment, channels=[(tmp_path / "post").as_uri()], dependencies=["hooked"])
+    result = do("build", "tiny")
+    assert (
+        result.code == 7
+        and "hooked-1.0-0.conda has a link script (/opt/conda/bin/.hooked-post-link.sh)" in result.err
+    )
+    assert "conda: {post_link: {hooked: skip}}" in result.err
+    edit(tiny.recipe, conda={"post_link": {"hooked": "skip"}})
+    result = do("build", "tiny", "--json")
+    assert result.code == 0 and result.json["notes"] == [
+        "hooked: its link script was left out, as the recipe says"
+    ]

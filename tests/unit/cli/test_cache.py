@@ -1,0 +1,68 @@
+"""``builder cache``: what it contains and what is pruned."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+import pytest
+
+from tests.support.cli import Cli
+from tests.support.project import TinyProject, edit, whole
+
+
+def test_info_and_prune(do: Cli, copy: TinyProject) -> None:
+    info = do("cache", "info", "--json").json
+    assert (
+        info["cache"] == str(copy.cache)
+        and info["bytes"] == sum(p["bytes"] for p in info["folders"].values()) > 2 << 20
+    )
+    assert do("cache", "prune", "--json").json == {"freed": 0}, "everything was used today"
+    digest = do("build", "tiny", "--json").json["digest"]
+    assert do("cache", "prune", "--all", "--json").json["freed"] > 2 << 20
+    assert do("cache", "info", "--json").json["bytes"] < 1000
+    assert do("build", "tiny", "--json").json["digest"] == digest, (
+        "removing the cache costs time, never a result"
+    )
+
+
+def test_prune_of_dist(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blobs of ``dist/`` that no tag needs are deleted; pruning works outside of projects too."""
+    first = do("build", "tiny", "--json").json
+    edit(copy.recipe, labels={"changed": "yes"})
+    second = do("build", "tiny", "--json").json
+    gone = copy.root / "dist" / "blobs" / "sha256" / first["digest"].removeprefix("sha256:")
+    assert gone.exists() and do("cache", "prune", "--json").json["freed"] > 0
+    assert not gone.exists()
+    whole(copy.root / "dist", second["digest"])
+    monkeypatch.chdir("/")
+    assert do("cache", "prune").code == 0, "outside of any project"
+
+
+def test_prune_by_age(do: Cli, copy: TinyProject) -> None:
+    """What is old and unused is deleted, what was used lately stays; uv's cache is deleted as a whole,
+    unless uv holds it."""
+    digest = do("build", "tiny", "--json").json["digest"]
+    uv = copy.cache / "uv"
+    assert (uv / "CACHEDIR.TAG").exists()
+    for path in copy.cache.rglob("*"):
+        os.utime(path, (0, 0), follow_symlinks=False)
+    do("build", "tiny")
+    used = {p.name for p in (copy.cache / "blobs" / "sha256").glob("*.seen") if p.stat().st_mtime > 10}
+    with (uv / ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert do("cache", "prune", "--older-than", "1").code == 0
+        assert (uv / "CACHEDIR.TAG").exists()
+    assert used and used == {p.name for p in (copy.cache / "blobs" / "sha256").glob("*.seen")}
+    records = {p.name for p in (copy.cache / "layers").iterdir()}
+    assert do("cache", "prune", "--older-than", "1").code == 0
+    assert [p for p in uv.iterdir() if p.is_dir()] == []
+    assert len(records) > 5 and {p.name for p in (copy.cache / "layers").iterdir()} == records, (
+        "their blobs are there"
+    )
+    assert do("build", "tiny", "--json").json["digest"] == digest
+    copy.lock.unlink()
+    assert do("build", "tiny", "--json").json["digest"] == digest, "uv and rattler begin anew"
+    for path in (copy.cache / "blobs" / "sha256").iterdir():
+        os.utime(path, (0, 0))
+    assert do("cache", "prune").code == 0 and list((copy.cache / "layers").iterdir()) == []

@@ -1,0 +1,75 @@
+"""``publish.py``: it asks before each step, for the groups that recipes declare."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builder.cli import run
+from builder.cli.groups import command as publish_command
+from tests.support.cli import Cli, ask, pass_smoke, tags
+from tests.support.project import TinyProject, edit
+
+CLONE = Path(__file__).parents[3]
+
+
+def test_questions(copy: TinyProject, tmp_path: Path) -> None:
+    """The script asks before each step; after a no the step is left out."""
+    to = ["--ml", "--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
+    result = ask(copy, to, "n\nn\n")
+    assert (
+        "Prune what the cache has not used for 30 days? [y/N]" in result.output
+        and "Build tiny? [Y/n]" in result.output
+    )
+    assert "publish it to" not in result.output
+    result = ask(copy, to, "n\ny\nn\n")
+    assert f"publish it to oci:{tmp_path / 'there'} as 26.11, latest? [Y/n]" in result.output
+    assert "is built, not published" in result.output and not (tmp_path / "there").exists()
+
+
+def test_no_answer(copy: TinyProject, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert run(publish_command(copy.root), ["--ml", "--to", f"oci:{tmp_path / 'there'}"]) == 130
+    assert not (tmp_path / "there").exists()
+
+
+def test_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:
+    """With ``-y`` the script asks nothing."""
+    pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
+    result = ask(copy, ["--ml", "-y", "--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"])
+    assert result.exit_code == 0 and "?" not in result.output, "nobody is asked"
+    assert set(tags(tmp_path / "there")) == {"26.11", "latest"}
+    dry = ask(copy, ["--ml", "--dry-run", "--to", f"oci:{tmp_path / 'other'}"])
+    assert dry.exit_code == 0 and "would be" in dry.output and not (tmp_path / "other").exists()
+
+
+def test_prune(copy: TinyProject, tmp_path: Path) -> None:
+    old = copy.cache / "blobs" / "sha256" / ("0" * 64)
+    old.write_bytes(b"long unused")
+    os.utime(old, (0, 0))
+    result = ask(copy, ["--ml", "--to", f"oci:{tmp_path / 'there'}"], "y\nn\n")
+    assert "freed" in result.output and not old.exists()
+
+
+def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each group that a recipe declares is an option."""
+    script = [sys.executable, str(CLONE / "publish.py")]
+    none = subprocess.run(
+        script, capture_output=True, text=True, env={**copy.variables(), "PYTHONPATH": str(CLONE)}
+    )
+    assert (
+        none.returncode == 2
+        and "name a group:" in none.stderr
+        and "--gui" in none.stderr
+        and "--ml" in none.stderr
+    )
+    assert run(publish_command(CLONE), ["--gui", "-y"]) == 3
+    assert "no recipe declares the group 'gui'" in capsys.readouterr().err
+    edit(copy.recipe, group=["own-one"])
+    result = ask(copy, ["--help"])
+    assert "--own-one" in result.output and "--ml" in result.output

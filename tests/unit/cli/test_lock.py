@@ -1,0 +1,132 @@
+"""``builder lock``: new, fresh and stale locks, and environments that cannot be solved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.oci.layout import write_layout
+from builder.store.blobs import Store
+from tests.support.channel import index_channel, make_package
+from tests.support.cli import Cli
+from tests.support.image_kit import image, layer, member
+from tests.support.project import TinyProject, edit
+
+
+def test_lock_and_check(do: Cli, tiny: TinyProject) -> None:
+    missing = do("lock", "--check", "--json")
+    assert missing.code == 4 and missing.json[0]["reasons"] == [f"{tiny.lock} does not exist"]
+    made = do("lock", "--json")
+    assert (
+        made.code == 0
+        and made.json[0]["packages"] == {"conda": 9, "pip": 1}
+        and made.json[0]["base"].startswith("sha256:")
+    )
+    before = tiny.lock.read_bytes()
+    checked = do("lock", "tiny", "--check")
+    assert checked.code == 0 and "tiny: fresh" in checked.out
+    tiny.environment.write_text(tiny.environment.read_text().replace("  - greeter\n", "  - small1\n"))
+    stale = do("lock", "tiny", "--check", "--json")
+    (reason,) = stale.json[0]["reasons"]
+    assert stale.code == 4 and not stale.json[0]["fresh"]
+    assert reason.startswith("conda specs changed: now with small1, without greeter")
+    assert tiny.lock.read_bytes() == before, "--check writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("  - greeter", "  - greeter [", ":7: 'greeter [' is not a conda spec"),
+        ("name: tiny", "name: ]", ":1: not valid YAML"),
+        ("      - pure", "      - -e .", ":10: an editable package cannot be locked"),
+    ],
+)
+def test_invalid_environment(do: Cli, tiny: TinyProject, old: str, new: str, words: str) -> None:
+    """The message names the file and the line."""
+    tiny.environment.write_text(tiny.environment.read_text().replace(old, new))
+    result = do("lock", "tiny")
+    assert result.code == 3 and f"{tiny.environment}{words}" in result.err and "hint:" in result.err
+
+
+def test_stale_lock(do: Cli, copy: TinyProject) -> None:
+    """Commands that need a lock refuse a stale one with the reason."""
+    edit(copy.recipe, virtual_packages={"__glibc": "2.28"})
+    for command in (
+        ["build", "tiny"],
+        ["plan", "tiny"],
+        ["smoke", "tiny"],
+        ["publish", "tiny", "--to", "oci:there"],
+    ):
+        result = do(*command)
+        assert result.code == 4 and f"{copy.lock} is stale: virtual packages changed" in result.err, command
+        assert "hint: builder lock tiny" in result.err
+    assert not (copy.root / "there").exists()
+
+
+def test_no_solution(do: Cli, tiny: TinyProject) -> None:
+    edit(tiny.environment, dependencies=["python=3.11", "greeter>=2"])
+    result = do("build", "tiny")
+    assert (
+        result.code == 5
+        and f"{tiny.environment}: no set of packages satisfies the environment" in result.err
+        and "greeter >=2" in result.err
+    )
+    assert not tiny.lock.exists()
+
+
+def test_undeclared_gpu(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
+    """The hint is the virtual package to declare; with it, locking needs no GPU on this machine."""
+    make_package(tmp_path / "gpu", "fast", "1.0", depends=["__cuda >=12"])
+    index_channel(tmp_path / "gpu")
+    edit(tiny.environment, channels=[(tmp_path / "gpu").as_uri()], dependencies=["fast"])
+    result = do("lock", "tiny")
+    assert (
+        result.code == 5
+        and "__cuda" in result.err
+        and f'add to {tiny.recipe}: virtual_packages: {{__cuda: "12.4"}}' in result.err
+    )
+    edit(tiny.recipe, virtual_packages={"__cuda": "12.4"})
+    assert do("lock", "tiny").code == 0, "declared it is there, on a builder without any GPU"
+
+
+def test_lock_of_another_tool(do: Cli, copy: TinyProject) -> None:
+    """It is checked and built from, but not overwritten."""
+    foreign = copy.root / "theirs.yml"
+    copy.lock.rename(foreign)
+    edit(copy.recipe, lock="theirs.yml")
+    assert do("lock", "tiny", "--check").code == 0
+    refused = do("lock", "tiny")
+    assert refused.code == 4 and "which another tool made" in refused.err
+    assert do("lock").code == 0, "all targets: those that are locked here"
+    assert do("build", "tiny").code == 0
+    edit(copy.recipe, lock="nowhere.yml")
+    gone = do("build", "tiny")
+    assert gone.code == 4 and "nowhere.yml does not exist" in gone.err
+
+
+def test_update_of_unknown_package(do: Cli, copy: TinyProject) -> None:
+    result = do("lock", "tiny", "--update", "greter")
+    assert (
+        result.code == 2
+        and "the lock has no such package" in result.err
+        and "did you mean greeter?" in result.err
+    )
+    copy.lock.unlink()
+    assert "no lock file to update" in do("lock", "tiny", "--update", "greeter").err
+
+
+def test_update_base(do: Cli, copy: TinyProject) -> None:
+    """A base whose tag moved is refused until ``--update-base`` pins it again."""
+    before = do("build", "tiny", "--json").json
+    store = Store(copy.root / "s")
+    write_layout(image(store, layer(store, member("etc/new", b"new\n"))), copy.root / "base", "latest", store)
+    refused = do("build", "tiny")
+    assert (
+        refused.code == 8
+        and before["base"]["digest"][:19] in refused.err
+        and "builder lock --update-base" in refused.err
+    )
+    packages = do("lock", "tiny", "--update-base", "--json").json[0]
+    assert packages["base"] != before["base"]["digest"]
+    assert do("build", "tiny", "--json").json["base"]["digest"] == packages["base"]

@@ -1,0 +1,134 @@
+"""The command line: help, exit codes, and what goes to stdout and what to stderr."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import builder.cli
+import builder.errors
+import builder.store.files
+from builder.cli import MODULES, cli, run
+from tests.support.cli import Cli
+from tests.support.project import TinyProject
+
+CLONE = Path(__file__).parents[3]
+
+
+def commands(
+    group: click.Group, ctx: click.Context, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name in group.list_commands(ctx):
+        found = group.get_command(ctx, name)
+        assert found is not None, name
+        if isinstance(found, click.Group):
+            yield from commands(found, ctx, (*path, name))
+        else:
+            yield (*path, name), found
+
+
+ALL = list(commands(cli, click.Context(cli)))
+
+
+@pytest.mark.parametrize("path", [" ".join(p) for p, _ in ALL])
+def test_help_and_json(path: str) -> None:
+    """Every command and option has a help text, and every command but ``completion`` has --json."""
+    found = dict(ALL)[tuple(path.split())]
+    assert found.help and found.help.split("\n\n")[0].rstrip().endswith((".", ")"))
+    options = {o for p in found.params for o in p.opts}
+    assert "--json" in options or path == "completion", "a script is text, whatever is asked for"
+    for p in found.params:
+        assert not isinstance(p, click.Option) or p.help or p.name == "as_json", f"{p.name} explains nothing"
+
+
+def test_names_of_the_package() -> None:
+    """Importing ``builder.cli.x`` makes ``x`` a name of the package: ALL above has imported every one."""
+    assert builder.cli.run is run and builder.cli.cli is cli
+
+
+def test_help_and_docs_list_every_command(do: Cli) -> None:
+    result = do("--help")
+    listed = re.findall(r"^  (\w[\w-]*) ", result.out.split("Commands:")[1].split("Exit codes")[0], re.M)
+    assert result.code == 0 and listed == list(MODULES)
+    docs = (CLONE / "docs" / "cli.md").read_text()
+    assert [c for c in MODULES if f"`builder {c}" not in docs] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["biuld"], "No such command 'biuld'"),
+        (["build", "--no-such-option"], "No such option"),
+        (["--jobs", "0", "targets"], "--jobs"),
+        (["build"], "no target given"),
+        (["publish"], "no target and no --group given"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+    ],
+)
+def test_usage_errors(do: Cli, tiny: TinyProject, args: list[str], words: str) -> None:
+    result = do(*args)
+    assert result.code == 2 and words in result.err and not result.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("BUILDER_JOBS", "many", "BUILDER_JOBS='many' must be a whole number"),
+        ("SOURCE_DATE_EPOCH", "-1", "SOURCE_DATE_EPOCH='-1'"),
+        ("BUILDER_MIRRORS", "https://a", "BUILDER_MIRRORS: 'https://a' is not FROM=TO"),
+    ],
+)
+def test_invalid_variables(
+    do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch, name: str, value: str, words: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    result = do("targets")
+    assert result.code == 2 and words in result.err and "hint:" in result.err
+
+
+def test_no_project(do: Cli, tiny: TinyProject) -> None:
+    result = do(
+        "--project", "/dev", "targets"
+    )  # nothing that this test makes: the temporary folder may lie in the clone
+    assert (
+        result.code == 3
+        and "no recipes/ folder in /dev or a parent folder" in result.err
+        and "--project DIR" in result.err
+    )
+    (tiny.root / "deep" / "down").mkdir(parents=True)
+    assert do("--project", tiny.root / "deep" / "down", "targets", "--json").json[0]["name"] == "tiny"
+
+
+def test_quiet_and_json(do: Cli, copy: TinyProject) -> None:
+    """``--json`` works before and after the command's name; a failure prints nothing to stdout."""
+    assert do("-q", "build", "tiny").err == ""
+    before, after = do("--json", "build", "tiny"), do("build", "tiny", "--json")
+    assert before.json["digest"] == after.json["digest"] and set(before.json["seconds"]) == set(
+        after.json["seconds"]
+    )
+    failed = do("build", "nothing", "--json")
+    assert failed.out == "" and failed.code == 3
+
+
+def test_stdout_is_full(tiny: TinyProject) -> None:
+    """A command whose output cannot be written fails with one line."""
+    with Path("/dev/full").open("w") as full:
+        for command in (["targets"], ["targets", "--json"]):
+            done = subprocess.run(
+                [sys.executable, "-m", "builder", *command],
+                env={**tiny.variables(), "PYTHONPATH": str(CLONE)},
+                cwd=tiny.root,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert done.returncode == 13 and done.stderr.startswith("error: No space left on device"), (
+                done.stderr
+            )
+            assert "Traceback" not in done.stderr

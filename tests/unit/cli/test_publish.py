@@ -1,0 +1,112 @@
+"""``builder publish``: destinations, tags that move or do not, and groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import builder.cli
+import builder.errors
+import builder.store.files
+from tests.support.cli import Cli, ask, pass_smoke, tags
+from tests.support.project import TinyProject, edit, whole
+
+
+def test_unknown_group(do: Cli, tiny: TinyProject) -> None:
+    """The message names the groups that recipes declare."""
+    result = do("publish", "--group", "gui", "--to", "oci:there")
+    assert result.code == 3
+    assert (
+        "no recipe declares the group 'gui'" in result.err
+        and "groups: ml; a recipe joins with 'group: [gui]'" in result.err
+    )
+
+
+def test_group_with_failing_targets(do: Cli, three: TinyProject, tmp_path: Path) -> None:
+    """All targets of the group are tried, and each failure has its own reason."""
+    for name in ("tiny", "zwei"):
+        pass_smoke(three, do("build", name, "--json").json["digest"])
+    for command in (
+        lambda *o: do("publish", "--group", "ml", *o).code,
+        lambda *o: ask(three, ["--ml", "-y", *o]).exit_code,
+    ):
+        # nobody answers at the address: what counts is that all were tried, and each for its own reason
+        assert command("--registry", "127.0.0.1:9") == 5
+    result = do("publish", "--group", "ml", "--registry", "127.0.0.1:9")
+    assert result.err.count("127.0.0.1:9") >= 2 and "3 of 3 targets failed: broken, tiny, zwei" in result.err
+
+
+def test_shared_tag(do: Cli, three: TinyProject, tmp_path: Path) -> None:
+    """Two targets cannot be published as one tag."""
+    to = ["--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
+    result = do("publish", "tiny", "zwei", *to)
+    assert (
+        result.code == 2
+        and f"tiny and zwei would both be published as oci:{tmp_path / 'there'}:26.11" in result.err
+    )
+    assert "--registry" in result.err
+    assert "would both be" in do("publish", "--group", "ml", *to).err
+    with pytest.raises(builder.errors.UsageError, match="would both be"):
+        ask(three, ["--ml", "-y", *to])
+    edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny"})
+    result = do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9")
+    assert result.code == 2 and "published as 127.0.0.1:9/tests/tiny:" in result.err
+    edit(three.recipe.with_name("zwei.yaml"), registry={"repository": "tests/tiny", "tags": ["zwei"]})
+    assert do("publish", "tiny", "zwei", "--registry", "127.0.0.1:9").code != 2
+    assert not (tmp_path / "there").exists()
+
+
+def test_dry_run(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    result = do("publish", "tiny", "--to", f"oci:{there}", "--dry-run", "--tag", "26.11", "--json")
+    assert (
+        result.code == 0
+        and result.json["dry_run"]
+        and result.json["tags"] == ["26.11", "latest"]
+        and result.json["push"] is None
+    )
+    assert not there.exists()
+    assert "tiny would be" in do("publish", "tiny", "--to", f"oci:{there}", "--dry-run").out
+
+
+def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """A dated tag moves to another image only with ``--force``."""
+    to = ["--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
+    first = do("build", "tiny", "--json").json["digest"]
+    pass_smoke(copy, first)
+    assert do("publish", "tiny", *to, "--json").json["tags"] == ["26.11", "latest"]
+    assert do("publish", "tiny", *to).code == 0, "the same image again is no move"
+    edit(copy.recipe, labels={"changed": "yes"})
+    second = do("build", "tiny", "--json").json["digest"]
+    pass_smoke(copy, second)
+    refused = do("publish", "tiny", *to)
+    assert refused.code == 12 and ":26.11 exists and is" in refused.err and "--force" in refused.err
+    assert set(tags(tmp_path / "there").values()) == {first}, "latest stays too"
+    assert do("publish", "tiny", *to, "--force").code == 0
+    assert tags(tmp_path / "there") == {"26.11": second, "latest": second}
+    whole(tmp_path / "there", second)
+
+
+def test_smoke_test_fails(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """No tag moves when the smoke test does not pass."""
+    result = do("publish", "tiny", "--to", f"oci:{tmp_path / 'there'}", "--runner", "userns")
+    assert result.code in (10, 11), "no Python in the image, or no user namespaces on this host"
+    assert not (tmp_path / "there").exists()
+    if result.code == 11:
+        assert "no tag was moved" in result.err and "--no-tags" in result.err
+
+
+def test_no_destination(do: Cli, copy: TinyProject) -> None:
+    result = do("publish", "tiny")
+    assert (
+        result.code == 2
+        and f"{copy.recipe}: registry.host is not set" in result.err
+        and "--to oci:DIR" in result.err
+    )
+
+
+def test_registry_not_reachable(do: Cli, copy: TinyProject) -> None:
+    pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
+    result = do("publish", "tiny", "--registry", "127.0.0.1:9")
+    assert result.code == 9 and "127.0.0.1:9" in result.err and "hint:" in result.err

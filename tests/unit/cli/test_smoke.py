@@ -1,0 +1,253 @@
+"""``builder smoke``: exit codes, options, comparison and Slurm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import load_recipe
+from builder.errors import RegistryError
+from builder.oci.layout import write_layout
+from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
+from builder.publishing.publish import SmokeRecord
+from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
+from builder.settings import Settings
+from builder.smoke.options import SmokeOptions
+from builder.smoke.schema import could_not_run
+from builder.store.blobs import Store
+from tests.support import image_kit
+from tests.support.fake_slurm import put_fake_slurm
+from tests.support.reports import A100_40, a100, ranked, report
+from tests.support.smoke_project import LOCK, NEW, OLD, SmokeProject
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> SmokeProject:
+    made = SmokeProject(tmp_path, monkeypatch, capsys)
+    made.answers = [a100(seed=7)]
+    return made
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the state of the fake Slurm that is in PATH."""
+    return put_fake_slurm(tmp_path, monkeypatch)
+
+
+def test_pass(project: SmokeProject) -> None:
+    """A pass is printed with its grade, and recorded for the next publish."""
+    out, _ = project("smoke", "gpu", "--devices", "1", "--timeout", "99")
+    assert "smoke test: pass" in out and "101% of the reference" in out
+    assert project.asked == [SmokeOptions(timeout_s=99.0, devices=1)]
+    assert SmokeRecord(project.root / "cache").passed(NEW) == "pass"
+
+
+def test_slow_gpu(project: SmokeProject) -> None:
+    """A GPU far below the reference fails the test, which is not recorded as passed."""
+    project.answers = [a100({"matmul.bf16": 0.3})]
+    out, _ = project("smoke", "gpu", code=11)
+    assert "smoke test: fail" in out and "30% of 246 TFLOP/s" in out and "clock, power and heat" in out
+    assert SmokeRecord(project.root / "cache").passed(NEW) is None
+    result = project.json("smoke", "gpu", code=11)
+    assert result["verdict"] == "fail" and result["report"]["grade"]["verdict"] == "fail"
+
+
+def test_error(project: SmokeProject) -> None:
+    """A test that could not be run has its own exit code."""
+    project.answers = [
+        could_not_run(
+            load_recipe("gpu", project.root), "watchdog", "the container did not end in time", "a hung GPU"
+        )
+    ]
+    out, _ = project("smoke", "gpu", code=14)
+    assert "smoke test: error" in out and "did not end in time" in out
+
+
+def test_repeat(project: SmokeProject) -> None:
+    """All reports are stored; the worst verdict is the result."""
+    project.answers = [a100(seed=1), a100({"matmul.bf16": 0.7}), a100(seed=2)]
+    result = project.json("smoke", "gpu", "--repeat", "3")
+    assert result["verdict"] == "warn" and len(set(result["runs"])) == 3 and len(project.asked) == 3
+
+
+def test_all_gpus(project: SmokeProject) -> None:
+    """A GPU slower than its peers is reported."""
+    devices = [{**A100_40, "rank": i} for i in range(4)]
+    project.answers = [
+        report([ranked("matmul.bf16", (248e3, 249e3, 150e3, 247e3))], devices=devices, ranks=4)
+    ]
+    out, _ = project("smoke", "gpu", "--all-gpus", code=11)
+    assert project.asked[0].all_gpus is True
+    assert (
+        "rank 2 on n017 (cuda:2): 150 TFLOP/s; 4 x NVIDIA A100-SXM4-40GB typically reach 248 TFLOP/s" in out
+    )
+
+
+def test_regression(project: SmokeProject) -> None:
+    """Two more runs confirm a regression; it is reported with the packages that changed."""
+    project.before(runs=2, packages={"torch": "2.12.1", "zlib": "1.3"})
+    project.answers = [a100({"matmul.bf16": 0.88}, seed=n) for n in (1, 2, 3)]
+    out, err = project("smoke", "gpu", "--compare", "26.10", code=11)
+    assert len(project.asked) == 3 and "slower: matmul.bf16; running the test 2 more times to confirm" in err
+    assert "1 slower; 3 against 2 runs" in out and "12% slower" in out and "torch 2.12.1 -> 2.13.0" in out
+    assert "smoke test: pass" in out  # by itself it is fast enough
+    assert SmokeRecord(project.root / "cache").passed(NEW) is None
+
+
+def test_single_slow_run(project: SmokeProject) -> None:
+    """It is no regression when two more runs are as fast as before."""
+    project.before(runs=3)
+    project.answers = [a100({"matmul.bf16": 0.9}, seed=1), a100(seed=2), a100(seed=3)]
+    result = project.json("smoke", "gpu", "--compare", "previous")
+    assert (
+        len(project.asked) == 3
+        and result["comparison"]["regressions"] == []
+        and result["comparison"]["new"]["runs"] == 3
+    )
+
+
+def test_repeat_limits_the_runs(project: SmokeProject) -> None:
+    """With ``--repeat`` no runs are added to confirm a regression."""
+    project.before()
+    project.answers = [a100({"memory.copy": 0.8})]
+    result = project.json("smoke", "gpu", "--compare", "2026-10", "--repeat", "1", code=11)
+    assert len(project.asked) == 1 and result["comparison"]["regressions"] == ["memory.copy"]
+
+
+def test_nothing_to_compare_with(project: SmokeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing or invalid report is an error before anything runs."""
+
+    def nothing(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
+        raise RegistryError(f"registry.example has no {reference}", "correct the repository and the tag")
+
+    monkeypatch.setattr("builder.registry.referrers.fetch_attached", nothing)
+    _, err = project("smoke", "gpu", "--compare", "25.01", code=9)
+    assert "has no registry.example/team/gpu:25.01" in err and not project.asked
+    _, err = project("smoke", "gpu", "--compare", "previous", code=1)
+    assert "no report of 'previous'" in err and "it has none" in err and not project.asked
+    (project.root / "x.json").write_text('{"schema_version": 1}')
+    _, err = project("smoke", "gpu", "--compare", str(project.root / "x.json"), code=1)
+    assert "schema version 1, not 2" in err and not project.asked
+
+
+def test_compare_with_registry(project: SmokeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports and packages of the earlier image come from the registry."""
+    older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
+    asked = []
+
+    def attached(reference: str, kind: str, *args: Any, **more: Any) -> list[Any]:
+        asked.append((reference, kind))
+        data = {
+            SMOKE_REPORT: json.dumps(a100(digest=OLD)).encode(),
+            SBOM: sbom(load_recipe("gpu", project.root), older, None),
+        }[kind]
+        return [SimpleNamespace(files=(SimpleNamespace(name="x", data=data),))]
+
+    monkeypatch.setattr("builder.registry.referrers.fetch_attached", attached)
+    project.answers = [a100({"matmul.fp16": 0.85})]
+    out, _ = project("smoke", "gpu", "--compare", "26.01", "--repeat", "1", code=11)
+    assert "torch 2.9.0 -> 2.13.0" in out
+    assert asked == [
+        ("registry.example/team/gpu:26.01", SMOKE_REPORT),
+        ("registry.example/team/gpu:26.01", SBOM),
+    ]
+    project("smoke", "gpu", "--compare", "oci:dist:gpu", "--repeat", "1", code=11)
+    assert asked[2][0] == "oci:dist:gpu"
+
+
+def test_compare_with_layout(project: SmokeProject) -> None:
+    """Reports and packages of the earlier image come from an OCI layout."""
+    store = Store(project.root / "cache")
+    made = image_kit.image(store, image_kit.layer(store, image_kit.member("a", b"1")))
+    layout, settings = (
+        project.root / "published",
+        Settings(cache=project.root / "cache", tmpdir=project.root / "cache" / "tmp", jobs=1),
+    )
+    write_layout(made, layout, "26.02", store)
+    older = replace(LOCK, packages=(replace(LOCK.packages[0], version="2.9.0"),))
+    for n, kind, data in (
+        (1, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=1)).encode()),
+        (2, SMOKE_REPORT, json.dumps(a100(digest=made.digest, seed=2)).encode()),
+        (3, SBOM, sbom(load_recipe("gpu", project.root), older, None)),
+    ):
+        attach_in_layout(
+            layout, store, made.manifest_descriptor, kind, [AttachedFile(f"{n}.json", kind, data)]
+        )
+    assert len(fetch_attached(f"oci:{layout}:26.02", SMOKE_REPORT, settings)) == 2
+    project.answers = [a100({"matmul.fp16": 0.85})]
+    result = project.json("smoke", "gpu", "--compare", f"oci:{layout}:26.02", "--repeat", "1", code=11)
+    assert result["comparison"]["regressions"] == ["matmul.fp16"] and result["comparison"]["old"]["runs"] == 2
+    assert result["comparison"]["packages"] == [{"name": "torch", "old": "2.9.0", "new": "2.13.0"}]
+    _, err = project("smoke", "gpu", "--compare", f"oci:{layout}:25.12", code=8)
+    assert "holds no image '25.12'" in err and "26.02" in err
+    write_layout(made, project.root / "bare", "1", store)
+    _, err = project("smoke", "gpu", "--compare", f"oci:{project.root}/bare:1", code=1)
+    assert "no report of" in err
+
+
+def test_error_is_not_compared(project: SmokeProject) -> None:
+    project.before()
+    project.answers = [could_not_run(load_recipe("gpu", project.root), "runner", "docker: no", "x")]
+    assert project.json("smoke", "gpu", "--compare", "26.10", code=14)["comparison"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["--nodes", "2"], "--nodes requires --on slurm"),
+        (["--account", "x"], "add --on slurm"),
+        (["--image", "x.sif"], "--image requires --on slurm"),
+        (["--on", "slurm", "--runner", "docker"], "cannot be combined"),
+        (["--devices", "0"], "Invalid value"),
+        (["--repeat", "0"], "Invalid value"),
+        (["--on", "pbs"], "Invalid value"),
+        (["--mlflow", "http://u:p@host"], "contains a user name or password"),
+    ],
+)
+def test_invalid_options(
+    project: SmokeProject, monkeypatch: pytest.MonkeyPatch, args: list[str], words: str
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    out, err = project("smoke", "gpu", *args, code=2)
+    assert words in err and "u:p" not in out + err and not project.asked
+
+
+def test_tracker_not_installed(project: SmokeProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tracker that is not installed is an error before anything runs."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    _, err = project("smoke", "gpu", "--mlflow", "file:x", code=2)
+    assert "mlflow is not installed" in err and "pip install mlflow-skinny" in err
+    _, err = project("smoke", "gpu", "--tensorboard", "x", code=2)
+    assert "tensorboardX" in err and not project.asked
+
+
+def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has the options of the command."""
+    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    devices = [{**A100_40, "rank": i} for i in range(4)]
+    (fake_slurm / "report").write_text(
+        json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))
+    )
+    result = project.json(
+        "smoke",
+        "gpu",
+        "--on",
+        "slurm",
+        "--all-gpus",
+        "--account",
+        "me",
+        "--time",
+        "0:09:00",
+        "--image",
+        "/x.sif",
+    )
+    assert result["verdict"] == "pass" and result["runner"] == "slurm (apptainer)" and not project.asked
+    script = (fake_slurm / "script").read_text()
+    assert "--time=0:09:00" in script and "/x.sif" in script and "4" in script.split("gpus")[1][:20]

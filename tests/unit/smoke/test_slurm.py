@@ -1,0 +1,138 @@
+"""The smoke test as a Slurm job."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import load_recipe
+from builder.errors import RunnerError, UsageError
+from builder.site.slurm import wait
+from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.smoke.run import SmokeReport
+from builder.smoke.slurm import smoke_on_slurm
+from tests.support.fake_slurm import put_fake_slurm
+from tests.support.reports import A100_40, ranked, report
+from tests.support.smoke_project import LOCK, NEW, RECIPE, SLURM, write_recipe
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with the recipe of a site with Slurm."""
+    return write_recipe(tmp_path, RECIPE + SLURM)
+
+
+@pytest.fixture
+def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the state of the fake Slurm that is in PATH."""
+    return put_fake_slurm(tmp_path, monkeypatch)
+
+
+def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeReport:
+    return smoke_on_slurm(
+        load_recipe("gpu", root),
+        NEW,
+        root / "reports" / "gpu",
+        slurm=SlurmOptions("/work/x.sif", **job),
+        options=options,
+        lock=LOCK,
+        sleep=lambda s: None,
+    )
+
+
+def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
+    """The job has the site's options; its report is graded and stored."""
+    devices = [{**A100_40, "rank": i} for i in range(8)]
+    (fake_slurm / "report").write_text(
+        json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
+    )
+    got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me")
+    assert (
+        got.verdict == "pass"
+        and got.runner == "slurm (apptainer)"
+        and got.report["image"]["packages"] == {"torch": "2.13.0"}
+    )
+    script = (fake_slurm / "script").read_text()
+    assert (
+        "#SBATCH --nodes=2" in script
+        and "#SBATCH --time=00:07:00" in script
+        and "#SBATCH --account=me" in script
+    )
+    assert (
+        "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
+        and "--devices 4" in script
+        and "/work/x.sif" in script
+    )
+    assert Path((fake_slurm / "cwd").read_text()).parent == root / "reports" / "gpu"
+    (kept,) = (root / "reports" / "gpu").iterdir()  # no job's own file is left
+    assert kept == got.path and json.loads(kept.read_text())["grade"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize(
+    ("states", "output", "probe", "words"),
+    [
+        ("FAILED", "srun: error: no such image\n", "job", ["ended as FAILED", "no such image"]),
+        ("TIMEOUT", "", "watchdog", ["ended as TIMEOUT", "no output"]),
+        ("COMPLETED", "", "job", ["left no report"]),
+        ("OUT_OF_MEMORY", "", "job", ["OUT_OF_MEMORY"]),
+        ("forgotten", "", "job", ["UNKNOWN"]),
+    ],
+)
+def test_no_report(
+    fake_slurm: Path, root: Path, states: str, output: str, probe: str, words: list[str]
+) -> None:
+    """A job without a report is an error with the state and the output of the job."""
+    (fake_slurm / "states").write_text(states)
+    (fake_slurm / "output").write_text(output)
+    got = smoked(root)
+    (found,) = got.report["probes"]
+    assert got.verdict == "error" and found["id"] == probe and all(w in found["seen"] for w in words), found
+    kept = sorted(p.name for p in (root / "reports" / "gpu").iterdir())
+    assert kept[1:] == (["job-4711.out"] if output else []) and kept[0].endswith(
+        ".json"
+    )  # what explains it stays
+    assert not output or str(root / "reports" / "gpu" / "job-4711.out") in found["advice"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "not a smoke report")],
+)
+def test_damaged_report(fake_slurm: Path, root: Path, text: str, words: str) -> None:
+    (fake_slurm / "report").write_text(text)
+    got = smoked(root)
+    assert got.verdict == "error" and words in got.report["probes"][0]["seen"]
+
+
+def test_interrupt(fake_slurm: Path, root: Path) -> None:
+    """Ctrl-C cancels the job."""
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        smoke_on_slurm(
+            load_recipe("gpu", root),
+            NEW,
+            root / "reports" / "gpu",
+            slurm=SlurmOptions("/x.sif"),
+            sleep=interrupt,
+        )
+    assert '["scancel", "4711"]' in (fake_slurm / "calls").read_text()
+    assert not list((root / "reports" / "gpu").iterdir())
+
+
+def test_no_answer(fake_slurm: Path) -> None:
+    (fake_slurm / "states").write_text("silence")
+    with pytest.raises(RunnerError, match="does not answer about job 4711: .*Unable to contact"):
+        wait("4711", sleep=lambda s: None)
+
+
+def test_site_without_slurm(root: Path) -> None:
+    (root / "recipes" / "gpu.yaml").write_text(RECIPE)
+    with pytest.raises(UsageError, match="has no scheduler") as e:
+        smoke_on_slurm(load_recipe("gpu", root), NEW, root / "reports" / "gpu", slurm=SlurmOptions())
+    assert "builder smoke gpu" in e.value.hint
