@@ -327,4 +327,4 @@ def _finish(
         context_exit(SmokeNotRun.exit_code)
     if verdict == "fail" or (comparison and comparison.regressions):
         context_exit(SmokeError.exit_code)
-    SmokeRecord(context.settings.cache).keep(shown.image_digest, verdict, shown.runner, shown.path)
+    SmokeRecord(context.settings.cache).store(shown.image_digest, verdict, shown.runner, shown.path)

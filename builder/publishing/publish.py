@@ -30,7 +30,8 @@ from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
 from builder.smoke.options import SmokeOptions
-from builder.store.files import write_atomic
+from builder.store.folders import CacheFolders
+from builder.store.records import read_record, write_record
 
 SmokePolicy = Literal["auto", "always"]
 PASSED = ("pass", "warn")
@@ -274,7 +275,7 @@ class SmokeRecord:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder / "smoke"
+        self._folder = CacheFolders(folder).smoke
 
     def passed(self, digest: str) -> str | None:
         """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
@@ -289,7 +290,7 @@ class SmokeRecord:
             return None
         return found if _is_report(found, digest) else None
 
-    def keep(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
+    def store(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
         """Records a test that passed.
 
         Args:
@@ -301,13 +302,10 @@ class SmokeRecord:
         data = {"digest": digest, "verdict": verdict, "runner": runner}
         if report is not None:
             data["report"] = str(report.absolute())
-        write_atomic(self._path(digest), json.dumps(data, sort_keys=True).encode())
+        write_record(self._path(digest), data)
 
     def _read(self, digest: str) -> dict[str, Any]:
-        try:
-            record = json.loads(self._path(digest).read_text())
-        except (OSError, ValueError):
-            return {}
+        record = read_record(self._path(digest))
         return record if isinstance(record, dict) and record.get("digest") == digest else {}
 
     def _path(self, digest: str) -> Path:
@@ -367,5 +365,5 @@ def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tupl
             "no tag was moved",
             f"see the failed probes: builder smoke {name}; to test it on the target instead: --no-tags",
         )
-    SmokeRecord(project.settings.cache).keep(report.image_digest, report.verdict, report.runner, report.path)
+    SmokeRecord(project.settings.cache).store(report.image_digest, report.verdict, report.runner, report.path)
     return report.verdict, report.report

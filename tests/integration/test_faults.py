@@ -186,7 +186,7 @@ def test_interrupted_publish(
 ) -> None:
     """A tag names a complete image or nothing; the next run sends what is missing and moves the tags."""
     registry = make_registry()
-    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
+    SmokeRecord(warm).store(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
     for _ in (again := Interruptions(number, faulty.seconds, 4)):
         again.run(faulty.command(*publish), faulty.environment(warm))
@@ -407,7 +407,7 @@ def test_two_builds_in_one_cache(faulty: Faulty, tmp_path: Path) -> None:
 
 def test_read_only_registry(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(readonly=True)
-    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
+    SmokeRecord(warm).store(faulty.digest, "pass", "userns")
     done = faulty.run(warm, "publish", "tiny", "--registry", registry.host)
     assert done.returncode == 9 and registry.host in done.stderr and "read-only" in done.stderr, done.stderr
     assert "hint:" in done.stderr and "Traceback" not in done.stderr
@@ -416,7 +416,7 @@ def test_read_only_registry(faulty: Faulty, make_registry: RegistryFactory, warm
 
 def test_registry_with_a_password(faulty: Faulty, make_registry: RegistryFactory, warm: Path) -> None:
     registry = make_registry(htpasswd={"robot$ci": "s3cret"})
-    SmokeRecord(warm).keep(faulty.digest, "pass", "userns")
+    SmokeRecord(warm).store(faulty.digest, "pass", "userns")
     publish = ["publish", "tiny", "--registry", registry.host, "--tag", "26.11"]
     nobody = faulty.run(warm, *publish)
     assert nobody.returncode == 9 and registry.host in nobody.stderr and "REGISTRY_USER" in nobody.stderr, (
@@ -435,7 +435,7 @@ def test_dated_tag_needs_force(faulty: Faulty, registry: Registry, warm: Path, t
     other = Faulty(changed, faulty.server, faulty.channel, "", 0)
     digest = json.loads(other.run(warm, "build", "tiny", "--json").stdout)["digest"]
     for each in (faulty.digest, digest):
-        SmokeRecord(warm).keep(each, "pass", "userns")
+        SmokeRecord(warm).store(each, "pass", "userns")
     to = ["--to", f"{registry.host}/tests/forced", "--tag", "26.11"]
     assert faulty.run(warm, "publish", "tiny", *to).returncode == 0
     refused = other.run(warm, "publish", "tiny", *to)

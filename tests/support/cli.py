@@ -45,7 +45,7 @@ def adopt(project: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pass_smoke(project: TinyProject, digest: str) -> None:
     """Records that the smoke test passed on this machine: the small image contains no Python."""
-    SmokeRecord(project.cache).keep(digest, "pass", "userns")
+    SmokeRecord(project.cache).store(digest, "pass", "userns")
 
 
 def ask(project: TinyProject, args: list[str], answers: str = "") -> Any:

@@ -52,7 +52,7 @@ class Machine:
         path = self.project.root / "reports/tiny" / f"{digest.partition(':')[2][:12]}-1.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(report))
-        SmokeRecord(self.project.cache).keep(digest, "pass", "userns", path)
+        SmokeRecord(self.project.cache).store(digest, "pass", "userns", path)
 
     def publish(self, *args: str | Path, env: Mapping[str, str] | None = None) -> Any:
         built = self.json("build", "tiny")

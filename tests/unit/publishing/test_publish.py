@@ -92,7 +92,7 @@ def send(project: Project, result: BuildResult, fake: FakeRegistry, **more: Any)
 def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Everything is attached before a tag names the image."""
     path = write(project.root / "reports/t/x.json", report(result.digest))
-    SmokeRecord(project.settings.cache).keep(result.digest, "pass", "userns", path)
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns", path)
     done = send(project, result, fake)
     assert (
         list(done.attached) == [SBOM, PROVENANCE, SMOKE_REPORT] and done.smoke == "pass" and done.tags == TAGS
@@ -136,7 +136,7 @@ def test_images_only(project: Project, result: BuildResult, fake: FakeRegistry) 
         return None
 
     fake.fault = fault
-    SmokeRecord(project.settings.cache).keep(result.digest, "pass", "userns")
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
     done = send(project, result, fake)
     assert done.attached == {} and done.tags == TAGS and "latest" in fake.manifests["a/b"]
     (warning,) = project.reporter.warnings  # type: ignore[attr-defined]
@@ -161,7 +161,7 @@ def test_last_report(project: Project, result: BuildResult) -> None:
     record, digest = SmokeRecord(project.settings.cache), result.digest
     folder, short = project.root / "reports/t", digest[7:19]
     assert last_report(project, result.recipe, digest) is None
-    record.keep(digest, "pass", "userns", folder / "gone.json")
+    record.store(digest, "pass", "userns", folder / "gone.json")
     assert last_report(project, result.recipe, digest) is None and record.passed(digest) == "pass"
     write(folder / f"{short}-20261101T000000Z.json", report(digest, started="old"))
     write(folder / f"{short}-20261102T000000Z.json", report(digest, started="new"))
@@ -171,7 +171,7 @@ def test_last_report(project: Project, result: BuildResult) -> None:
     write(folder / f"{short}-20261106T000000Z.json", "[]")
     found = last_report(project, result.recipe, digest)
     assert found is not None and found["started"] == "new", "the last that passed, of this very image"
-    record.keep(digest, "pass", "userns", write(folder / "named.json", report(digest, started="named")))
+    record.store(digest, "pass", "userns", write(folder / "named.json", report(digest, started="named")))
     found = last_report(project, result.recipe, digest)
     assert found is not None and found["started"] == "named"
 
@@ -201,7 +201,7 @@ def test_damaged_record(tmp_path: Path) -> None:
     record = SmokeRecord(tmp_path)
     digest = "sha256:" + "a" * 64
     assert record.passed(digest) is None
-    record.keep(digest, "pass", "userns")
+    record.store(digest, "pass", "userns")
     assert record.passed(digest) == "pass"
     path = next((tmp_path / "smoke").iterdir())
     path.write_text(path.read_text()[:-3])
