@@ -27,6 +27,7 @@ from builder.publishing.publish import (
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
+from builder.store.records import write_record
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 
@@ -206,5 +207,5 @@ def test_damaged_record(tmp_path: Path) -> None:
     path = next((tmp_path / "smoke").iterdir())
     path.write_text(path.read_text()[:-3])
     assert record.passed(digest) is None, "a damaged record is no pass"
-    path.write_text('{"digest": "sha256:other", "verdict": "pass"}')
+    write_record(path, {"digest": "sha256:other", "verdict": "pass"})
     assert record.passed(digest) is None, "another image's pass is no pass"
