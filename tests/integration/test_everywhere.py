@@ -116,7 +116,7 @@ def test_smoke_by_engine(runner: str, cpu: Builder, request: pytest.FixtureReque
     elif runner == "apptainer":
         part = request.getfixturevalue("apptainer")
         env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
-    done = cpu.json("smoke", "cpu", "--runner", runner, "--budget", "20", env=env)
+    done = cpu.json("smoke", "cpu", "--runner", runner, "--budget", "30", env=env)
     assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
     check_report(done["report"])
 

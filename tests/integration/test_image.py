@@ -175,7 +175,7 @@ def test_debian_base_content(debian: Debian, tmp_path: Path) -> None:
 def test_debian_base_as_ordinary_user(debian: Debian, ordinary_user: parts.OrdinaryUser) -> None:
     """An ordinary user builds the same Debian base as root."""
     code = (
-        "from builder.bases.base import resolve_base\n"
+        "from builder.bases.resolve import resolve_base\n"
         "from builder.settings import Settings\n"
         "from builder.store.blobs import Store\n"
         "import os; os.umask(0o077)\n"
