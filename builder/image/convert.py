@@ -98,7 +98,7 @@ def image_sources(image: Image | SifImage, store: Store) -> list[Source]:
 
 
 def image_tree(image: Image | SifImage, store: Store) -> Tree:
-    """Returns all files of an image, for :func:`builder.trees.merge.compare_trees`.
+    """Returns all files of an image, for :func:`builder.trees.compare.compare_trees`.
 
     Raises:
         ImageError: a layer or partition is damaged or not on this machine.

@@ -34,12 +34,10 @@ def test_import_is_cheap() -> None:
 def test_program_of_the_page(tmp_path: Path) -> None:
     """The program runs on a small project, without the smoke test: the image has no torch."""
     (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
-    assert len(program.strip().splitlines()) <= 16
+    assert len([line for line in program.splitlines() if line]) == 10
     program = program.replace('"cpu"', '"tiny"')
-    program = re.sub(r"    report = .*\n", "", program).replace("report.verdict, ", "")
-    program = program.replace(
-        'PublishOptions(to="oci:published")', 'PublishOptions(to="oci:published", move_tags=False)'
-    )
+    without_smoke_test = 'PublishOptions(to="oci:published", move_tags=False)'
+    program = program.replace('PublishOptions(to="oci:published")', without_smoke_test)
     with serve(tiny_channel(tmp_path / "channel")) as server:
         project = tiny_project(tmp_path, server.url)
         environment = {**project.variables(), "PYTHONPATH": str(ROOT)}
@@ -48,6 +46,6 @@ def test_program_of_the_page(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr
     first, last = done.stdout.splitlines()
-    digest, place = first.split()
-    assert place == str(project.root / "dist") and last == f"{digest} ()"
+    assert first == str(project.root / "dist")
+    assert last.startswith("sha256:") and last.endswith(" ()")
     assert (project.root / "published" / "index.json").exists() and os.listdir(project.root / "dist")
