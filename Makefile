@@ -55,7 +55,8 @@ image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print 
 	@$(BIN)/builder smoke $(TARGET)
 	@echo "image: oci:$(CURDIR)/dist:$(TARGET)"
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+# A file stays on one worker, with the parts that its tests share; the slow files come first.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-unit: setup ## run the unit tests: no daemon, no network
 	@$(PYTEST) tests/unit $(PYTEST_ARGS)

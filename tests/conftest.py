@@ -1,4 +1,4 @@
-"""Fixtures that every test may use, and how tests share workers.
+"""Fixtures that every test may use.
 
 The parts are described in tests/support/parts.py; each pytest worker has one of each.
 """
@@ -36,13 +36,6 @@ def pytest_configure() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keeps the integration tests of one file on one worker (pytest-xdist, loadgroup): they share parts."""
-    for item in items:
-        if "integration" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")

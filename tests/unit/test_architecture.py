@@ -12,13 +12,10 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 MODULE_LINES = 500
 FUNCTION_LINES = 60
 #: On one worker, so that each module is parsed once.
-pytestmark = pytest.mark.xdist_group("architecture")
 
 #: From the ground up. A room is a folder below builder/ or a module directly in it. Rooms of one floor do not
 #: import each other.
