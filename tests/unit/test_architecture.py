@@ -15,7 +15,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MODULE_LINES = 500
 FUNCTION_LINES = 60
-#: On one worker, so that each module is parsed once.
 
 #: From the ground up. A room is a folder below builder/ or a module directly in it. Rooms of one floor do not
 #: import each other.
