@@ -26,8 +26,9 @@ def test_doctor(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
     assert all(f["status"] in ("ok", "missing", "bad") and f["found"] for f in found.values())
     assert result.code == (1 if any(f["status"] == "bad" for f in found.values()) else 0)
     (tmp_path / "file").write_text("")
-    bad = do("--cache", tmp_path / "file" / "cache", "doctor")
-    assert bad.code == 1 and "Not a directory" in bad.out and "BUILDER_CACHE" in bad.out
+    bad = do("--cache", tmp_path / "file" / "cache", "doctor", "--json")
+    cache = next(f for f in bad.json if f["what"] == "cache")
+    assert bad.code == 1 and "Not a directory" in cache["found"] and "BUILDER_CACHE" in cache["hint"]
 
 
 def test_credentials(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
