@@ -207,7 +207,8 @@ def run(
     if folder is not None:
         command = with_subordinate_ids(command, folder)
     full = {**os.environ, "PYTHONPATH": str(CLONE), **(env or {})}
-    full.pop("PYTHONPYCACHEPREFIX", None)  # apptainer hands variables on: pip would compile to another place
+    full.pop("PYTHONPYCACHEPREFIX", None)  # apptainer passes variables into cotainr's sandbox:
+    full["PYTHONDONTWRITEBYTECODE"] = "1"  # the programs in it compile nothing but what pip installs
     done = subprocess.run(command, env=full, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if check and done.returncode:
         pytest.fail(f"builder {' '.join(args)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
