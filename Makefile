@@ -30,14 +30,14 @@ APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all lint format bench clean
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all lint format bench requirements audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
 setup: $(STAMP) ## make .venv with builder (editable) and the tools for its tests
 
-$(STAMP): pyproject.toml scripts/setup
+$(STAMP): pyproject.toml requirements/dev.txt scripts/setup
 	@scripts/setup $(VENV)
 	@touch $@
 
@@ -85,6 +85,16 @@ bench: setup ## measure against docker build and buildah, into docs/performance.
 	@scripts/apt-install "make bench" $(APT_BENCH)
 	@$(BIN)/python -m benchmarks.bench_publish $(BENCH_ARGS)
 	@$(BIN)/python -m benchmarks.bench_sif $(BENCH_ARGS)
+
+REQUIREMENTS = $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links pyproject.toml
+
+requirements: setup ## lock builder's own dependencies again, by hash (REQUIREMENTS_ARGS=--upgrade for newer versions)
+	@$(REQUIREMENTS) $(REQUIREMENTS_ARGS) --extra dev --output-file requirements/dev.txt
+	@$(REQUIREMENTS) --constraint requirements/dev.txt --output-file requirements/run.txt
+
+audit: setup ## look up the locked dependencies in the advisory database (needs network access to it)
+	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean: ## remove what was made, but not the package caches
 	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
