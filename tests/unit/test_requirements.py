@@ -16,10 +16,13 @@ RUN = PROJECT["dependencies"]
 DEV = RUN + PROJECT["optional-dependencies"]["dev"]
 
 
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
 def locked(name: str) -> dict[str, str]:
     """The version of each package in ``requirements/NAME.txt``."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
-    return {canonicalize_name(package): version for package, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.M)}
+    return {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.M)}
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("run", RUN), ("dev", DEV)])
@@ -45,7 +48,7 @@ def test_same_versions() -> None:
     assert {name: dev.get(name) for name in run} == run
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_workflow_pins(path: Path) -> None:
     """Workflows name their permissions, and actions by commit."""
     text = path.read_text()
