@@ -22,7 +22,8 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 def locked(name: str) -> dict[str, str]:
     """The version of each package in ``requirements/NAME.txt``."""
     text = (ROOT / "requirements" / f"{name}.txt").read_text()
-    return {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.M)}
+    found = re.findall(r"^([\w.-]+)==(\S+)", text, re.M)
+    return {canonicalize_name(name): version for name, version in found}
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("run", RUN), ("dev", DEV)])
