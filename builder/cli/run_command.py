@@ -126,6 +126,7 @@ def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> 
         workdir=request.workdir,
         gpu=recipe.gpu.vendor,
         network="host",
+        keep_root=True,  # the user's own image and files
         capture=False,
     )
     runner = UsernsRunner(context.settings, project.store, context.output)

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, check_mounts
-from builder.run.gpu import gpu_devices
+from builder.run.gpu import device_groups, gpu_devices
+from builder.run.identity import Identity, container_root
 from builder.run.process import Completed, execute, reason
 from builder.run.rootfs import cached_rootfs
 from builder.sif.singularity import NOT_MOUNTED
@@ -64,10 +66,11 @@ class ApptainerRunner(Runner):
         tool = find_apptainer()
         if tool is None:
             raise RunnerError(_NOT_INSTALLED, "install one, or use another --runner")
+        root = container_root(keep_root=options.keep_root)
         if isinstance(image, SifImage):
             container = image.path.absolute()
         else:
-            container = cached_rootfs(image, self._settings, self._store, self._reporter)
+            container = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
 
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="run-", dir=self._settings.tmpdir) as scratch:
@@ -75,7 +78,8 @@ class ApptainerRunner(Runner):
                 [
                     *(tool, action, "--pwd", options.workdir or config.workdir),
                     *_isolation(tool, options),
-                    *_scratch_binds(Path(scratch)),
+                    *_security(root, options.gpu),
+                    *_scratch_binds(Path(scratch), root),
                     str(container),
                     *words,
                 ],
@@ -104,13 +108,26 @@ def _isolation(tool: str, options: RunOptions) -> list[str]:
     return arguments
 
 
-def _scratch_binds(scratch: Path) -> list[str]:
+def _security(root: Identity, gpu: GpuVendor) -> list[str]:
+    """Options that make the container's user a stranger to the host, where builder runs as root.
+
+    Apptainer and SingularityCE leave /proc and /sys writable for root.
+    """
+    if root.is_own:
+        return []
+    groups = ":".join(map(str, (root.gid, *device_groups(gpu_devices(gpu)))))
+    return ["--security", f"uid:{root.uid}", "--security", f"gid:{groups}"]
+
+
+def _scratch_binds(scratch: Path, owner: Identity) -> list[str]:
     """Options for home and temporary files in a folder: apptainer's tmpfs has 64 MiB, or is turned off."""
     arguments = ["--workdir", str(scratch)]
     for name in ("tmp", "var/tmp"):
         folder = scratch / "builder" / name
         folder.mkdir(parents=True)
         arguments += ["--bind", f"{folder}:/{name}"]
+    (scratch / "home").mkdir(mode=0o700)  # apptainer's name
+    owner.give(scratch)
     return arguments
 
 

@@ -52,6 +52,10 @@ class RunOptions:
     gpu: GpuVendor = "none"
     """Gives the container the host's GPUs of this vendor; no error if there are none."""
     network: Network = "none"
+    keep_root: bool = False
+    """The runners userns and apptainer, where builder runs as root: the container's root is the host's, and
+    can write what is mounted. False: it is a user of the host without rights. docker and podman ignore it.
+    """
     timeout_s: float | None = None
     """Seconds after which the command is killed, without the time to load the image; None is no limit."""
     capture: bool = True

@@ -30,8 +30,8 @@ from builder.run.base import (
     check_mounts,
     require_oci,
 )
-from builder.run.gpu import gpu_devices
-from builder.run.process import TIMED_OUT, Completed
+from builder.run.gpu import device_groups, gpu_devices
+from builder.run.process import MAX_OUTPUT, TIMED_OUT, Completed
 
 _LABEL = "org.builder.run"
 
@@ -150,9 +150,8 @@ class DockerRunner(Runner):
             network_mode=options.network,
             shm_size=SHM_SIZE,
             labels={_LABEL: image.digest},
-            log_config=LogConfig(
-                type="json-file"
-            ),  # the engine's default may be a driver that logs cannot be read from
+            # the engine's default may be a driver that logs cannot be read from
+            log_config=LogConfig(type="json-file", config={"max-size": str(MAX_OUTPUT)}),
             **docker_gpu_options(options.gpu, client),
         )
 
@@ -205,13 +204,9 @@ def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:
         return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
 
     if gpu == "amd" and devices:
-        groups = set()
-        for device in devices:
-            files = device.glob("render*") if device.is_dir() else [device]
-            groups |= {path.stat().st_gid for path in files}
         return {
             "devices": [f"{device}:{device}:rwm" for device in devices],
-            "group_add": [str(group) for group in sorted(groups - {0})],
+            "group_add": [str(group) for group in device_groups(devices)],
         }
     return {}
 

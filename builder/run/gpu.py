@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
@@ -29,6 +30,12 @@ def gpu_devices(vendor: GpuVendor, folder: Path = Path("/dev")) -> list[Path]:
     if vendor == "amd" and not {p.name for p in found} & {"kfd", "dxg"}:
         return []
     return found
+
+
+def device_groups(devices: Sequence[Path]) -> list[int]:
+    """Returns the groups, without root's, whose members may use devices or the devices in folders, sorted."""
+    files = [file for device in devices for file in (device.glob("render*") if device.is_dir() else [device])]
+    return sorted({file.stat().st_gid for file in files} - {0})
 
 
 def nvidia_libraries() -> dict[str, Path]:

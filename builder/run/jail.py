@@ -3,26 +3,36 @@
 userns.py starts it as a separate process, because unshare(2) with a user namespace requires a process with
 one thread:
 
-    python -I -S jail.py PLAN STATUS
+    python -I -S -c START FOLDER PLAN STATUS
 
-PLAN and STATUS are numbers of open files: the plan as JSON (userns.py: ``_Plan``), and where to write why the
-command could not start. An empty status file means that the command ran, and the exit code is the command's.
+START imports this module from FOLDER. PLAN and STATUS are numbers of open files: the plan as JSON
+(userns.py: ``_Plan``), and where to write why the command could not start. An empty status file means that
+the command ran, and the exit code is the command's.
 
     UsernsRunner           in the host's namespaces, as an ordinary user or root
        | starts jail.py
     outside()              unshare: new user, mount, process, IPC, host name (and network) namespaces;
-       | forks, waits      this user is root inside
+       |                   the ids of the plan are root inside
+       | forks, waits
     inside()               process 1 of the new process namespace
        | 1 open_host()       open all files of the host that are needed later
-       | 2 new_root()        tmpfs at WORK; overlay of the image (below) and the tmpfs (above) at WORK/root
-       | 3 enter_root()      mount /proc, pivot_root: from here on, paths are those of the image
+       | 2 new_root()        tmpfs; overlay of the image (below) and the tmpfs (above)
+       | 3 enter_root()      pivot_root: from here on, absolute paths are those of the image
        | 4 fill_root()       /sys, /dev, /tmp, HOME, /etc/hosts, and the mounts of the plan
-       | 5 leave_host()      unmount the host's root, close its files; then host name and loopback
+       | 5 leave_host()      mount /proc, unmount the host's root, close its files
+       | 6 confine.py        hide files of the kernel; give up privileges
        | forks, waits, reaps orphans
-    start()                gives up privileges, changes to the working directory, becomes the command
+    start()                changes to the working directory, becomes the command
 
 The order of steps 1 and 4 matters: bind mounts are made from files opened before pivot_root, under paths
-resolved after it. So a symlink in the image cannot lead to a file of the host.
+resolved after it. So a symlink in the image cannot lead to a file of the host. Nor can a link into
+/proc/self/fd, because during step 4 the container has no /proc (the current folder is the host's), nor one to
+the host's root, because its path has a random name. Python modules are imported before step 2, so none comes
+from the image.
+
+Where builder runs as root, the plan's ids are those of nobody on the host: what the image's root reaches of
+the host, it reaches as a stranger. Files are opened (step 1) before this process takes that id, because
+folders above the cache may be closed to strangers.
 
 Where the kernel refuses the overlay to this user (before Linux 5.11), the image's tree is mounted itself,
 read-only, with an empty tmpfs on each folder for temporary files.
@@ -32,11 +42,10 @@ process dies with its parent, so nothing is left when builder is killed.
 """
 
 # Few imports: this starts for every command. So no pathlib, hence:
-# ruff: noqa: PTH102, PTH103, PTH108, PTH110, PTH112, PTH120, PTH123, PTH211, S108, S606
+# ruff: noqa: PTH102, PTH103, PTH106, PTH108, PTH110, PTH112, PTH118, PTH120, PTH123, PTH211, S108, S606
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import json
 import os
@@ -46,33 +55,37 @@ import socket
 import stat
 import struct
 import sys
+import warnings  # noqa: F401  os.execvpe imports it, and must not find the image's
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, NoReturn
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from builder.run.confine import Filter, drop_privileges, protect_files, seccomp_library
+from builder.run.kernel import (
+    BIND,
+    LIBC,
+    NODEV,
+    NOEXEC,
+    NOSUID,
+    PRIVATE,
+    REC,
+    Refused,
+    bind_file,
+    make_readonly,
+    mount,
+    must,
+    open_path,
+    prctl,
+)
 
 # <linux/sched.h>, unshare(2)
 _NEWNS, _NEWUTS, _NEWIPC = 0x20000, 0x4000000, 0x8000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
-# <linux/mount.h>, mount(2)
-_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 _MNT_DETACH = 2
-#: A remount must repeat the flags that the kernel has locked. Maps the flags of statvfs(2) to those of
-#: mount(2).
-_LOCKED_FLAGS = {
-    os.ST_NOSUID: _NOSUID,
-    os.ST_NODEV: _NODEV,
-    os.ST_NOEXEC: _NOEXEC,
-    os.ST_NOATIME: 1024,
-    os.ST_NODIRATIME: 2048,
-    4096: 1 << 21,  # relatime
-}
 # numbers of system calls
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "ppc64le": 203}
-_MOUNT_SETATTR = 442
 # <linux/prctl.h>
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 # <linux/sockios.h>, netdevice(7)
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
@@ -80,19 +93,17 @@ _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _HOSTNAME = "builder"
 
 
-class Refused(Exception):
-    """The kernel refuses a step, or a file is missing; the text is for the user."""
-
-
 class HostFiles(NamedTuple):
     """Files of the host that were opened before the root file system changed."""
 
+    image: int
+    """The unpacked root file system."""
     mounts: list[tuple[int, str, bool]]
     """Descriptor, target and readonly of each mount."""
     devices: list[tuple[int, str]]
     """Descriptor and path of each device."""
     sys: int
-    root: int
+    proc: int
     network_files: dict[str, str]
     """Texts of /etc/hosts and /etc/resolv.conf in the container, by path."""
 
@@ -123,13 +134,15 @@ def exit_with(status: int, work: Callable[[], int]) -> NoReturn:
 def outside(plan: dict[str, Any], status: int) -> int:
     """The process that builder started: creates the namespaces and starts process 1 in them."""
     die_with_parent()
-    uid, gid = os.getuid(), os.getgid()
+    if plan["uid"] != os.getuid():
+        os.setgroups(plan["groups"])
+        for number in range(3):
+            if stat.S_ISFIFO(os.fstat(number).st_mode):  # the command may open /dev/stdout
+                os.fchown(number, plan["uid"], plan["gid"])
     flags = _NEWUSER | _NEWNS | _NEWPID | _NEWIPC | _NEWUTS
     if plan["network"] == "none":
         flags |= _NEWNET
-    must("new namespaces", _LIBC.unshare(flags))
-    for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
-        write(f"/proc/self/{name}", text)
+    enter_namespaces(flags, plan["uid"], plan["gid"])
 
     pid = os.fork()
     if pid == 0:
@@ -138,21 +151,64 @@ def outside(plan: dict[str, Any], status: int) -> int:
     return supervise(pid)
 
 
+def enter_namespaces(flags: int, uid: int, gid: int) -> None:
+    """Enters new namespaces, in which these ids of the host are root's.
+
+    A process that stays outside writes the ids: inside, only a process's own ids can be written.
+    """
+    target = os.getpid()
+    entered, report = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(report)
+        if os.read(entered, 1):
+            os._exit(write_ids(target, uid, gid))
+        os._exit(0)
+    os.close(entered)
+    must("new namespaces", LIBC.unshare(flags))
+    os.write(report, b"1")
+    os.close(report)
+    _, code = os.waitpid(pid, 0)
+    if code:
+        raise Refused(f"root cannot be the user {uid} of the host: {os.strerror(os.WEXITSTATUS(code))}")
+
+
+def write_ids(pid: int, uid: int, gid: int) -> int:
+    """Maps root in the namespace of a process; returns 0 or the error number."""
+    try:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
+            write(f"/proc/{pid}/{name}", text)
+    except OSError as e:
+        return e.errno or 1
+    return 0
+
+
 def inside(plan: dict[str, Any], status: int) -> int:
     """Process 1: sets up the root file system and starts the command; returns its exit code."""
     os.umask(0o022)
-    must("private mounts", mount("none", "/", None, _REC | _PRIVATE))
+    must("private mounts", mount("none", "/", None, REC | PRIVATE))
     host = open_host(plan)
-    writable = new_root(plan["image"], plan["work"])
-    enter_root()
-    fill_root(plan, host, writable)
-    leave_host(host)
+    library = seccomp_library()
+    calls = None if library is None else Filter(library)
+    sys.path.clear()  # from here on, a module would be one of the image
 
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    die_with_parent()  # a change of ids cancels it
+    writable = new_root(host.image)
+    old_root = enter_root()
+    os.fchdir(host.proc)
+    fill_root(plan, host, writable)
+    leave_host(host, old_root)
     socket.sethostname(_HOSTNAME)
     if plan["network"] == "none":
         start_loopback()
+    protect_files()
+    drop_privileges(calls)
+
     if not plan["command"]:
         return 0
+    prctl(_PR_SET_DUMPABLE, 0)  # the command cannot reach this process's memory and files
     pid = os.fork()
     if pid == 0:
         exit_with(status, lambda: start(plan))
@@ -163,7 +219,6 @@ def start(plan: dict[str, Any]) -> NoReturn:
     """Becomes the command."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     with suppress(OSError):
         os.makedirs(plan["workdir"], exist_ok=True)
     os.chdir(plan["workdir"])
@@ -196,35 +251,38 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
     else:
         network_files = {"/etc/hosts": f"127.0.0.1 localhost {_HOSTNAME}\n::1 localhost\n"}
     return HostFiles(
+        image=open_path(plan["image"]),
         mounts=[(open_path(m["source"]), m["target"], m["readonly"]) for m in plan["mounts"]],
         devices=[(open_path(path), path) for path in paths if os.path.exists(path)],
         sys=open_path("/sys"),
-        root=os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
+        proc=open_path("/proc"),
         network_files=network_files,
     )
 
 
-def new_root(image: str, work: str) -> bool:
-    """Step 2: mounts the image's tree at ``work/root`` and changes to it.
+def new_root(tree: int) -> bool:
+    """Step 2: mounts the image's tree and changes to it.
 
     Returns whether it is writable; changes are lost when the namespaces end.
     """
-    tree = open_path(image)
-    must("a temporary file system", mount("tmpfs", work, "tmpfs", _NOSUID | _NODEV, "mode=755"))
-    os.chdir(work)
+    # Any folder will do as a mount point: the host's root is about to be left.
+    must("a temporary file system", mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "mode=755"))
+    os.chdir("/tmp")
     for name in ("upper", "work", "root"):
         os.mkdir(name, 0o755)
     layers = f"lowerdir=/proc/self/fd/{tree},upperdir=upper,workdir=work"
     # userxattr: Linux 5.11 and later, required in a user namespace; older kernels do not know it
     writable = any(mount("overlay", "root", "overlay", 0, layers + more) == 0 for more in (",userxattr", ""))
     if not writable:
-        must("the image", mount(f"/proc/self/fd/{tree}", "root", None, _BIND | _REC))
+        must("the image", mount(f"/proc/self/fd/{tree}", "root", None, BIND | REC))
 
     os.chdir("root")
     for name in ("proc", "sys", "dev"):
         make_mount_point(name)
-    if not writable and not make_readonly("."):
-        raise Refused("the image's tree cannot be mounted read-only")
+    if not writable:
+        os.chdir("/proc")
+        make_readonly("/tmp/root")
+        os.chdir("/tmp/root")
     os.close(tree)
     return writable
 
@@ -240,29 +298,36 @@ def make_mount_point(name: str) -> None:
         raise Refused(f"/{name} is not a folder in the image")
 
 
-def enter_root() -> None:
-    """Step 3: mounts /proc and makes the current folder the root. The host's root is then mounted over it."""
-    if mount("proc", "proc", "proc", _NOSUID | _NODEV | _NOEXEC) != 0:
-        # In a container that hides parts of its /proc the kernel refuses a new one. The existing one then
-        # shows the process numbers of the host.
-        must("/proc", mount("/proc", "proc", None, _BIND | _REC))
+def enter_root() -> str:
+    """Step 3: makes the current folder the root, with an empty /dev; returns where the host's root is in it.
+
+    No link of the image can lead there, because the image does not know the name. (A host's root at / would
+    be reached by the link "usr/..".)
+    """
+    must("/dev", mount("tmpfs", "dev", "tmpfs", NOSUID, "mode=755"))
+    old = f"dev/{os.urandom(16).hex()}"
+    os.mkdir(old)
     number = _PIVOT_ROOT.get(platform.machine())
     if number is None:
         raise Refused(f"the number of the system call pivot_root is not known on {platform.machine()}")
-    must("the new root", _LIBC.syscall(number, b".", b"."))
+    must("the new root", LIBC.syscall(number, b".", os.fsencode(old)))
+    return f"/{old}"
 
 
 def fill_root(plan: dict[str, Any], host: HostFiles, writable: bool) -> None:
-    """Step 4: the folders and files that a container has in addition to those of the image."""
-    if mount(f"/proc/self/fd/{host.sys}", "/sys", None, _BIND | _REC) == 0:
-        make_readonly("/sys")
-    fill_dev(host.devices)
+    """Step 4: the folders and files that a container has in addition to those of the image.
 
-    for path, mode in (("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (plan["home"], 0o700)):
+    The current folder is the host's /proc.
+    """
+    bind_file(host.sys, "/sys", readonly=True)
+    fill_dev(host.devices, plan["shm_size"])
+
+    home = os.path.join("/", plan["home"])  # relative, it would be one of the host
+    for path, mode in (("/tmp", 0o1777), ("/var/tmp", 0o1777), ("/run", 0o755), (home, 0o700)):
         if writable:
             os.makedirs(path, mode=mode, exist_ok=True)
         elif os.path.isdir(path):
-            must(path, mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, f"mode={mode:o}"))
+            must(path, mount("tmpfs", path, "tmpfs", NOSUID | NODEV, f"mode={mode:o}"))
 
     if writable:
         for path, text in host.network_files.items():
@@ -272,30 +337,35 @@ def fill_root(plan: dict[str, Any], host: HostFiles, writable: bool) -> None:
             write(path, text, os.O_CREAT)
 
     for source, target, readonly in host.mounts:
-        bind(source, target, readonly)
+        bind(source, target, readonly=readonly)
 
 
-def leave_host(host: HostFiles) -> None:
-    """Step 5: unmounts the host's root and closes all files of the host."""
-    os.fchdir(host.root)  # it has the same path as the new root, and is mounted above it
-    must("leaving the host's files", _LIBC.umount2(b".", _MNT_DETACH))
+def leave_host(host: HostFiles, old_root: str) -> None:
+    """Step 5: mounts /proc, unmounts the host's root, and closes all files of the host."""
+    if mount("proc", "/proc", "proc", NOSUID | NODEV | NOEXEC) != 0:
+        # In a container that hides parts of its /proc the kernel refuses a new one. The existing one then
+        # shows the process numbers of the host.
+        bind_file(host.proc, "/proc", readonly=False)
     os.chdir("/")
+    must("leaving the host's files", LIBC.umount2(os.fsencode(old_root), _MNT_DETACH))
+    os.rmdir(old_root)
     mounts, devices = [item[0] for item in host.mounts], [item[0] for item in host.devices]
-    for fd in (host.root, host.sys, *mounts, *devices):
+    for fd in (host.proc, host.sys, *mounts, *devices):
         os.close(fd)
 
 
-def fill_dev(devices: list[tuple[int, str]]) -> None:
-    """Creates a /dev with the given devices of the host and no others."""
-    must("/dev", mount("tmpfs", "/dev", "tmpfs", _NOSUID, "mode=755"))
+def fill_dev(devices: list[tuple[int, str]], shm_size: str) -> None:
+    """Fills /dev with the given devices of the host and no others."""
     for fd, path in devices:
-        bind(fd, path, False)
+        bind(fd, path, readonly=True)  # a device can still be written, but not its owner, mode and folder
 
     os.mkdir("/dev/shm")
-    must("/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NOEXEC | _NODEV, "mode=1777"))
+    must(
+        "/dev/shm", mount("tmpfs", "/dev/shm", "tmpfs", NOSUID | NOEXEC | NODEV, f"mode=1777,size={shm_size}")
+    )
     os.mkdir("/dev/pts")
     options = "newinstance,ptmxmode=0666,mode=0620"
-    must("/dev/pts", mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, options))
+    must("/dev/pts", mount("devpts", "/dev/pts", "devpts", NOSUID | NOEXEC, options))
 
     links = {
         "ptmx": "pts/ptmx",
@@ -308,7 +378,7 @@ def fill_dev(devices: list[tuple[int, str]]) -> None:
         os.symlink(target, f"/dev/{name}")
 
 
-def bind(fd: int, target: str, readonly: bool) -> None:
+def bind(fd: int, target: str, *, readonly: bool) -> None:
     """Mounts an open file or folder of the host at a path of the new root, and creates the path if needed."""
     if not os.path.exists(target):
         try:
@@ -319,49 +389,15 @@ def bind(fd: int, target: str, readonly: bool) -> None:
                 os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
         except OSError as e:
             raise Refused(f"cannot create the mount point {target} in the image: {e.strerror}") from None
-    must(f"mounting at {target}", mount(f"/proc/self/fd/{fd}", target, None, _BIND | _REC))
-    if readonly and not make_readonly(target):
-        raise Refused(f"{target} cannot be mounted read-only")
-
-
-def make_readonly(path: str) -> bool:
-    """Makes a mount and those below it read-only; returns whether that worked.
-
-    mount_setattr is in Linux 5.12 and later; before, the mounts below stay writable.
-    """
-    attributes = struct.pack("=QQQQ", _RDONLY, 0, 0, 0)
-    at_fdcwd, at_recursive = -100, 0x8000
-    encoded = os.fsencode(path)
-    if _LIBC.syscall(_MOUNT_SETATTR, at_fdcwd, encoded, at_recursive, attributes, len(attributes)) == 0:
-        return True
-    present = os.statvfs(path).f_flag
-    flags = sum(number for seen, number in _LOCKED_FLAGS.items() if present & seen)
-    return mount(None, path, None, _REMOUNT | _BIND | _RDONLY | flags) == 0
+    bind_file(fd, target, readonly=readonly)
 
 
 # the system -------------------------------------------------------------------------------------------------
 
 
-def mount(source: str | None, target: str, kind: str | None, flags: int, options: str = "") -> int:
-    """mount(2); returns 0 if it worked."""
-    encoded = [None if s is None else os.fsencode(s) for s in (source, target, kind)]
-    return int(_LIBC.mount(*encoded, ctypes.c_ulong(flags), os.fsencode(options) or None))
-
-
-def must(what: str, result: int) -> None:
-    """Raises Refused with the kernel's reason unless a C function returned 0."""
-    if result != 0:
-        raise Refused(f"{what}: {os.strerror(ctypes.get_errno())}")
-
-
 def die_with_parent() -> None:
     """Has the kernel kill this process when its parent ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
-def open_path(path: str) -> int:
-    """Opens a file or folder only as a source of mounts."""
-    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def read(path: str) -> str:
@@ -389,7 +425,3 @@ def start_loopback() -> None:
         answer = fcntl.ioctl(s, _SIOCGIFFLAGS, request + bytes(22))
         flags = struct.unpack_from("h", answer, 16)[0]
         fcntl.ioctl(s, _SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | _IFF_UP) + bytes(22))
-
-
-if __name__ == "__main__":
-    main()

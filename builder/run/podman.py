@@ -96,6 +96,7 @@ class PodmanRunner(Runner):
 
 def _arguments(options: RunOptions) -> list[str]:
     arguments = ["--network", options.network, "--shm-size", SHM_SIZE]
+    arguments += ["--log-driver", "none"]  # an endless output would fill the disk
     if not options.capture:
         arguments.append("--interactive")
     for mount in options.mounts:

@@ -8,9 +8,12 @@ import os
 import shlex
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from builder.errors import RunnerError
 
@@ -20,6 +23,8 @@ log = logging.getLogger(__name__)
 TIMED_OUT = 124
 #: Seconds that a process has to end after SIGTERM, before it gets SIGKILL.
 GRACE_PERIOD_S = 5.0
+#: Bytes of each output of a command, which are held in memory. A smoke report has less than 1 MiB.
+MAX_OUTPUT = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ def execute(
         pass_fds: File descriptors that the command inherits.
 
     Raises:
-        RunnerError: The command cannot be started.
+        RunnerError: The command cannot be started, or an output is longer than :data:`MAX_OUTPUT`.
     """
     pipe = subprocess.PIPE if capture else None
     log.debug("run %s", shlex.join(str(word) for word in command))
@@ -73,35 +78,66 @@ def execute(
             f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner"
         ) from None
 
+    readers = [_Reader(stream, process) for stream in (process.stdout, process.stderr) if stream is not None]
     try:
-        out, err = process.communicate(timeout=timeout_s)
-        code = process.returncode
-        log.debug("exit code %d of %s%s", code, command[0], f":\n{_text(err)}" if code and err else "")
-        return Completed(128 - code if code < 0 else code, _text(out), _text(err))
+        timed_out = not _wait(process, readers, timeout_s)
+    finally:  # also after Ctrl-C
+        if process.poll() is None or any(reader.is_alive() for reader in readers):
+            _end(process, group=capture)
+
+    if timed_out:  # a child outside the group may still hold the outputs open
+        _wait(process, readers, GRACE_PERIOD_S)
+    if any(reader.too_long for reader in readers):
+        raise RunnerError(
+            f"{command[0]} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
+            "see what it prints: builder run TARGET -- COMMAND",
+        )
+    out, err = (_text(reader.data) for reader in readers) if readers else ("", "")
+    if timed_out:
+        return Completed(TIMED_OUT, out, err, timed_out=True)
+    code = process.returncode
+    log.debug("exit code %d of %s%s", code, command[0], f":\n{err}" if code and err else "")
+    return Completed(128 - code if code < 0 else code, out, err)
+
+
+class _Reader(threading.Thread):
+    """Reads an output of a process to its end, and kills the process if it is longer than allowed."""
+
+    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes]) -> None:
+        super().__init__(daemon=True)  # a process that left the group may never close the output
+        self.data = bytearray()
+        self.too_long = False
+        self._stream = stream
+        self._process = process
+        self.start()
+
+    def run(self) -> None:
+        with self._stream as stream:
+            while block := os.read(stream.fileno(), 1 << 16):
+                self.data += block
+                if len(self.data) > MAX_OUTPUT:
+                    self.too_long = True
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(self._process.pid, signal.SIGKILL)
+                    return
+
+
+def _wait(process: subprocess.Popen[bytes], readers: Sequence[_Reader], timeout_s: float | None) -> bool:
+    """Waits for the end of a process and its outputs; returns False after the time limit."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    for reader in readers:
+        reader.join(None if end is None else max(0.0, end - time.monotonic()))
+        if reader.is_alive():
+            return False
+    try:
+        process.wait(None if end is None else max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
-        _end(process, group=capture)
-        out, err = _remaining_output(process)
-        return Completed(TIMED_OUT, _text(out), _text(err), timed_out=True)
-    except BaseException:
-        _end(process, group=capture)
-        raise
-    finally:
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
+        return False
+    return True
 
 
-def _remaining_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """The output of a process that has ended; a child outside its group may still hold the pipes open."""
-    try:
-        out, err = process.communicate(timeout=GRACE_PERIOD_S)
-    except subprocess.TimeoutExpired as e:
-        return e.stdout or b"", e.stderr or b""
-    return out, err
-
-
-def _text(data: bytes | None) -> str:
-    return (data or b"").decode(errors="replace")
+def _text(data: bytearray) -> str:
+    return data.decode(errors="replace")
 
 
 def _end(process: subprocess.Popen[bytes], *, group: bool) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from builder.model import Image, SifImage
 from builder.progress import QUIET, Reporter
+from builder.run.identity import Identity
 from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.store.blobs import Store
+from builder.store.files import remove_tree, temporary_beside
 from builder.store.folders import CacheFolders
 from builder.trees.member import Kind, Member
 from builder.trees.merge import Merge
@@ -17,32 +19,52 @@ from builder.trees.rootfs import new_tree, unpack
 
 
 def cached_rootfs(
-    image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET
+    image: Image | SifImage,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter = QUIET,
+    *,
+    owner: Identity | None = None,
 ) -> Path:
-    """Returns the root file system of an image, unpacked on first use. All files belong to this user.
+    """Returns the root file system of an image, unpacked on first use. All files belong to one user.
 
     Args:
         image: An image or a SIF, with all layers on this machine.
         settings: The cache.
         store: The blobs; its lock prevents two processes from unpacking the same image.
         reporter: Receives a note when the image is unpacked.
+        owner: Who the files belong to; another than this user requires root. None is this user.
 
     Raises:
         ImageError: A layer or partition is damaged or not on this machine.
         SpaceError: The disk is too full.
+        RunnerError: The file system does not let root change the owner.
     """
-    name = f"{image.digest.partition(':')[2][:24]}-{os.getuid()}"
+    owner = owner or Identity(os.getuid(), os.getgid())
+    name = f"{image.digest.partition(':')[2][:24]}-{owner.uid}"
     folder = CacheFolders(settings.cache).rootfs / name
     if not folder.exists():
         with store.lock(f"rootfs {name}"):
             if not folder.exists():  # another process may have unpacked it meanwhile
                 reporter.note("unpacking the image (first run only)")
-                if isinstance(image, SifImage):
-                    unpack_sif(image, folder)
-                else:
-                    unpack(image, folder, store)
+                _unpack(image, folder, store, owner)
     os.utime(folder)  # `builder cache prune` goes by the time of last use
     return folder
+
+
+def _unpack(image: Image | SifImage, folder: Path, store: Store, owner: Identity) -> None:
+    temporary = temporary_beside(folder)
+    try:
+        if isinstance(image, SifImage):
+            unpack_sif(image, temporary)
+        else:
+            unpack(image, temporary, store)
+        owner.give(temporary)
+        temporary.replace(folder)
+    except BaseException:
+        if temporary.exists():
+            remove_tree(temporary)
+        raise
 
 
 def unpack_sif(image: SifImage, folder: Path) -> None:

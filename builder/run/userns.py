@@ -17,15 +17,20 @@ from pathlib import Path
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts
-from builder.run.gpu import gpu_devices, nvidia_libraries
+from builder.run.confine import seccomp_library
+from builder.run.gpu import device_groups, gpu_devices, nvidia_libraries
+from builder.run.identity import container_root
 from builder.run.process import Completed, execute
 from builder.run.rootfs import cached_rootfs
-from builder.store.files import space_errors
-from builder.store.folders import CacheFolders
 
-_JAIL = Path(__file__).with_name("jail.py")
+#: Imports jail.py without the packages of the environment, which are many.
+_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from builder.run.jail import main; main()"
+_FOLDER = Path(__file__).parents[2]
 #: Where the host's driver libraries are in the container.
 _DRIVER_FOLDER = "/run/builder-driver"
+#: Of the machine's memory, as tmpfs(5) has by default.
+_SHM_SIZE = "50%"
+_NOT_STARTED = "the user-namespace runner could not start"
 _APPARMOR_SYSCTL = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
@@ -35,8 +40,11 @@ class _Plan:
 
     image: str
     """The unpacked root file system."""
-    work: str
-    """An existing folder, where each run mounts a temporary file system that no other process sees."""
+    uid: int
+    """Who root in the container is on the host."""
+    gid: int
+    groups: Sequence[int] = ()
+    """Further groups on the host, if ``uid`` is not this user."""
     command: Sequence[str] = ()
     """Empty: only set up the namespaces, to see if that works."""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -48,20 +56,28 @@ class _Plan:
     """Names in the host's /dev, in addition to the usual ones (null, zero, ...)."""
     network: Network = "none"
     workdir: str = "/"
+    shm_size: str = _SHM_SIZE
+    """Size of /dev/shm."""
 
 
 class UsernsRunner(Runner):
-    """Runs images as root or as an ordinary user, who is root inside. The image's own user is ignored."""
+    """Runs images as root or as an ordinary user, who is root inside. The image's own user is ignored.
+
+    confine.py takes from the container what it could use against the host. In addition, builder's root is not
+    the container's (a stranger is, see identity.py), unless the options say so.
+    """
 
     name = "userns"
 
     def available(self) -> str | None:
         # not in the cache, because a check must not create one
         with tempfile.TemporaryDirectory(prefix="builder-") as folder:
+            root = container_root(keep_root=False)
             try:
-                _start(_Plan(folder, folder), timeout_s=20)
+                root.give(Path(folder))
+                _start(_Plan(folder, root.uid, root.gid), timeout_s=20)
             except RunnerError as e:
-                problem = e.message.partition(": ")[2]
+                problem = e.message.removeprefix(f"{_NOT_STARTED}: ")
                 if _apparmor_restricts():
                     problem += "; the sysctl kernel.apparmor_restrict_unprivileged_userns forbids it"
                 return problem
@@ -73,10 +89,10 @@ class UsernsRunner(Runner):
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
         check_mounts(options.mounts)
-        folder = cached_rootfs(image, self._settings, self._store, self._reporter)
-        work = CacheFolders(self._settings.cache).rootfs / ".jail"
-        with space_errors(work.parent):
-            work.mkdir(exist_ok=True)
+        root = container_root(keep_root=options.keep_root)
+        folder = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
+        if seccomp_library() is None:
+            self._reporter.warn("libseccomp is not installed: the image's system calls are not filtered")
 
         env = {"HOME": "/root", **config.env, **options.env}
         devices = gpu_devices(options.gpu)
@@ -87,14 +103,17 @@ class UsernsRunner(Runner):
 
         plan = _Plan(
             str(folder),
-            str(work),
-            words,
-            env,
-            env["HOME"],
-            [_mount_plan(mount) for mount in (*driver, *options.mounts)],
-            [device.name for device in devices],
-            options.network,
-            options.workdir or config.workdir,
+            root.uid,
+            root.gid,
+            device_groups(devices),
+            command=words,
+            env=env,
+            home=env["HOME"],
+            mounts=[_mount_plan(mount) for mount in (*driver, *options.mounts)],
+            devices=[device.name for device in devices],
+            network=options.network,
+            workdir=options.workdir or config.workdir,
+            shm_size=_SHM_SIZE,
         )
         return _start(plan, timeout_s=options.timeout_s, capture=options.capture)
 
@@ -127,7 +146,7 @@ def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True)
         plan_file.seek(0)
         descriptors = (plan_file.fileno(), status_file.fileno())
         done = execute(
-            [sys.executable, "-I", "-S", _JAIL, *map(str, descriptors)],
+            [sys.executable, "-I", "-S", "-c", _START, _FOLDER, *map(str, descriptors)],
             env={},
             timeout_s=timeout_s,
             capture=capture,
@@ -137,7 +156,7 @@ def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True)
         problem = status_file.read().decode(errors="replace")
     if problem:
         raise RunnerError(
-            f"the user-namespace runner could not start: {problem}",
+            f"{_NOT_STARTED}: {problem}",
             "use another --runner, or see docs/smoke.md",
         )
     return done

@@ -37,6 +37,7 @@ def cpu_image(cpu: Builder) -> tuple[Image, Settings, Store]:
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> RunOptions:
     """Options that share torch's bytecode between containers, because compiling it takes seconds."""
     folder = tmp_path_factory.mktemp("pycache")
+    folder.chmod(0o777)  # root in a container is another user of the host
     return RunOptions(
         env={"PYTHONPYCACHEPREFIX": "/pycache"}, mounts=[Mount(folder, "/pycache", readonly=False)]
     )
@@ -46,7 +47,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> RunOptions:
 def with_benchmark(compiled: RunOptions) -> RunOptions:
     """Options that run the working tree's benchmark, not the image's copy."""
     mounts = [*compiled.mounts, Mount(program().parent, "/smoke")]
-    return replace(compiled, entrypoint=[], mounts=mounts, timeout_s=200)
+    return replace(compiled, entrypoint=[], mounts=mounts, timeout_s=200, keep_root=True)
 
 
 @pytest.fixture(scope="session")
@@ -381,15 +382,17 @@ def test_spent_budget(torch: Torch) -> None:
     assert "budget" in result.measurement("matmul.fp32")["seen"]
 
 
-def test_small_shared_memory(cpu_image: tuple[Image, Settings, Store], with_benchmark: RunOptions) -> None:
+def test_small_shared_memory(
+    cpu_image: tuple[Image, Settings, Store], with_benchmark: RunOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The benchmark runs with a /dev/shm of 1 MiB."""
+    monkeypatch.setattr("builder.run.userns._SHM_SIZE", "1m")
     image, settings, store = cpu_image
     userns = next(r for r in runners(settings, store) if r.name == "userns")
     code = "def fault(torch): pass\nonly('dataloader')\n"
     code += "bench.probes.PROBES.insert(2, bench.core.Probe('memory.shm', bench.probes.system.probe_shm))\n"
     words = Modified(PREPARE + code).command("--expect", "none", python=PYTHON, file="/smoke/smoke.py")
-    shell = ["sh", "-c", 'mount -o remount,size=1m /dev/shm && exec "$@"', "sh", *words]
-    done = userns.run(image, shell, with_benchmark)
+    done = userns.run(image, words, with_benchmark)
     result = Result(
         subprocess.CompletedProcess(words, done.returncode, done.stdout, done.stderr), valid=False
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from builder.run.gpu import gpu_devices, parse_ldconfig
+import pytest
+
+from builder.run.gpu import device_groups, gpu_devices, parse_ldconfig
 
 
 def test_gpu_devices(tmp_path: Path) -> None:
@@ -55,3 +58,17 @@ def test_parse_ldconfig() -> None:
         "libcuda.so": Path("/usr/lib/aarch64-linux-gnu/libcuda.so"),
     }
     assert parse_ldconfig("") == {}
+
+
+def test_device_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The groups of devices, also of those in folders; root's is left out."""
+    groups = {"kfd": 110, "nvidia0": 0, "renderD128": 110, "renderD129": 44, "card0": 7}
+    monkeypatch.setattr(
+        Path, "stat", lambda path, **more: SimpleNamespace(st_gid=groups.get(path.name, 0), st_mode=0o040755)
+    )
+    monkeypatch.setattr(Path, "is_dir", lambda path: path.name == "dri")
+    (tmp_path / "dri").mkdir()
+    for name in ("renderD128", "renderD129", "card0"):
+        (tmp_path / "dri" / name).touch()
+    assert device_groups([tmp_path / "dri", tmp_path / "kfd", tmp_path / "nvidia0"]) == [44, 110]
+    assert device_groups([tmp_path / "nvidia0"]) == device_groups([]) == []

@@ -42,6 +42,16 @@ def test_timeout(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("stream", [1, 2])
+def test_endless_output(stream: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that prints without end is killed before the memory is full."""
+    monkeypatch.setattr(process, "MAX_OUTPUT", 3 << 20)
+    with pytest.raises(RunnerError, match=r"/bin/sh wrote more than 3 MiB"):
+        execute(["/bin/sh", "-c", f"exec yes >&{stream}"], timeout_s=60)
+    done = execute(["sh", "-c", f"head -c {3 << 20} /dev/zero >&{stream}"])
+    assert len(done.stdout + done.stderr) == 3 << 20
+
+
 def processes(word: str) -> list[int]:
     """The processes with this word on their command line."""
     found = []

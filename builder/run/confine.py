@@ -1,0 +1,181 @@
+"""Takes from a container what it could use against the host. Uses only the standard library.
+
+The user namespace alone does not protect a host whose root runs the container: files below /proc and /sys are
+checked against the owner's id, not against capabilities. So, as in docker and podman:
+
+- below /proc, only the files of processes can be written, and files with the host's secrets are hidden;
+- the capabilities are docker's, and no program can gain others (setuid bits have no effect);
+- system calls that only serve to attack the kernel, or to undo the above, are refused.
+"""
+
+# Few imports: this starts for every command. So no pathlib, hence:
+# ruff: noqa: PTH110, PTH112, PTH208
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+
+from builder.run.kernel import LIBC, RDONLY, Refused, bind_file, mount, must, open_path, prctl
+
+#: Hidden from the container: docker's list (moby, oci/defaults.go), which is longer than the runtime-spec's.
+MASKED = (
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)
+#: Entries of /proc that belong to processes and not to the host, besides those whose name is a number.
+_OF_PROCESSES = ("self", "thread-self", "mounts", "net")
+
+# <linux/capability.h>: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service,
+# net_raw, sys_chroot, mknod, audit_write, setfcap
+CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
+_CAPABILITY_VERSION_3 = 0x20080522
+# <linux/prctl.h>
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+
+# <seccomp.h>
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_MASKED_EQUAL = 7
+_ATTRIBUTE_SPECULATION, _ATTRIBUTE_OPTIMIZE = 7, 8
+_UNKNOWN_CALL = -1
+#: Refused with EPERM: what docker's default profile refuses too and a well-behaved program does not need.
+REFUSED_CALLS = (
+    # new namespaces and mounts
+    *("unshare", "setns", "mount", "umount", "umount2", "pivot_root", "mount_setattr", "move_mount"),
+    *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
+    # the kernel's keys, which are not part of a namespace
+    *("add_key", "keyctl", "request_key"),
+    # parts of the kernel with many faults in the past
+    *("bpf", "io_uring_enter", "io_uring_register", "io_uring_setup", "perf_event_open", "userfaultfd"),
+    # the host as a whole
+    *("acct", "delete_module", "finit_module", "init_module", "kexec_file_load", "kexec_load", "quotactl"),
+    *("quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime", "clock_settime"),
+    *("settimeofday", "ioperm", "iopl", "lookup_dcookie", "fanotify_init", "open_by_handle_at", "vhangup"),
+)
+#: Flags of clone(2) for new namespaces: cgroup, UTS, IPC, user, PID, network, mount.
+_NEW_NAMESPACES = (0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x20000)
+#: Requests of ioctl(2) that type into the user's terminal: TIOCSTI, TIOCLINUX.
+_TERMINAL_REQUESTS = (0x5412, 0x541C)
+
+
+# files ------------------------------------------------------------------------------------------------------
+
+
+def protect_files() -> None:
+    """Hides files of the kernel, and makes the others in /proc read-only. /sys is read-only already."""
+    os.chdir("/proc")
+    null = open_path("/dev/null")
+    for path in MASKED:
+        if os.path.isdir(path):
+            must(f"hiding {path}", mount("tmpfs", path, "tmpfs", RDONLY, "size=0k,mode=555"))
+        elif os.path.exists(path):
+            bind_file(null, path, readonly=True)
+    os.close(null)
+
+    for name in os.listdir("/proc"):
+        path = f"/proc/{name}"
+        if name.isdigit() or name in _OF_PROCESSES or path in MASKED:
+            continue
+        fd = open_path(path)
+        bind_file(fd, path, readonly=True)
+        os.close(fd)
+    os.chdir("/")
+
+
+# privileges -------------------------------------------------------------------------------------------------
+
+
+def drop_privileges(calls: Filter | None) -> None:
+    """Leaves this process and its children docker's capabilities and the allowed system calls, for ever."""
+    must("no_new_privs", prctl(_PR_SET_NO_NEW_PRIVS, 1))
+    number = 0
+    while prctl(_PR_CAPBSET_READ, number) >= 0:
+        if number not in CAPABILITIES:
+            must(f"dropping the capability {number}", prctl(_PR_CAPBSET_DROP, number))
+        number += 1
+    must("the ambient capabilities", prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL))
+
+    kept = sum(1 << number for number in CAPABILITIES)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
+    effective, permitted, inheritable = kept, kept, 0
+    must(
+        "the capabilities",
+        LIBC.capset(header, struct.pack("=IIIIII", effective, permitted, inheritable, 0, 0, 0)),
+    )
+    if calls is not None:
+        calls.load()
+
+
+class Filter:
+    """A filter of system calls for the native architecture; programs of another one (32 bit) are killed."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.seccomp_init.restype = ctypes.c_void_p
+        context = library.seccomp_init(ctypes.c_uint32(_ALLOW))
+        if not context:
+            raise Refused("libseccomp has no filter")
+        self._context = ctypes.c_void_p(context)
+        # Without it, kernels before 5.16 slow down all code, which would change the figures of a smoke test.
+        library.seccomp_attr_set(self._context, _ATTRIBUTE_SPECULATION, ctypes.c_uint32(1))
+        library.seccomp_attr_set(self._context, _ATTRIBUTE_OPTIMIZE, ctypes.c_uint32(2))  # a binary tree
+        for name in REFUSED_CALLS:
+            self._refuse(name, errno.EPERM)
+        # Its flags are in memory, which a filter cannot read. C libraries call clone instead.
+        self._refuse("clone3", errno.ENOSYS)
+        flags = 1 if os.uname().machine == "s390x" else 0
+        for flag in _NEW_NAMESPACES:
+            self._refuse("clone", errno.EPERM, flags, flag, flag)
+        for request in _TERMINAL_REQUESTS:
+            self._refuse("ioctl", errno.EPERM, 1, 0xFFFFFFFF, request)  # the kernel ignores the upper half
+
+    def _refuse(self, name: str, error: int, argument: int = -1, mask: int = 0, value: int = 0) -> None:
+        """Refuses a system call; with ``argument``, only if that argument has ``value`` under ``mask``."""
+        number = self._library.seccomp_syscall_resolve_name(name.encode())
+        if number == _UNKNOWN_CALL:
+            return  # newer than the library, or not on this architecture
+        comparisons = (_Comparison * 1)(_Comparison(argument, _MASKED_EQUAL, mask, value))
+        count = 0 if argument < 0 else 1
+        result = self._library.seccomp_rule_add_array(
+            self._context, ctypes.c_uint32(_ERRNO | error), number, count, comparisons
+        )
+        if result not in (0, -errno.EDOM):
+            raise Refused(f"libseccomp cannot filter {name}: {os.strerror(-result)}")
+
+    def load(self) -> None:
+        """Applies the filter to this process and its children."""
+        result = self._library.seccomp_load(self._context)
+        if result != 0:
+            raise Refused(f"the filter of system calls: {os.strerror(-result)}")
+
+
+class _Comparison(ctypes.Structure):
+    """struct scmp_arg_cmp"""
+
+    _fields_ = [
+        ("argument", ctypes.c_uint),
+        ("operation", ctypes.c_int),
+        ("first", ctypes.c_uint64),
+        ("second", ctypes.c_uint64),
+    ]
+
+
+def seccomp_library() -> ctypes.CDLL | None:
+    """Returns the host's libseccomp; None if it is not installed."""
+    try:
+        return ctypes.CDLL("libseccomp.so.2")
+    except OSError:
+        return None
