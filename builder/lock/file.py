@@ -216,7 +216,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     # libyaml on this machine may change a byte.
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
     raw = (_header(path) + text).encode()
-    write_atomic(path, raw)
+    write_atomic(path, raw, durable=True)
     return parse_lock(raw, path)
 
 

@@ -1,7 +1,8 @@
-"""Small file systems, to fill them."""
+"""Small file systems, to fill them, and disks that flip bits."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,3 +23,14 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def flip(path: Path) -> None:
+    """Flips a bit in the middle of a file, as a disk or a bad memory does: the file looks unchanged."""
+    before = path.stat()
+    with path.open("r+b") as f:
+        f.seek(before.st_size // 2)
+        (byte,) = f.read(1)
+        f.seek(-1, os.SEEK_CUR)
+        f.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
