@@ -22,7 +22,7 @@ from typing import BinaryIO, NoReturn
 import filelock
 
 from builder.errors import BuilderError, ImageError
-from builder.store.durable import durable_file, sync_files
+from builder.store.durable import durable_file, start_writing, sync_files
 from builder.store.files import copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
 from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
@@ -64,6 +64,8 @@ class BlobWriter:
             SpaceError: the disk is full.
         """
         with space_errors(self._store.root):
+            self._file.flush()
+            start_writing(self._file.fileno())
             self._file.close()
             digest = f"sha256:{self._hash.hexdigest()}"
             self._store.adopt(self._path, digest)
