@@ -197,7 +197,8 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     The same lock has the same bytes: they depend neither on time nor on machine or user.
 
     Raises:
-        SpaceError: the disk is full, or the folder cannot be written to.
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
     """
     custom = dict(lock.custom)
     if lock.base:
