@@ -122,6 +122,8 @@ def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None
     new = descriptor.to_json()
     if tag is not None:
         new["annotations"] = {**new.get("annotations", {}), REF_NAME: tag}
+    if [entry for entry in index.get("manifests", []) if is_replaced(entry)] == [new]:
+        return dict(index)
     return {**index, "manifests": [*others, new]}
 
 

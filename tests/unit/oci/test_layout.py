@@ -111,9 +111,10 @@ def test_image_without_tag(store: Store, tmp_path: Path) -> None:
 
 
 def test_unchanged(store: Store, tmp_path: Path) -> None:
-    """Writing the same image again changes no file."""
+    """Writing the same image again changes no file, also where the layout has other images."""
     made = image(store)
     write_layout(made, tmp_path / "dist", "x", store)
+    write_layout(image(store, layer(store, member("a", b"1"))), tmp_path / "dist", "y", store)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"}
     write_layout(made, tmp_path / "dist", "x", store)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"} == before
