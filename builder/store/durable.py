@@ -42,7 +42,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     call = getattr(ctypes.CDLL(None), "sync_file_range", None)
     if call is not None:
         call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    return call  # type: ignore[no-any-return]
+    return call
 
 
 def sync_file(path: Path) -> None:
