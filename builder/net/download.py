@@ -23,6 +23,7 @@ from types import TracebackType
 
 import httpx
 
+from builder.net.pace import Pace
 from builder.store.files import CHUNK, space_errors
 
 #: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx.HTTPError.
@@ -146,6 +147,7 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
 
     Raises:
         WrongRange: the server sent another range.
+        TooSlow: the bytes arrive too slowly, see :mod:`builder.net.pace`.
     """
     skip = offset
     if response.status_code == 206:
@@ -154,7 +156,7 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
         if start is None or int(start[1]) != offset:
             raise WrongRange(f"requested bytes from {offset}, received {content_range!r}")
         skip = 0
-    for data in response.iter_raw():
+    for data in Pace.of(response.iter_raw()):
         if skip >= len(data):
             skip -= len(data)
             continue

@@ -76,6 +76,7 @@ class FakeRegistry:
         self.lists_referrers = False
         self.sends_subject = True
         self.honours_conditions = False
+        self.token_answer: Reply | None = None
         self.lock = threading.Lock()
         outer = self
 
@@ -196,6 +197,9 @@ class _Handler(BaseHTTPRequestHandler):
         request.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with fake.lock:
             fake.tokens.append(request)
+        if fake.token_answer is not None:
+            self.reply(fake.token_answer.status, fake.token_answer.body, fake.token_answer.headers)
+            return
         if request.method == "POST":
             form = parse_qs(request.body.decode())
             good, scopes = (
