@@ -214,7 +214,7 @@ def test_digest_that_is_a_path(store: Store, tmp_path: Path) -> None:
     index = json.loads((tmp_path / "dist/index.json").read_text())
     index["manifests"][0]["digest"] = "sha256:../../../etc/passwd"
     (tmp_path / "dist/index.json").write_text(json.dumps(index))
-    with pytest.raises(ImageError, match="not a sha256 digest"):
+    with pytest.raises(ImageError, match="is not a digest"):
         read_layout(tmp_path / "dist", "x")
 
 
