@@ -115,7 +115,7 @@ _ANY_DIGEST = re.compile(f"{_SHA256}|{_SHA512}|{_OTHER}")
 
 #: A text that can be a media type, an architecture, a variable or an argument.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$", max_length=71)]
+Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
 MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
 
 
@@ -246,12 +246,15 @@ def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
         if e.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
             check_ordinary(path.lstat(), what)
         raise
-    with os.fdopen(fd, "rb") as f:
+    try:
         info = os.fstat(fd)
         check_ordinary(info, what)
         if info.st_size > most:
             raise _too_large(what, info.st_size, most)
-        data = f.read(most + 1)
+        with os.fdopen(fd, "rb", closefd=False) as f:
+            data = f.read(most + 1)
+    finally:
+        os.close(fd)
     if len(data) > most:  # it grows
         raise _too_large(what, len(data), most)
     return data

@@ -104,7 +104,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
 def test_undamaged(place: Place) -> None:
     """The layout of these tests is read when nothing in it is changed."""
     place.write("config", place.documents["config"])
+    place.use()
     assert len(read_layout(place.layout, "x", "amd64").layers) == 2
+    assert (place.folder / "a.sif").exists()
+    assert set(list_tags(place.layout)) == {"x", "built"}
 
 
 @fuzz(300)
