@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -13,12 +14,13 @@ from builder.model import Descriptor
 from builder.net.download import PartialFile, body_from, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
-from builder.registry.answer import Request, read_answer
+from builder.registry.answer import MAX_SMALL_BLOB, Request, read_answer
 from builder.registry.meter import Meter, Progress
 from builder.registry.transport import TRIES, Transport, push_scopes
 from builder.registry.upload import Blob, BlobSource, ChunkSize, Upload, file_source
 from builder.store.blobs import Store
 from builder.store.files import space_errors
+from builder.text import human_bytes
 
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
@@ -48,10 +50,17 @@ class Blobs:
         """A small blob, verified.
 
         Raises:
-            RegistryError: the registry does not have it, or refuses.
+            RegistryError: the registry does not have it, or refuses; or it is not small.
             HashMismatch: the content does not match the digest.
         """
-        answer = self._transport.ask(self._request("GET", repository, descriptor.digest))
+        if descriptor.size > MAX_SMALL_BLOB:
+            raise RegistryError(
+                f"the blob {descriptor.digest} of {self._name(repository)} is too large: "
+                f"{human_bytes(descriptor.size)}, at most {human_bytes(MAX_SMALL_BLOB)} are allowed",
+                "it is not what builder attaches to an image: remove it there",
+            )
+        request = replace(self._request("GET", repository, descriptor.digest), most=MAX_SMALL_BLOB)
+        answer = self._transport.ask(request)
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"
             raise self._transport.refusal(answer, action)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +9,10 @@ from dataclasses import dataclass
 
 import httpx
 
-from builder.errors import HashMismatch, RegistryError
+from builder.errors import HashMismatch, ImageError, RegistryError
 from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.oci.digest import sha256
+from builder.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.oci.reference import check_repository, is_digest
 from builder.registry.answer import BUSY, Answer, Request, load_json
 from builder.registry.errors import ArtifactRefused
@@ -97,6 +97,7 @@ class Manifests:
         Raises:
             RegistryError: it does not exist, or the registry refuses.
             HashMismatch: the content does not match the digest.
+            ImageError: its media types contradict each other, or it is both a manifest and an index.
         """
         answer = self._read("GET", repository, ref, accept)
         name = self._name(repository, ref)
@@ -110,7 +111,7 @@ class Manifests:
                 f"digest mismatch: the manifest of {name} is {digest}, expected {expected}",
                 "try again; a proxy may have changed it",
             )
-        return answer.body, _media_type(answer), digest
+        return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
         """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already.
@@ -202,7 +203,7 @@ class Manifests:
                 raise self._transport.refusal(answer, f"list what is attached to {name}")
             if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
                 return None
-            found += parse_index(answer.body, self._transport.host)
+            found += parse_referrers(answer.body, self._transport.host)
         return found
 
     def list_tags(self, repository: str) -> list[str]:
@@ -325,24 +326,21 @@ def is_digest_of(digest: str, data: bytes) -> bool:
     return hashlib.new(algorithm, data).hexdigest() == value
 
 
-def _media_type(answer: Answer) -> str:
-    """The manifest's own ``mediaType``, else the response's ``Content-Type``."""
-    with contextlib.suppress(ValueError, AttributeError):
-        own = load_json(answer.body).get("mediaType")
-        if own:
-            return str(own)
-    return answer.media_type
+def parse_referrers(data: bytes, where: str) -> list[Descriptor]:
+    """The entries of a list of attached artifacts.
 
-
-def parse_index(data: bytes, where: str) -> list[Descriptor]:
-    """The entries of an image index.
+    Args:
+        data: the image index.
+        where: its name, for messages.
 
     Raises:
         RegistryError: it is damaged.
     """
+    what = f"{where}: the list of attached artifacts"
     try:
-        return [Descriptor.from_json(entry) for entry in load_json(data)["manifests"] or []]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise RegistryError(
-            f"{where}: the list of attached artifacts is damaged", "ask the registry's owner"
-        ) from None
+        if parse_json(data, what).get("manifests", "") is None:
+            return []  # an empty list of a program in Go
+        index = parse_index(data, what, OCI_INDEX)
+    except ImageError as e:
+        raise RegistryError(e.message, "ask the registry's owner") from None
+    return [Descriptor.from_json(entry) for entry in index["manifests"]]

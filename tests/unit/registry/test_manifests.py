@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
-from builder.errors import HashMismatch, RegistryError
-from builder.model import OCI_MANIFEST, Descriptor
+from builder.errors import HashMismatch, ImageError, RegistryError
+from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.registry import manifests
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
@@ -61,6 +61,15 @@ def test_endless_list(
     with pytest.raises(RegistryError, match=r"/v2/a/b/tags/list does not end"):
         client.list_tags("a/b")
     assert len(fake.requests) == (20 if bound == "MAX_PAGES" else 2)
+
+
+def test_ambiguous_document(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A document that is a manifest for one reader and an index for another is refused (CVE-2021-41190)."""
+    both = b'{"schemaVersion":2,"config":{},"layers":[],"manifests":[]}'
+    fake.manifests["a/b"] = {"t": (both, OCI_MANIFEST), "i": (both, OCI_INDEX)}
+    for tag in ("t", "i"):
+        with pytest.raises(ImageError, match="can be read as a manifest and as an index"):
+            client.get_manifest("a/b", tag)
 
 
 def test_head_without_digest(fake: FakeRegistry, client: RegistryClient) -> None:
