@@ -71,6 +71,11 @@ class Answer:
         return tuple(code for code, _ in self.errors())
 
     @property
+    def is_success(self) -> bool:
+        """Whether the status is 200 to 299."""
+        return 200 <= self.status < 300
+
+    @property
     def media_type(self) -> str:
         """The ``Content-Type`` without parameters."""
         return str(self.headers.get("Content-Type", "")).partition(";")[0].strip()
@@ -96,9 +101,14 @@ class Answer:
     @property
     def content_length(self) -> int | None:
         """The length of the content in bytes; None when it is not stated, or is that of compressed bytes."""
-        if self.headers.get("Content-Encoding", "identity").lower() != "identity":
-            return None
-        return number(self.headers.get("Content-Length", ""))
+        return content_length(self.headers)
+
+
+def content_length(headers: httpx.Headers) -> int | None:
+    """See :attr:`Answer.content_length`."""
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return None
+    return number(headers.get("Content-Length", ""))
 
 
 def number(text: str) -> int | None:

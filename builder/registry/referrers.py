@@ -23,7 +23,7 @@ from builder.registry.client import RegistryClient
 from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
-from builder.registry.upload import bytes_source
+from builder.registry.source import bytes_source
 from builder.settings import Settings
 from builder.store.blobs import Store
 

@@ -74,7 +74,9 @@ class HashedSource:
             position = end
         if position < self._size:
             missing = self._size - position
-            raise DamagedSource(f"the blob {self._digest} is {missing} bytes shorter than expected", "build again")
+            raise DamagedSource(
+                f"the blob {self._digest} is {missing} bytes shorter than expected", "build again"
+            )
 
     def _check(self) -> None:
         found = f"sha256:{self._hash.hexdigest()}"

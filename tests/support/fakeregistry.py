@@ -77,6 +77,11 @@ class FakeRegistry:
         self.sends_subject = True
         self.honours_conditions = False
         self.token_answer: Reply | None = None
+        self.patch_status = 202
+        self.keeps_cut_put = False
+        """As Pulp 2.30: what arrived of a PUT that broke off is stored under the digest."""
+        self.replaces_blobs = True
+        """False: a blob that exists stays as it is, whatever is uploaded."""
         self.lock = threading.Lock()
         outer = self
 
@@ -157,6 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
             data = self.rfile.read(min(fault.after, length))
             if session in fake.uploads:
                 fake.uploads[session] += data
+            if fake.keeps_cut_put and request.method == "PUT" and "digest" in request.query:
+                repo = request.path.partition("/blobs/")[0].removeprefix("/v2/")
+                fake.blobs.setdefault(repo, {})[request.query["digest"][0]] = data
             self.hang_up()
             return
         request.body = self.rfile.read(length)
@@ -291,13 +299,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(416, b"", {**place, "Range": f"0-{max(len(data) - 1, 0)}"})
                 return
             data += request.body
-            self.reply(202, b"", {**place, "Range": f"0-{len(data) - 1}"})
+            headers = {**place, "Range": f"0-{len(data) - 1}"} if fake.patch_status == 202 else place
+            self.reply(fake.patch_status, b"", headers)
         else:
             data += request.body
             if sha256(bytes(data)) != request.query["digest"][0]:
                 self.error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
                 return
-            fake.put(repo, bytes(data))
+            if fake.replaces_blobs or request.query["digest"][0] not in fake.blobs.get(repo, {}):
+                fake.put(repo, bytes(data))
             del fake.uploads[session]
             self.reply(201, b"", {"Location": f"/v2/{repo}/blobs/{request.query['digest'][0]}"})
 
