@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
 from builder.errors import HashMismatch, RegistryError
 from builder.model import Descriptor
-from builder.net.download import PartialFile, body_from, range_header, resume
+from builder.net.download import PartialFile, body_from, count_failure, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
-from builder.registry.answer import Request, read_answer
+from builder.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
 from builder.registry.meter import Meter, Progress
+from builder.registry.source import BlobSource, DamagedSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
-from builder.registry.upload import Blob, BlobSource, ChunkSize, Upload, file_source
+from builder.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
 from builder.store.blobs import Store
 from builder.store.files import space_errors
+from builder.text import human_bytes
 
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
@@ -30,7 +35,7 @@ class Blobs:
         self._chunk = ChunkSize()
 
     def head(self, repository: str, digest: str) -> int | None:
-        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it.
+        """A blob's size in bytes, or UNKNOWN when it is not stated; None when the repository lacks it.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
@@ -40,17 +45,46 @@ class Blobs:
             return None
         if answer.status != 200:
             raise self._transport.refusal(answer, f"report whether {self._name(repository)} has {digest}")
-        size = answer.headers.get("Content-Length", "")
-        return int(size) if size.isdigit() else 0
+        size = answer.content_length
+        return UNKNOWN if size is None else size
+
+    def stored(self, repository: str, descriptor: Descriptor) -> int | None:
+        """As :meth:`head`; a size that differs from the descriptor's is confirmed by a GET, without its body.
+
+        Some proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off.
+        """
+        size = self.head(repository, descriptor.digest)
+        if size in (None, UNKNOWN, descriptor.size):
+            return size
+        found = None
+        request = self._request("GET", repository, descriptor.digest)
+        with contextlib.suppress(httpx.TransportError), self._transport.open(request) as response:
+            found = content_length(response.headers) if response.status_code == 200 else None
+        return UNKNOWN if found is None else found
+
+    def has(self, repository: str, descriptor: Descriptor) -> bool:
+        """Whether the repository has a blob of this size, as far as it states sizes.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
+        """
+        return self.stored(repository, descriptor) in (UNKNOWN, descriptor.size)
 
     def get(self, repository: str, descriptor: Descriptor) -> bytes:
         """A small blob, verified.
 
         Raises:
-            RegistryError: the registry does not have it, or refuses.
+            RegistryError: the registry does not have it, or refuses; or it is not small.
             HashMismatch: the content does not match the digest.
         """
-        answer = self._transport.ask(self._request("GET", repository, descriptor.digest))
+        if descriptor.size > MAX_SMALL_BLOB:
+            raise RegistryError(
+                f"the blob {descriptor.digest} of {self._name(repository)} is too large: "
+                f"{human_bytes(descriptor.size)}, at most {human_bytes(MAX_SMALL_BLOB)} are allowed",
+                "it is not what builder attaches to an image: remove it there",
+            )
+        request = replace(self._request("GET", repository, descriptor.digest), most=MAX_SMALL_BLOB)
+        answer = self._transport.ask(request)
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"
             raise self._transport.refusal(answer, action)
@@ -126,19 +160,54 @@ class Blobs:
         """
         self._download(repository, descriptor, partial, Meter(progress, descriptor.size))
 
-    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
-        def retry(error: httpx.HTTPError, failures: int) -> None:
-            if failures >= TRIES or not isinstance(error, httpx.TransportError):
-                raise self._transport.unreachable(error, self._name(repository)) from None
-            self._transport.pause(failures)
+    def hash(
+        self, repository: str, descriptor: Descriptor, progress: Progress | None = None
+    ) -> tuple[str, int]:
+        """Reads a blob and stores nothing: the digest and the number of the bytes that the registry returns.
 
+        More bytes than the descriptor states are not read.
+
+        Args:
+            repository: in the registry.
+            descriptor: digest and size.
+            progress: receives the bytes as they arrive.
+
+        Raises:
+            RegistryError: the registry does not have it, or refuses.
+        """
+        digest, size, failures = hashlib.sha256(), 0, 0
+        meter = Meter(progress, descriptor.size)
+        while size < descriptor.size:
+            before = size
+            try:
+                for data in self.read(repository, descriptor.digest, size):
+                    digest.update(data)
+                    size += len(data)
+                    meter.at(size)
+                    if size > descriptor.size:
+                        break
+            except httpx.HTTPError as e:
+                failures = count_failure(failures, size - before)
+                self._retry(repository, e, failures)
+                continue
+            if size == before:
+                break
+        return f"sha256:{digest.hexdigest()}", size
+
+    def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:
+        """Waits before the next attempt; raises RegistryError instead of the last one."""
+        if failures >= TRIES or not isinstance(error, httpx.TransportError):
+            raise self._transport.unreachable(error, self._name(repository)) from None
+        self._transport.pause(failures)
+
+    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
         # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
         for _ in range(2):
             with PartialFile(partial) as part:
                 resume(
                     part,
                     lambda offset: self.read(repository, descriptor.digest, offset),
-                    retry,
+                    lambda error, failures: self._retry(repository, error, failures),
                     size=descriptor.size,
                     position=meter.at,
                 )
@@ -194,14 +263,15 @@ class Blobs:
             progress: receives the bytes as they are sent; a negative number when some must be sent again.
 
         Raises:
-            RegistryError: the registry refuses it, cannot be reached, or the file has another size.
+            DamagedSource: the file does not match the descriptor.
+            RegistryError: the registry refuses it, or cannot be reached.
         """
         try:
             size = path.stat().st_size
         except OSError as e:
-            raise RegistryError(f"cannot read the layer {path}: {e.strerror}", "build again") from None
+            raise DamagedSource(f"cannot read the layer {path}: {e.strerror}", "build again") from None
         if size != descriptor.size:
-            raise RegistryError(
+            raise DamagedSource(
                 f"{path} has {size} bytes, expected {descriptor.size}",
                 "a file of the cache was changed: build again",
             )
@@ -226,7 +296,7 @@ class Blobs:
         Upload(
             self._transport,
             Blob(repository, digest, size, source),
-            lambda: self.head(repository, digest) is not None,
+            lambda: self.stored(repository, descriptor),
             self._chunk,
             Meter(progress, size),
         ).run()

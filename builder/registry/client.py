@@ -13,10 +13,10 @@ from builder.model import Descriptor
 from builder.progress import QUIET, Reporter
 from builder.registry.blobs import Blobs
 from builder.registry.credentials import Credentials
-from builder.registry.manifests import ACCEPT, Manifests
+from builder.registry.manifests import ACCEPT, ANY, Manifests, TagMove
 from builder.registry.meter import Progress
+from builder.registry.source import BlobSource
 from builder.registry.transport import Access, Transport
-from builder.registry.upload import BlobSource
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -99,6 +99,12 @@ class RegistryClient:
         """Stores a manifest under a tag or its digest; returns the digest."""
         return self._manifests.put(repo, ref, data, media_type)
 
+    def move_tag(
+        self, repo: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
+    ) -> TagMove:
+        """Points a tag at a manifest unless it is not as expected, and reads it back."""
+        return self._manifests.move_tag(repo, tag, data, media_type, expected=expected)
+
     def put_referrer(self, repo: str, data: bytes, media_type: str) -> bool:
         """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer."""
         return self._manifests.put_referrer(repo, data, media_type)
@@ -114,8 +120,12 @@ class RegistryClient:
     # blobs: see builder.registry.blobs ----------------------------------------------------------------------
 
     def head_blob(self, repo: str, digest: str) -> int | None:
-        """A blob's size in bytes; None when the repository lacks it."""
+        """A blob's size in bytes (-1: not stated); None when the repository lacks it."""
         return self._blobs.head(repo, digest)
+
+    def has_blob(self, repo: str, descriptor: Descriptor) -> bool:
+        """Whether the repository has a blob of this size, as far as the registry states sizes."""
+        return self._blobs.has(repo, descriptor)
 
     def get_blob(self, repo: str, descriptor: Descriptor) -> bytes:
         """A small blob, verified."""
@@ -124,6 +134,12 @@ class RegistryClient:
     def read_blob(self, repo: str, digest: str, offset: int = 0) -> Iterator[bytes]:
         """A blob's bytes from an offset on; one attempt, not verified."""
         return self._blobs.read(repo, digest, offset)
+
+    def hash_blob(
+        self, repo: str, descriptor: Descriptor, progress: Progress | None = None
+    ) -> tuple[str, int]:
+        """The digest and the number of the bytes that the registry returns for a blob; nothing is stored."""
+        return self._blobs.hash(repo, descriptor, progress)
 
     def get_blob_to(
         self, repo: str, descriptor: Descriptor, store: Store, progress: Progress | None = None

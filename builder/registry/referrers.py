@@ -8,7 +8,7 @@ schema. OCI layouts list such manifests in ``index.json``, without a tag.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,24 @@ from builder.oci.layout import list_tags, read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
 from builder.oci.reference import Reference, is_digest
 from builder.progress import QUIET, Reporter
+from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.client import RegistryClient
-from builder.registry.manifests import parse_index
+from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
-from builder.registry.upload import bytes_source
+from builder.registry.source import bytes_source
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.text import human_bytes
 
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 _EMPTY_CONFIG = b"{}"
+#: In bytes: all files of all artifacts of one type together, which are read into memory.
+MAX_ATTACHED = 256 << 20
 #: The list of an old registry is read, extended and written, and others may do the same at the same time:
-#: each writer checks afterwards whether its entry is still there, this many times.
+#: each writer checks afterwards whether its entry is still there, this many times, and once more at the end
+#: of publishing (:func:`restore_attached`).
 _TRIES = 5
 
 
@@ -130,36 +135,75 @@ def attach(
     client.expect_push(repository)
     artifact = _Artifact(artifact_type, files, annotations or {})
     manifest, entry = artifact.manifest(subject)
-    if _is_listed(entry, referrers(client, repository, subject.digest)):
+    if _is_listed(entry.digest, referrers(client, repository, subject.digest)):
         return entry.digest
     config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
     for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
-        if client.head_blob(repository, descriptor.digest) is None:
+        if not client.has_blob(repository, descriptor):
             client.upload_stream(repository, descriptor, bytes_source(data))
     listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
-        listed = _is_listed(entry, client.get_referrers(repository, subject.digest) or [])
+        listed = _is_listed(entry.digest, client.get_referrers(repository, subject.digest) or [])
     if not listed:
         _list_by_tag(client, repository, subject.digest, entry)
     return entry.digest
 
 
-def _is_listed(entry: Descriptor, listed: Sequence[Descriptor]) -> bool:
-    return any(descriptor.digest == entry.digest for descriptor in listed)
+def restore_attached(
+    client: RegistryClient, repository: str, subject: str, digests: Collection[str]
+) -> list[str]:
+    """Looks again whether artifacts that were attached are listed, and lists those again that are not.
+
+    On a registry without the referrers API the list is a tag: a client that attaches at the same time may
+    have replaced it after :func:`attach` looked. Publishing calls this once more after the tags have moved.
+
+    Args:
+        client: the registry.
+        repository: of the image.
+        subject: the digest of the image.
+        digests: what :func:`attach` returned.
+
+    Returns:
+        The digests that were not listed, and are listed now.
+
+    Raises:
+        RegistryError: the registry refuses, lacks one of the artifacts, or cannot be reached.
+    """
+    listed = client.get_referrers(repository, subject) or []
+    missing = [digest for digest in digests if not _is_listed(digest, listed)]
+    if missing:
+        listed, _ = _listed_by_tag(client, repository, subject)
+        missing = [digest for digest in missing if not _is_listed(digest, listed)]
+    for digest in missing:
+        _list_by_tag(client, repository, subject, _entry_of(client, repository, digest))
+    return missing
+
+
+def _entry_of(client: RegistryClient, repository: str, digest: str) -> Descriptor:
+    """The descriptor of an artifact as lists of referrers contain it, from its manifest."""
+    manifest, media_type, _ = client.get_manifest(repository, digest, [OCI_MANIFEST])
+    descriptor = Descriptor(media_type, digest, len(manifest))
+    attached = _attached(parse_manifest(manifest, descriptor, f"{client.host}/{repository}"), digest, [])
+    return replace(descriptor, artifact_type=attached.artifact_type, annotations=attached.annotations)
+
+
+def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
+    return any(descriptor.digest == digest for descriptor in listed)
 
 
 def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
     """Adds an entry to the list under the tag; see :data:`_TRIES`."""
     tag = referrers_tag(subject)
     for _ in range(_TRIES):
-        listed = _listed_by_tag(client, repository, subject)
-        if _is_listed(entry, listed):
+        listed, digest = _listed_by_tag(client, repository, subject)
+        if _is_listed(entry.digest, listed):
             return
         manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
         index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-        client.put_manifest(repository, tag, canonical_json(index), OCI_INDEX)
-    if not _is_listed(entry, _listed_by_tag(client, repository, subject)):
+        client.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
+    listed, _ = _listed_by_tag(client, repository, subject)
+    if not _is_listed(entry.digest, listed):
         raise RegistryError(
             f"{client.host}/{repository}:{tag} was changed by other clients {_TRIES} times",
             "wait until they are done, then publish again",
@@ -186,7 +230,7 @@ def referrers(
     """
     found = client.get_referrers(repository, subject)
     if found is None:
-        found = _listed_by_tag(client, repository, subject)
+        found, _ = _listed_by_tag(client, repository, subject)
     return [d for d in found if artifact_type in (None, d.artifact_type)]
 
 
@@ -195,11 +239,14 @@ def referrers_tag(subject: str) -> str:
     return subject.replace(":", "-", 1)
 
 
-def _listed_by_tag(client: RegistryClient, repository: str, subject: str) -> list[Descriptor]:
+def _listed_by_tag(
+    client: RegistryClient, repository: str, subject: str
+) -> tuple[list[Descriptor], str | None]:
+    """The list under the tag, and its digest; None: there is no such tag."""
     tag = referrers_tag(subject)
     current = client.head_manifest(repository, tag)
     if current is None:
-        return []
+        return [], None
     name = f"{client.host}/{repository}:{tag}"
     data, media_type, _ = client.get_manifest(repository, current.digest, [OCI_INDEX])
     if media_type != OCI_INDEX:
@@ -208,7 +255,7 @@ def _listed_by_tag(client: RegistryClient, repository: str, subject: str) -> lis
             "something else uses this tag, which the OCI reserves: delete it there",
             host=client.host,
         )
-    return parse_index(data, name)
+    return parse_referrers(data, name), current.digest
 
 
 def fetch_attached(
@@ -228,7 +275,8 @@ def fetch_attached(
     """
     if reference.startswith("oci:"):
         folder, digest = _in_layout(reference)
-        found = [_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type)]
+        artifacts = (_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type))
+        found = _within_limit(artifacts, reference)
     else:
         found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
     return sorted(found, key=lambda a: (a.created, a.digest))
@@ -249,14 +297,42 @@ def _fetch_from_registry(
                 host=client.host,
             )
         listed = referrers(client, repository, image.digest, artifact_type)
-        return [_read(client, repository, descriptor) for descriptor in listed]
+        return _within_limit((_read(client, repository, d) for d in listed), str(reference))
+
+
+def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
+    """The artifacts; raises RegistryError when they are larger than :data:`MAX_ATTACHED`."""
+    found: list[Attached] = []
+    size = 0
+    for artifact in artifacts:
+        found.append(artifact)
+        size += sum(len(file.data) for file in artifact.files)
+        if size > MAX_ATTACHED:
+            raise _too_much(where, MAX_ATTACHED)
+    return found
+
+
+def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
+    """The files of an artifact; raises RegistryError when they are too large to be read into memory."""
+    files = [Descriptor.from_json(d) for d in manifest["layers"]]
+    if sum(file.size for file in files) > MAX_SMALL_BLOB:
+        raise _too_much(where, MAX_SMALL_BLOB)
+    return files
+
+
+def _too_much(where: str, most: int) -> RegistryError:
+    return RegistryError(
+        f"what is attached to {where} is too large: at most {human_bytes(most)} are read",
+        "builder attaches small files only: remove there what others attached",
+    )
 
 
 def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> Attached:
     manifest, _, digest = client.get_manifest(repository, descriptor.digest, [OCI_MANIFEST])
-    data = parse_manifest(manifest, descriptor, f"{client.host}/{repository}")
-    layers = [Descriptor.from_json(d) for d in data["layers"]]
-    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in layers])
+    where = f"{client.host}/{repository}"
+    data = parse_manifest(manifest, descriptor, where)
+    files = _small_files(data, where)
+    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in files])
 
 
 def _attached(
@@ -329,8 +405,8 @@ def layout_referrers(folder: Path, subject: str, artifact_type: str | None = Non
 
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
-    layers = [Descriptor.from_json(d) for d in data["layers"]]
-    return _attached(data, descriptor.digest, [(d, read_blob(folder, d)) for d in layers])
+    files = _small_files(data, str(folder))
+    return _attached(data, descriptor.digest, [(d, read_blob(folder, d, MAX_SMALL_BLOB)) for d in files])
 
 
 def _in_layout(reference: str) -> tuple[Path, str]:

@@ -75,6 +75,13 @@ class FakeRegistry:
         self.put_limit: int | None = None
         self.lists_referrers = False
         self.sends_subject = True
+        self.honours_conditions = False
+        self.token_answer: Reply | None = None
+        self.patch_status = 202
+        self.keeps_cut_put = False
+        """As Pulp 2.30: what arrived of a PUT that broke off is stored under the digest."""
+        self.replaces_blobs = True
+        """False: a blob that exists stays as it is, whatever is uploaded."""
         self.lock = threading.Lock()
         outer = self
 
@@ -155,6 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
             data = self.rfile.read(min(fault.after, length))
             if session in fake.uploads:
                 fake.uploads[session] += data
+            if fake.keeps_cut_put and request.method == "PUT" and "digest" in request.query:
+                repo = request.path.partition("/blobs/")[0].removeprefix("/v2/")
+                fake.blobs.setdefault(repo, {})[request.query["digest"][0]] = data
             self.hang_up()
             return
         request.body = self.rfile.read(length)
@@ -195,6 +205,9 @@ class _Handler(BaseHTTPRequestHandler):
         request.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with fake.lock:
             fake.tokens.append(request)
+        if fake.token_answer is not None:
+            self.reply(fake.token_answer.status, fake.token_answer.body, fake.token_answer.headers)
+            return
         if request.method == "POST":
             form = parse_qs(request.body.decode())
             good, scopes = (
@@ -286,19 +299,27 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(416, b"", {**place, "Range": f"0-{max(len(data) - 1, 0)}"})
                 return
             data += request.body
-            self.reply(202, b"", {**place, "Range": f"0-{len(data) - 1}"})
+            headers = {**place, "Range": f"0-{len(data) - 1}"} if fake.patch_status == 202 else place
+            self.reply(fake.patch_status, b"", headers)
         else:
             data += request.body
             if sha256(bytes(data)) != request.query["digest"][0]:
                 self.error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
                 return
-            fake.put(repo, bytes(data))
+            if fake.replaces_blobs or request.query["digest"][0] not in fake.blobs.get(repo, {}):
+                fake.put(repo, bytes(data))
             del fake.uploads[session]
             self.reply(201, b"", {"Location": f"/v2/{repo}/blobs/{request.query['digest'][0]}"})
 
     def manifest(self, request: Request, repo: str, ref: str) -> None:
         there = self.fake.manifests.setdefault(repo, {})
         if request.method == "PUT":
+            etag = f'"{sha256(there[ref][0])}"' if ref in there else None
+            wanted = request.headers.get("if-match", etag)
+            replaces = etag is not None and request.headers.get("if-none-match") == "*"
+            if self.fake.honours_conditions and (wanted != etag or replaces):
+                self.error(412, "PRECONDITION_FAILED", "the tag names something else")
+                return
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
@@ -310,7 +331,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
         elif ref in there:
             data, media_type = there[ref]
-            self.reply(200, data, {"Content-Type": media_type, "Docker-Content-Digest": sha256(data)})
+            digest = sha256(data)
+            headers = {"Content-Type": media_type, "Docker-Content-Digest": digest, "ETag": f'"{digest}"'}
+            self.reply(200, data, headers)
         else:
             self.error(404, "MANIFEST_UNKNOWN", "manifest unknown")
 

@@ -12,6 +12,7 @@ from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.oci.layout import list_tags, prune_layout, read_layout
 from builder.publishing.places import LayoutPlace
+from builder.registry import referrers as referrers_module
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.errors import ArtifactRefused
@@ -24,10 +25,11 @@ from builder.registry.referrers import (
     layout_referrers,
     referrers,
     referrers_tag,
+    restore_attached,
 )
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
 
 REPORT, OTHER = "application/vnd.builder.smoke-report.v1+json", "application/vnd.cyclonedx+json"
@@ -182,6 +184,47 @@ def test_overwritten_entry(client: RegistryClient, fake: FakeRegistry, pushed: I
     assert lost and [d.digest for d in referrers(client, "a/b", pushed.digest)] == [theirs["digest"], ours]
 
 
+def entry(digit: str) -> dict[str, object]:
+    """An entry of somebody else."""
+    digest = "sha256:" + digit * 64
+    return {"mediaType": OCI_MANIFEST, "digest": digest, "size": 7, "artifactType": "application/vnd.theirs"}
+
+
+@by_tag
+def test_write_between(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A registry that honours If-Match keeps an entry that came between the look and the write."""
+    tag, index = referrers_tag(pushed.digest), {"schemaVersion": 2, "mediaType": OCI_INDEX}
+    put(fake, tag, json.dumps({**index, "manifests": [entry("1")]}).encode())
+    fake.honours_conditions = True
+    done = []
+
+    def race(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith(tag) and not done:
+            done.append(1)
+            put(fake, tag, json.dumps({**index, "manifests": [entry("1"), entry("2")]}).encode())
+
+    fake.fault = race
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    listed = [d.digest for d in referrers(client, "a/b", pushed.digest)]
+    assert listed == [entry("1")["digest"], entry("2")["digest"], ours]
+
+
+def test_restore(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """An artifact whose entry was overwritten after it was attached is listed again, as it was."""
+    created = {CREATED: "2026-11-01T00:00:00Z"}
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations=created)
+    listed = referrers(client, "a/b", pushed.digest)
+    fake.requests.clear()
+    assert restore_attached(client, "a/b", pushed.digest, [ours]) == []
+    assert not fake.count("PUT")
+    if fake.lists_referrers:
+        return
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry("1")]}
+    put(fake, referrers_tag(pushed.digest), json.dumps(index).encode())
+    assert restore_attached(client, "a/b", pushed.digest, [ours]) == [ours]
+    assert referrers(client, "a/b", pushed.digest)[1:] == listed
+
+
 @by_tag
 @pytest.mark.parametrize("status", [400, 404, 405, 406])
 def test_no_list(client: RegistryClient, fake: FakeRegistry, pushed: Image, status: int) -> None:
@@ -237,12 +280,35 @@ def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image
     """A missing image, a damaged list and another manifest under the tag are errors."""
     with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
         fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
-    put(fake, referrers_tag(pushed.digest), b'{"manifests": 3}')
-    with pytest.raises(RegistryError, match="the list of attached artifacts is damaged"):
-        fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    for damaged in (b'{"manifests": 3}', b"[]", b"[" * 200_000, b'{"manifests": [{"digest": 1, "size": 2}]}'):
+        put(fake, referrers_tag(pushed.digest), damaged)
+        with pytest.raises((RegistryError, ImageError), match="the list of attached artifacts|JSON|nested"):
+            fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    put(fake, referrers_tag(pushed.digest), b'{"manifests": null}')
+    assert fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings) == []
     put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
     with pytest.raises(RegistryError, match="is not a list of attached artifacts"):
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+
+
+@by_tag
+@pytest.mark.parametrize("bound", ["MAX_SMALL_BLOB", "MAX_ATTACHED"])
+def test_large_attachments(
+    client: RegistryClient,
+    fake: FakeRegistry,
+    pushed: Image,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+) -> None:
+    """The files of one artifact, and those of all of them, are read up to a limit."""
+    for text in ("1", "2"):
+        attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}"), file(text * 60, "more")])
+    name = f"{fake.host}/a/b:latest"
+    assert len(fetch_attached(name, REPORT, settings)) == 2
+    monkeypatch.setattr(referrers_module, bound, 61 if bound == "MAX_SMALL_BLOB" else 123)
+    with pytest.raises(RegistryError, match=r"what is attached to .*a/b.* is too large"):
+        fetch_attached(name, REPORT, settings)
 
 
 # layouts ----------------------------------------------------------------------------------------------------
