@@ -155,7 +155,8 @@ def check_shape(shape: type[Shape], value: object, what: str) -> None:
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
-        problem = first["msg"][:1].lower() + first["msg"][1:]
+        wrong_type = first["type"] == "model_type"  # pydantic's message names the class
+        problem = "input should be an object" if wrong_type else first["msg"][:1].lower() + first["msg"][1:]
         raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
 
 

@@ -1,0 +1,99 @@
+"""How large a tree of files may be that others wrote: a small file must not become one that fills memory.
+
+Members of layers and of squashfs partitions pass these checks before anything else looks at them.
+"""
+
+from __future__ import annotations
+
+from builder.errors import ImageError
+from builder.text import human_bytes
+from builder.trees.member import DO_NOT_USE, Member
+
+#: Folders in each other. What walks a tree may then recurse; real images have at most 40 levels.
+MAX_FOLDERS = 256
+#: In characters: the kernel takes no longer path (PATH_MAX).
+MAX_PATH = 4096
+#: In bytes: the memory that the names of one tree may need. Enough for 4 million files.
+MAX_NAMES = 1 << 30
+#: In bytes: what a member needs in memory in addition to the characters of its path.
+_PER_MEMBER = 128
+#: In bytes: the content of all files of one tree.
+MAX_CONTENT = 1 << 40
+#: The kernel's uids and gids have 32 bits, and the last one means "unchanged" (chown(2)).
+_NO_ID = 0xFFFFFFFF
+#: In seconds since 1970, in both directions: more than file systems can store.
+_MAX_TIME = 1 << 40
+_SHOWN = 60
+
+
+def check_member(member: Member, where: str) -> None:
+    """Raises ImageError when a number of a member, or its link target, is one that no file can have.
+
+    Args:
+        member: from a tar; its path is raw.
+        where: the tar, for messages.
+    """
+    wrong = ""
+    if not (0 <= member.uid < _NO_ID and 0 <= member.gid < _NO_ID):
+        wrong = f"uid {member.uid} and gid {member.gid}"
+    elif not -_MAX_TIME < member.mtime < _MAX_TIME:  # also not a number
+        wrong = f"the time {member.mtime}"
+    elif not 0 <= member.size <= MAX_CONTENT:
+        wrong = f"{member.size} bytes"
+    elif "\0" in member.target or len(member.target) > MAX_PATH:
+        wrong = f"the link target {_shown(member.target)}"
+    if wrong:
+        raise ImageError(f"{where}: {_shown(member.path)} has {wrong}, which is not possible", DO_NOT_USE)
+
+
+def check_path(path: str, where: str) -> None:
+    """Raises ImageError when a path is too long or too deep."""
+    if len(path) > MAX_PATH:
+        raise ImageError(
+            f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {_shown(path)}",
+            DO_NOT_USE,
+        )
+    folders = path.count("/")
+    if folders > MAX_FOLDERS:
+        deep = f"{folders} folders deep, at most {MAX_FOLDERS} are allowed"
+        raise ImageError(f"{where}: {_shown(path)} is {deep}", DO_NOT_USE)
+
+
+class Tally:
+    """Counts the members of one tree and their content.
+
+    Args:
+        name: of the tree, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._names = self._content = 0
+
+    def add(self, member: Member) -> None:
+        """Counts a member with a clean path.
+
+        Raises:
+            ImageError: its path is too long or too deep, or the tree too large.
+        """
+        self.add_path(member.path)
+        self.add_content(member.size)
+
+    def add_path(self, path: str) -> None:
+        """Counts a path. Raises as :meth:`add` does."""
+        check_path(path, self._name)
+        self._names += len(path) + _PER_MEMBER
+        if self._names > MAX_NAMES:
+            raise ImageError(
+                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}", DO_NOT_USE
+            )
+
+    def add_content(self, size: int) -> None:
+        """Counts the content of a file. Raises as :meth:`add` does."""
+        self._content += size
+        if self._content > MAX_CONTENT:
+            raise ImageError(f"{self._name}: its files have more than {human_bytes(MAX_CONTENT)}", DO_NOT_USE)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
