@@ -41,22 +41,22 @@ def check_member(member: Member, where: str) -> None:
     elif not 0 <= member.size <= MAX_CONTENT:
         wrong = f"{member.size} bytes"
     elif "\0" in member.target or len(member.target) > MAX_PATH:
-        wrong = f"the link target {_shown(member.target)}"
+        wrong = f"the link target {shown_path(member.target)}"
     if wrong:
-        raise ImageError(f"{where}: {_shown(member.path)} has {wrong}, which is not possible", DO_NOT_USE)
+        raise ImageError(f"{where}: {shown_path(member.path)} has {wrong}, which is not possible", DO_NOT_USE)
 
 
 def check_path(path: str, where: str) -> None:
     """Raises ImageError when a path is too long or too deep."""
     if len(path) > MAX_PATH:
         raise ImageError(
-            f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {_shown(path)}",
+            f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {shown_path(path)}",
             DO_NOT_USE,
         )
     folders = path.count("/")
     if folders > MAX_FOLDERS:
         deep = f"{folders} folders deep, at most {MAX_FOLDERS} are allowed"
-        raise ImageError(f"{where}: {_shown(path)} is {deep}", DO_NOT_USE)
+        raise ImageError(f"{where}: {shown_path(path)} is {deep}", DO_NOT_USE)
 
 
 class Tally:
@@ -95,5 +95,6 @@ class Tally:
             raise ImageError(f"{self._name}: its files have more than {human_bytes(MAX_CONTENT)}", DO_NOT_USE)
 
 
-def _shown(text: str) -> str:
+def shown_path(text: str) -> str:
+    """A path as a message can show it: short, in quotes, without control characters."""
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")

@@ -15,7 +15,7 @@ import zstandard
 from isal import isal_zlib
 
 from builder.errors import ImageError
-from builder.trees.bounds import Tally
+from builder.trees.bounds import Tally, shown_path
 from builder.trees.member import Kind, Member, hard_link
 from builder.trees.squashfs.format import (
     BLOCK_SIZES,
@@ -140,7 +140,8 @@ class Squashfs:
                     raise ValueError(f"an inode with the number {number}")
                 if isinstance(place, Listing):
                     if number in folders:
-                        raise ImageError(f"{self._name}: the directory /{path} appears twice", _DAMAGED)
+                        what = f"the directory {shown_path('/' + path)}"
+                        raise ImageError(f"{self._name}: {what} appears twice", _DAMAGED)
                     folders.add(number)
                     pending += reversed(list(self._children(path, place, tally)))
             if member is None:
@@ -351,5 +352,5 @@ class _DamageNamed:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(value, _DAMAGE):
-            where = f" at /{self._path}" if self._path else ""
+            where = f" at {shown_path('/' + self._path)}" if self._path else ""
             raise ImageError(f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED) from None

@@ -110,7 +110,7 @@ def test_undamaged(place: Place) -> None:
     assert set(list_tags(place.layout)) == {"x", "built"}
 
 
-@fuzz(300)
+@fuzz(150)
 @given(data=st.data())
 def test_layout(place: Place, data: st.DataObject) -> None:
     """Documents of a layout with strange values."""
