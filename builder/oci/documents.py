@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -29,6 +29,8 @@ MAX_DOCUMENT = 8 << 20
 MAX_JSON_DEPTH = 64
 #: In characters: what a message shows of a key that someone else wrote.
 _SHOWN = 60
+#: Names that a hint lists.
+_LISTED = 50
 _DAMAGED = "the image is damaged or hostile: download or write it again"
 
 
@@ -103,6 +105,14 @@ def _too_large(what: str, size: int, most: int) -> ImageError:
 def shown(text: str) -> str:
     """A text of a document as a message can show it: short, in quotes, without control characters."""
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+def some(names: Iterable[str]) -> str:
+    """Names of a document as a hint can list them: sorted, and not more than fit."""
+    known = sorted(set(names))
+    texts = [name if name.isprintable() and len(name) <= _SHOWN else shown(name) for name in known[:_LISTED]]
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return ", ".join(texts) + more or "none"
 
 
 # shapes -----------------------------------------------------------------------------------------------------

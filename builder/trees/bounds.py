@@ -81,7 +81,8 @@ class Tally:
 
     def add_path(self, path: str) -> None:
         """Counts a path. Raises as :meth:`add` does."""
-        check_path(path, self._name)
+        if len(path) > MAX_PATH or path.count("/") > MAX_FOLDERS:  # no call, for speed
+            check_path(path, self._name)
         self._names += len(path) + _PER_MEMBER
         if self._names > MAX_NAMES:
             raise ImageError(

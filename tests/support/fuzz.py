@@ -43,7 +43,8 @@ def only_builder_errors() -> Iterator[None]:
     try:
         yield
     except BuilderError as e:
-        assert e.message.isprintable(), e.message
+        assert e.message.isprintable() and e.hint.isprintable(), e
+        assert len(str(e)) < 4000, e
 
 
 def nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -10,6 +10,8 @@ import pytest
 from builder.errors import ImageError
 from builder.model import DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
 from builder.oci.manifest import (
+    REF_NAME,
+    choose,
     choose_platform,
     parse_config,
     parse_docker_listing,
@@ -84,6 +86,15 @@ def test_types_that_disagree(value: Any, stated: str) -> None:
     """The type of a document, its descriptor or response, and its keys must not contradict each other."""
     with pytest.raises(ImageError, match="media type|as a manifest and as an index"):
         stated_media_type(dump(value), stated, "x")
+
+
+def test_hints() -> None:
+    """A hint lists some of the tags, without control characters."""
+    entries = [{**ENTRY, "annotations": {REF_NAME: f"{i:03}\n\x1b"}} for i in range(999)]
+    with pytest.raises(ImageError) as caught:
+        choose(entries, "latest", "x")
+    assert caught.value.hint.isprintable()
+    assert caught.value.hint.endswith(r"'049\n\x1b' and 949 more")
 
 
 def test_other_case() -> None:
