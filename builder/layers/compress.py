@@ -189,13 +189,23 @@ class LayerWriter:
     def _range(self, entry: Entry, content: Range) -> None:
         fd = self._sources.fd(str(content.source))
         at, left = content.offset, entry.size
+        crc = 0
+        sha256 = hashlib.sha256() if content.sha256 else None
         while left:
             data = os.pread(fd, min(left, BLOCK), at)
             if not data:
                 raise _short(entry)
+            if content.crc32 is not None:
+                crc = isal_zlib.crc32(data, crc)
+            if sha256 is not None:
+                sha256.update(data)
             self._blob.write(data)
             at += len(data)
             left -= len(data)
+        if content.crc32 is not None and crc != content.crc32:
+            raise _damaged(entry, "checksum")
+        if sha256 is not None and sha256.hexdigest() != content.sha256:
+            raise _damaged(entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}")
 
     def _deflated(self, entry: Entry, content: Deflated) -> None:
         fd = self._sources.fd(str(content.source))
