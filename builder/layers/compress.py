@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, cast
 
 import deflate
@@ -168,6 +168,8 @@ class LayerWriter:
             self._blob.finish()
         finally:
             self._sources.close()
+            if isinstance(entries, Generator):
+                entries.close()  # removes the temporary file of a conda package also after an error
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
