@@ -108,10 +108,10 @@ def read_headers(source: TarSource) -> Iterator[Header]:
             raise TarError(f"a tar header of {size} bytes; at most {MAX_EXTENDED} are allowed")
         records = _extended(source, flag, size)
         if flag == _GLOBAL_PAX:
-            shared_left -= size
+            shared_left -= size + BLOCK  # the block too, so that a chain of empty headers ends
             shared |= records
         else:
-            left -= size + 1  # one more, so that empty headers end too
+            left -= size + BLOCK
             own |= records
 
 

@@ -39,6 +39,7 @@ from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.store.blobs import BlobWriter, Store
+from builder.text import one_line
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.
@@ -356,12 +357,13 @@ def _inflate(entry: Entry, content: Deflated, fd: int) -> bytes:
 
 def _short(entry: Entry) -> LayerError:
     return LayerError(
-        f"{entry.path}: its archive ends too early", "the archive changed while it was read: build again"
+        f"{one_line(entry.path)}: its archive ends too early",
+        "the archive changed while it was read: build again",
     )
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
     return LayerError(
-        f"{entry.path}: damaged in its archive ({why})",
+        f"{one_line(entry.path)}: damaged in its archive ({why})",
         "fetch the package again (builder cache prune), or lock another version",
     )

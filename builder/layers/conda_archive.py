@@ -23,6 +23,7 @@ from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import Fetched
 from builder.store.files import CHUNK
 from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, read_headers
+from builder.text import one_line
 
 #: What the decoders and json raise for damaged input.
 _DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
@@ -57,7 +58,7 @@ class CondaMember:
 def fault(fetched: Fetched, what: str) -> LayerError:
     """Returns the error for a package that cannot be installed."""
     return LayerError(
-        f"{fetched.package.filename}: {what}",
+        f"{fetched.package.filename}: {one_line(what)}",
         "the package is damaged or hostile: fetch it again (builder cache prune), or lock another build",
     )
 
@@ -68,8 +69,7 @@ def damage(fetched: Fetched) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as e:
-        reason = " ".join(str(e).split()) or type(e).__name__
-        raise fault(fetched, f"cannot be read: {reason}") from e
+        raise fault(fetched, f"cannot be read: {str(e) or type(e).__name__}") from e
 
 
 def is_safe(path: str) -> bool:

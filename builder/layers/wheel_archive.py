@@ -29,6 +29,7 @@ from builder.layers.tar import check_path
 from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import Fetched
 from builder.store.files import CHUNK
+from builder.text import one_line
 
 #: Bytes of a zip member's local header, before its name.
 _LOCAL_HEADER = 30
@@ -41,7 +42,7 @@ _IN_ZIP64 = 0xFFFFFFFF
 def wheel_fault(fetched: Fetched, what: str) -> LayerError:
     """Returns the error for a wheel that cannot be installed."""
     return LayerError(
-        f"{fetched.package.filename}: {what}",
+        f"{fetched.package.filename}: {one_line(what)}",
         "the wheel is damaged or hostile: fetch it again (builder cache prune), or lock another version",
     )
 

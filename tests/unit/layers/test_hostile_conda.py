@@ -90,7 +90,7 @@ def test_large_unlisted_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("prefix", ["", "text", "binary"])
 @pytest.mark.parametrize("size", [0, 100, 2 << 20])
 def test_wrong_content(tmp_path: Path, prefix: Any, size: int) -> None:
-    """A file whose sha256 is not that of paths.json is refused by its name, also if its prefix is replaced."""
+    """A file whose sha256 is not that of paths.json is refused, also if its prefix is replaced."""
     data = (PLACEHOLDER.encode() + b"/lib\0").ljust(size, b"x")[:size]
     path = pack(tmp_path, "thing", [Member("lib/a", data, prefix=prefix)])
     layer_of(fetched(path), tmp_path, Store(tmp_path / "store"))
@@ -147,7 +147,7 @@ def test_zstd_content_size(tmp_path: Path) -> None:
 
 
 def test_other_compression(tmp_path: Path) -> None:
-    """A part that is compressed once more by bzip2 or lzma is refused: zipfile inflates these without bound."""
+    """A part that is compressed once more by bzip2 or lzma is refused: zipfile has no bound for these."""
     path = pack(tmp_path, "thing", [Member("lib/a", b"x")])
     refused(replaced_part(path, b"x" * 99, zipfile.ZIP_BZIP2), tmp_path, "compressed by method 12")
 
