@@ -19,31 +19,7 @@ MAX_NAMES = 1 << 30
 _PER_MEMBER = 128
 #: In bytes: the content of all files of one tree.
 MAX_CONTENT = 1 << 40
-#: The kernel's uids and gids have 32 bits, and the last one means "unchanged" (chown(2)).
-_NO_ID = 0xFFFFFFFF
-#: In seconds since 1970, in both directions: more than file systems can store.
-_MAX_TIME = 1 << 40
 _SHOWN = 60
-
-
-def check_member(member: Member, where: str) -> None:
-    """Raises ImageError when a number of a member, or its link target, is one that no file can have.
-
-    Args:
-        member: from a tar; its path is raw.
-        where: the tar, for messages.
-    """
-    wrong = ""
-    if not (0 <= member.uid < _NO_ID and 0 <= member.gid < _NO_ID):
-        wrong = f"uid {member.uid} and gid {member.gid}"
-    elif not -_MAX_TIME < member.mtime < _MAX_TIME:  # also not a number
-        wrong = f"the time {member.mtime}"
-    elif not 0 <= member.size <= MAX_CONTENT:
-        wrong = f"{member.size} bytes"
-    elif "\0" in member.target or len(member.target) > MAX_PATH:
-        wrong = f"the link target {shown_path(member.target)}"
-    if wrong:
-        raise ImageError(f"{where}: {shown_path(member.path)} has {wrong}, which is not possible", DO_NOT_USE)
 
 
 def check_path(path: str, where: str) -> None:

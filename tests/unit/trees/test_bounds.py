@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import stat
@@ -16,7 +15,7 @@ from builder.errors import ImageError
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from builder.trees import bounds
-from builder.trees.bounds import MAX_FOLDERS, MAX_PATH, Tally, check_member, check_path
+from builder.trees.bounds import MAX_FOLDERS, MAX_PATH, Tally, check_path
 from builder.trees.member import Kind, Member
 from builder.trees.rootfs import unpack
 from tests.support.image_kit import image, layer, member, settings
@@ -46,20 +45,20 @@ def refused(store: Store, folder: Path, *members: tuple[tarfile.TarInfo, bytes])
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("mtime", "inf", "the time inf"),
-        ("mtime", "-inf", "the time -inf"),
-        ("mtime", "nan", "the time nan"),
-        ("mtime", "1e300", "the time 1e\\+300"),
+        ("mtime", "inf", "impossible time"),
+        ("mtime", "-inf", "impossible time"),
+        ("mtime", "nan", "impossible time"),
+        ("mtime", "1e300", "impossible time"),
         ("mtime", "soon", "damaged header"),
         ("uid", "root", "damaged header"),
-        ("uid", "-5", "uid -5 and gid 0"),
-        ("gid", "-1", "uid 0 and gid -1"),
-        ("uid", str(1 << 40), "uid 1099511627776"),
-        ("uid", str((1 << 32) - 1), "uid 4294967295"),
-        ("gid", "9" * 4000, "uid 0 and gid 999"),
-        ("size", str(1 << 62), "4611686018427387904 bytes"),
-        ("linkpath", "a\0b", r"the link target 'a\\x00b'"),
-        ("path", "a\0b", "unsafe path"),
+        ("uid", "-5", "damaged header"),
+        ("gid", "-1", "damaged header"),
+        ("uid", str(1 << 40), "impossible owner"),
+        ("uid", str((1 << 32) - 1), "impossible owner"),
+        ("gid", "9" * 4000, "damaged header"),
+        ("size", str(1 << 62), "more than 1099.5 GB"),
+        ("linkpath", "a\0b", "a path with a NUL"),
+        ("path", "a\0b", "a path with a NUL"),
     ],
 )
 def test_impossible_headers(store: Store, tmp_path: Path, key: str, value: str, message: str) -> None:
@@ -76,7 +75,7 @@ def test_base_256(store: Store, tmp_path: Path) -> None:
     header[108:116] = b"\x80" + b"\xff" * 7  # uid
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
-    with pytest.raises(ImageError, match="uid 72057594037927935"):
+    with pytest.raises(ImageError, match="impossible owner"):
         unpack(image(store, pack_tar([bytes(header) + bytes(1024)], store, 1, "x")), tmp_path / "r", store)
 
 
@@ -84,7 +83,7 @@ def test_base_256(store: Store, tmp_path: Path) -> None:
 def test_deep_paths(store: Store, tmp_path: Path, path: str) -> None:
     """A path that is too deep or too long is refused, so nothing that walks a tree can recurse for ever."""
     both = refused(store, tmp_path, member(path, b"x"))
-    assert "folders deep, at most 256 are allowed" in both or "at most 4096 are allowed" in both
+    assert "folders deep, at most 256 are allowed" in both or "at most 4095 are allowed" in both
     assert len(both) < 600
 
 
@@ -119,19 +118,6 @@ def test_size_of_a_tree(store: Store, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(bounds, "MAX_CONTENT", 5000)
     both = refused(store, tmp_path, *(member(str(i), b"x" * 1000) for i in range(6)))
     assert both.count("its files have more than 5.0 kB") == 2
-
-
-def test_check_member() -> None:
-    """What files can have is accepted."""
-    for mtime in (-1.5, 0, 1 << 33, 0.1):
-        check_member(Member("a", Kind.FILE, uid=(1 << 32) - 2, gid=0, size=1 << 40, mtime=mtime), "x")
-    for mtime in (math.nan, math.inf, -1e300):
-        with pytest.raises(ImageError, match="x: 'a' has the time"):
-            check_member(Member("a", Kind.FILE, mtime=mtime), "x")
-    with pytest.raises(ImageError, match="x: 'a' has -1 bytes"):
-        check_member(Member("a", Kind.FILE, size=-1), "x")
-    with pytest.raises(ImageError, match="link target"):
-        check_member(Member("a", Kind.SYMLINK, target="x" * 5000), "x")
 
 
 def test_paths() -> None:
