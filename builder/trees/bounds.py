@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from builder.errors import ImageError
 from builder.text import human_bytes
-from builder.trees.member import DO_NOT_USE, Member
+from builder.trees.member import Member
 
 #: Folders in each other. What walks a tree may then recurse; real images have at most 40 levels.
 MAX_FOLDERS = 256
@@ -20,6 +20,7 @@ _PER_MEMBER = 128
 #: In bytes: the content of all files of one tree.
 MAX_CONTENT = 1 << 40
 _SHOWN = 60
+_DO_NOT_USE = "the image is damaged or hostile: do not use it"
 
 
 def check_path(path: str, where: str) -> None:
@@ -27,12 +28,12 @@ def check_path(path: str, where: str) -> None:
     if len(path) > MAX_PATH:
         raise ImageError(
             f"{where}: a path of {len(path)} characters, at most {MAX_PATH} are allowed: {shown_path(path)}",
-            DO_NOT_USE,
+            _DO_NOT_USE,
         )
     folders = path.count("/")
     if folders > MAX_FOLDERS:
         deep = f"{folders} folders deep, at most {MAX_FOLDERS} are allowed"
-        raise ImageError(f"{where}: {shown_path(path)} is {deep}", DO_NOT_USE)
+        raise ImageError(f"{where}: {shown_path(path)} is {deep}", _DO_NOT_USE)
 
 
 class Tally:
@@ -62,14 +63,16 @@ class Tally:
         self._names += len(path) + _PER_MEMBER
         if self._names > MAX_NAMES:
             raise ImageError(
-                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}", DO_NOT_USE
+                f"{self._name}: the names of its files need more than {human_bytes(MAX_NAMES)}", _DO_NOT_USE
             )
 
     def add_content(self, size: int) -> None:
         """Counts the content of a file. Raises as :meth:`add` does."""
         self._content += size
         if self._content > MAX_CONTENT:
-            raise ImageError(f"{self._name}: its files have more than {human_bytes(MAX_CONTENT)}", DO_NOT_USE)
+            raise ImageError(
+                f"{self._name}: its files have more than {human_bytes(MAX_CONTENT)}", _DO_NOT_USE
+            )
 
 
 def shown_path(text: str) -> str:
