@@ -84,7 +84,7 @@ def test_deep_paths(store: Store, tmp_path: Path, path: str) -> None:
     """A path that is too deep or too long is refused, so nothing that walks a tree can recurse for ever."""
     both = refused(store, tmp_path, member(path, b"x"))
     assert "folders deep, at most 256 are allowed" in both or "at most 4095 are allowed" in both
-    assert len(both) < 600
+    assert "d" * 150 not in both
 
 
 def test_deepest_path(store: Store, tmp_path: Path) -> None:
