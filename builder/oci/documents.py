@@ -123,9 +123,11 @@ _SHA512 = r"sha512:[0-9a-f]{128}"
 _OTHER = r"(?!sha256:|sha512:)[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]{1,256}"
 _ANY_DIGEST = re.compile(f"{_SHA256}|{_SHA512}|{_OTHER}")
 
-#: A text that can be a media type, an architecture, a variable or an argument.
+#: A text that can be a variable or an argument.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
+#: An operating system or architecture.
+Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
 MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
 
 
@@ -136,9 +138,9 @@ class Shape(BaseModel):
 
 
 class _Platform(Shape):
-    architecture: Text | None = None
-    os: Text | None = None
-    variant: Text | None = None
+    architecture: Name | None = None
+    os: Name | None = None
+    variant: Name | None = None
 
 
 class DescriptorShape(Shape):

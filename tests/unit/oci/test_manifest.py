@@ -160,6 +160,7 @@ def test_index_refused(entries: Any) -> None:
         ({"config": {"Volumes": []}}, "config.Volumes"),
         ({"history": [None]}, r"history\[0\]"),
         ({"history": [{"empty_layer": "yes"}]}, r"history\[0\].empty_layer"),
+        ({"architecture": "\x1b[2J"}, "architecture: string should match"),
         ({"architecture": 64}, "architecture: input should be a valid string"),
     ],
 )
