@@ -128,6 +128,8 @@ Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
 #: An operating system or architecture.
 Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
+#: The name of a file in an archive.
+FileName = Annotated[str, StringConstraints(pattern=r"^[!-~ ]+$", max_length=1024)]
 MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
 
 

@@ -13,6 +13,7 @@ from builder.oci.config import ConfigShape
 from builder.oci.documents import (
     BlobShape,
     DescriptorShape,
+    FileName,
     MediaType,
     Shape,
     Text,
@@ -139,8 +140,8 @@ class _IndexShape(Shape):
 class _DockerImageShape(Shape):
     """An entry of the ``manifest.json`` of a docker-archive."""
 
-    Config: Text
-    Layers: list[Text]
+    Config: FileName
+    Layers: list[FileName]
     RepoTags: list[Text] | None = None
 
 

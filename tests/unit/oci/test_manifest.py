@@ -178,7 +178,15 @@ def test_config() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, [None], [{"Config": 5, "Layers": []}], [{"Config": "a", "Layers": "b"}], [{"Layers": []}]]
+    "value",
+    [
+        {},
+        [None],
+        [{"Config": 5, "Layers": []}],
+        [{"Config": "a", "Layers": "b"}],
+        [{"Layers": []}],
+        [{"Config": "\x1b", "Layers": []}],
+    ],
 )
 def test_docker_listing_refused(value: Any) -> None:
     with pytest.raises(ImageError, match=r"manifest\.json of x\.tar: images"):
