@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from builder.errors import ImageError
-from builder.store.files import remove_tree
+from builder.store.walk import remove_tree
 from builder.trees.bounds import MAX_FOLDERS, Tally
 from builder.trees.member import (
     DEVICES,

@@ -17,7 +17,7 @@ from builder.image.convert import image_tree, sif_to_oci
 from builder.sif.read import open_sif
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
-from builder.store.files import remove_tree
+from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
 from builder.trees.rootfs import unpack
 from builder.trees.squashfs.format import SUPERBLOCK, Superblock
