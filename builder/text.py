@@ -1,4 +1,4 @@
-"""Numbers as text for people."""
+"""Numbers and foreign text for people."""
 
 from __future__ import annotations
 
@@ -12,3 +12,9 @@ def human_bytes(n: float) -> str:
         if abs(n) < 1000:
             return f"{n:.1f} {unit}"
     return f"{n / 1000:.1f} GB"
+
+
+def one_line(text: str) -> str:
+    """Foreign text as one line: white space as single spaces, other control characters as escapes."""
+    words = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
-import tarfile
-from collections.abc import Iterator
+import lzma
+import posixpath
+import zlib
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from builder.bases.image import BaseImage, stored_base
 from builder.bases.pack import pack_tar
@@ -23,13 +27,30 @@ from builder.model import (
     Layer,
     canonical_json,
 )
-from builder.oci.manifest import INDEXES, choose, choose_platform, parse_config, parse_json, parse_manifest
+from builder.oci.documents import MAX_DOCUMENT, check_size, some
+from builder.oci.manifest import (
+    INDEXES,
+    MAX_INDEX_DEPTH,
+    choose,
+    choose_platform,
+    parse_config,
+    parse_docker_listing,
+    parse_index,
+    parse_manifest,
+)
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK
 from builder.store.records import read_record, write_record
+from builder.tarheaders import BLOCK, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 from builder.trees.inflate import GZIP_MAGIC, ZSTD_MAGIC, inflate
+from builder.trees.member import DO_NOT_USE
 
+#: Members of an archive: blobs, folders and links. Images have at most some hundred layers.
+MAX_MEMBERS = 100_000
+#: Links that are followed from a member to its file.
+_MAX_LINKS = 8
+_BZ2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ"
 _WRITE_AGAIN = "the archive is damaged: write it again"
 
 
@@ -50,12 +71,18 @@ def open_oci_archive(
     """
     where = str(path)
     with _opened(path) as archive:
-        index = parse_json(archive.read("index.json"), f"index.json of {path}")
-        wanted = choose(index.get("manifests") or [], tag, where)
-        while wanted.media_type in INDEXES:
-            nested = parse_json(_blob(archive, wanted, store), f"{wanted.digest} of {path}")
+        index = parse_index(archive.read("index.json"), f"index.json of {path}")
+        wanted = choose(index["manifests"], tag, where)
+        for _ in range(MAX_INDEX_DEPTH):
+            if wanted.media_type not in INDEXES:
+                break
+            what = f"{wanted.digest} of {path}"
+            nested = parse_index(_blob(archive, wanted, store), what, wanted.media_type)
             wanted = choose_platform(nested, architecture, where)
+        else:
+            raise ImageError(f"{path}: image indexes refer to each other", _WRITE_AGAIN)
         data = parse_manifest(_blob(archive, wanted, store), wanted, where)
+        check_size(Descriptor.from_json(data["config"]), f"the config of {path}")
         for described in (data["config"], *data["layers"]):
             _store_blob(archive, Descriptor.from_json(described), store)
     return stored_base(reference, wanted.digest, store)
@@ -104,35 +131,73 @@ def open_docker_archive(
 # the tar file -----------------------------------------------------------------------------------------------
 
 
+class _Stream:
+    """A tar that is read from the start. It may be compressed."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+
+    def read_exactly(self, size: int) -> bytes:
+        return self.file.read(size)
+
+    def skip(self, size: int) -> None:
+        self.file.seek(size, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Archive:
     """A tar file that holds an image."""
 
     path: Path
-    tar: tarfile.TarFile
+    file: IO[bytes]
+    """The uncompressed tar."""
+    members: Mapping[str, tuple[Header, int]]
+    """By path: the member, and where its content begins."""
 
     def read(self, name: str) -> bytes:
-        """The content of a small file."""
+        """The content of a JSON document.
+
+        Raises:
+            ImageError: it is not in the archive, or too large.
+        """
+        size = self._find(name)[0].size
+        if size > MAX_DOCUMENT:
+            raise ImageError(
+                f"{self.path}: {name} has {size} bytes; at most {MAX_DOCUMENT} are allowed", DO_NOT_USE
+            )
         return b"".join(self.chunks(name))
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+        return self._find(name)[0].size
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """The content of a file, in chunks."""
-        member = self._member(name)
-        try:
-            stream = self.tar.extractfile(member)
-        except KeyError:  # a link to something that is not in the tar
-            stream = None
-        if stream is None:
-            raise ImageError(f"{self.path}: {member.name} is not a file", _WRITE_AGAIN)
-        while data := stream.read(CHUNK):
+        header, offset = self._find(name)
+        self.file.seek(offset)
+        left = header.size
+        while left:
+            data = self.file.read(min(left, CHUNK))
+            if not data:
+                raise ImageError(f"{self.path} ends in the middle of {name}", _WRITE_AGAIN)
+            left -= len(data)
             yield data
 
-    def _member(self, name: str) -> tarfile.TarInfo:
-        for spelling in (name, f"./{name}"):
-            try:
-                return self.tar.getmember(spelling)
-            except KeyError:
-                continue
+    def _find(self, name: str) -> tuple[Header, int]:
+        """The member of a name. ``docker save`` writes a layer once, and symlinks to it."""
+        path = name
+        for _ in range(_MAX_LINKS):
+            if path not in self.members:
+                break
+            header, offset = self.members[path]
+            if header.flag == FILE:
+                return header, offset
+            if header.flag not in (HARDLINK, SYMLINK):
+                break
+            folder = posixpath.dirname(path) if header.flag == SYMLINK else ""
+            path = posixpath.normpath(posixpath.join(folder, header.target))
+        if name in self.members:
+            raise ImageError(f"{self.path}: {name} is not a file", _WRITE_AGAIN)
         raise ImageError(
             f"{self.path} has no {name}", "it is another kind of archive, or damaged: write it again"
         )
@@ -142,21 +207,45 @@ class _Archive:
 def _opened(path: Path) -> Iterator[_Archive]:
     hint = "write it again: skopeo copy, docker save or builder build"
     try:
-        with tarfile.open(path) as tar:
-            yield _Archive(path, tar)
-    except tarfile.TarError as e:
+        with _uncompressed(path) as file:
+            yield _Archive(path, file, _members(path, file))
+    except TarError as e:
         raise ImageError(f"{path} is not a complete archive: {e}", hint) from None
-    except (EOFError, OSError) as e:
+    except (EOFError, OSError, zlib.error, lzma.LZMAError) as e:
         is_system_error = isinstance(e, OSError) and e.filename is None and bool(e.errno)
         if is_system_error:  # such as a full disk while the store is written
             raise
         raise ImageError(f"{path} cannot be read: {e}", hint) from None
 
 
+def _uncompressed(path: Path) -> IO[bytes]:
+    with path.open("rb") as f:
+        magic = f.read(6)
+    if magic.startswith(GZIP_MAGIC):
+        return cast(IO[bytes], gzip.open(path))
+    if magic.startswith(_BZ2_MAGIC):
+        return cast(IO[bytes], bz2.open(path))
+    if magic.startswith(_XZ_MAGIC):
+        return cast(IO[bytes], lzma.open(path))
+    return path.open("rb")
+
+
+def _members(path: Path, file: IO[bytes]) -> dict[str, tuple[Header, int]]:
+    members: dict[str, tuple[Header, int]] = {}
+    for header in read_headers(_Stream(file)):
+        offset = file.tell()
+        members[posixpath.normpath(header.path)] = header, offset
+        if len(members) > MAX_MEMBERS:
+            raise ImageError(f"{path} has more than {MAX_MEMBERS} members", DO_NOT_USE)
+        file.seek(offset + header.size + -header.size % BLOCK)
+    return members
+
+
 # OCI archives -----------------------------------------------------------------------------------------------
 
 
 def _blob(archive: _Archive, descriptor: Descriptor, store: Store) -> bytes:
+    check_size(descriptor, f"{archive.path}: {descriptor.digest}")
     _store_blob(archive, descriptor, store)
     return store.path(descriptor.digest).read_bytes()
 
@@ -165,8 +254,13 @@ def _store_blob(archive: _Archive, descriptor: Descriptor, store: Store) -> None
     """Copies a blob into the store unless the store has it."""
     if store.get(descriptor.digest, descriptor.size) is not None:
         return
+    name = f"blobs/{descriptor.digest.replace(':', '/')}"
+    if archive.size(name) != descriptor.size:
+        raise ImageError(
+            f"{archive.path}: {name} has {archive.size(name)} bytes, not {descriptor.size}", _WRITE_AGAIN
+        )
     with store.writer() as out:
-        for data in archive.chunks(f"blobs/{descriptor.digest.replace(':', '/')}"):
+        for data in archive.chunks(name):
             out.write(data)
         actual, _ = out.commit()
     if actual != descriptor.digest:
@@ -181,17 +275,15 @@ def _store_blob(archive: _Archive, descriptor: Descriptor, store: Store) -> None
 
 def _choose_docker_image(archive: _Archive, tag: str | None) -> dict[str, Any]:
     """The entry of ``manifest.json`` that has a tag, or the only one."""
-    # The file holds a list, and parse_json() takes objects.
-    data = b'{"images":' + archive.read("manifest.json") + b"}"
-    listing = parse_json(data, f"manifest.json of {archive.path}")["images"]
-    images: list[dict[str, Any]] = [image for image in listing if _has_tag(image, tag)]
+    listing = parse_docker_listing(archive.read("manifest.json"), str(archive.path))
+    images = [image for image in listing if _has_tag(image, tag)]
     if len(images) == 1:
         return images[0]
     tags = [name for image in listing for name in image.get("RepoTags") or ()]
     named = f" named {tag!r}" if tag else ""
     raise ImageError(
         f"{archive.path} holds {len(images)} images{named}, not one",
-        f"name one by its tag: {', '.join(tags) or 'none'}",
+        f"name one by its tag: {some(tags)}",
     )
 
 

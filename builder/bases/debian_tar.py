@@ -9,6 +9,7 @@ from typing import IO
 
 from builder.errors import ImageError
 from builder.store.files import CHUNK
+from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 
 _DROPPED = re.compile(
     r"dev/.+"
@@ -47,68 +48,90 @@ def reproducible_tar(stream: IO[bytes], epoch: int) -> Iterator[bytes]:
 
     Raises:
         ImageError: a hard link needs a file that was left out.
-        tarfile.TarError: the tar is damaged or empty.
+        TarError: the tar is damaged or empty.
     """
     dropped: set[str] = set()
     seen: set[str] = set()
-    with tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
-            name = member.name.removeprefix("./").strip("/")
-            if _is_dropped(name, member):
-                dropped.add(name)
-                continue
-            info = _header(name, member, epoch)
-            if member.islnk() and info.linkname in dropped:
-                raise ImageError(
-                    f"/{name} is a hard link to a file that Debian bases leave out",
-                    "report this with the list of packages",
-                )
-            seen.add(name)
-            if name in _FIXED:
-                yield from _fixed_file(name, epoch)
-                continue
-            yield info.tobuf(tarfile.PAX_FORMAT)
-            yield from _content(tar, member, info.size)
+    source = _Stream(stream)
+    for member in read_headers(source):
+        name = member.path.removeprefix("./").strip("/")
+        if _is_dropped(name, member):
+            dropped.add(name)
+            source.skip(member.size + -member.size % BLOCK)
+            continue
+        info = _header(name, member, epoch)
+        if member.flag == HARDLINK and info.linkname in dropped:
+            raise ImageError(
+                f"/{name} is a hard link to a file that Debian bases leave out",
+                "report this with the list of packages",
+            )
+        seen.add(name)
+        if name in _FIXED:
+            yield from _fixed_file(name, epoch)
+            source.skip(member.size + -member.size % BLOCK)
+            continue
+        yield info.tobuf(tarfile.PAX_FORMAT)
+        yield from source.content(member.size)
     if not seen:
-        raise tarfile.ReadError("empty")
+        raise TarError("empty")
     for name in _FIXED:
         if name not in seen:
             yield from _fixed_file(name, epoch)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _is_dropped(name: str, member: tarfile.TarInfo) -> bool:
+class _Stream:
+    """mmdebstrap's output, which ends in the middle if mmdebstrap fails."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def read_exactly(self, size: int) -> bytes:
+        parts = []
+        while size and (data := self._stream.read(min(size, CHUNK))):
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+    def skip(self, size: int) -> None:
+        for _ in self._chunks(size):
+            pass
+
+    def content(self, size: int) -> Iterator[bytes]:
+        """The content of a file, padded to whole blocks."""
+        yield from self._chunks(size)
+        self.skip(-size % BLOCK)
+        yield bytes(-size % BLOCK)
+
+    def _chunks(self, size: int) -> Iterator[bytes]:
+        while size:
+            data = self._stream.read(min(size, CHUNK))
+            if not data:
+                raise TarError("it ends too early")
+            size -= len(data)
+            yield data
+
+
+def _is_dropped(name: str, member: Header) -> bool:
     if name in ("", "."):
         return True
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+    if member.flag not in (FILE, DIRECTORY, SYMLINK, HARDLINK):
         return True
-    is_log = bool(_LOG.fullmatch(name)) and not member.isdir()
+    is_log = bool(_LOG.fullmatch(name)) and member.flag != DIRECTORY
     return is_log or bool(_DROPPED.fullmatch(name))
 
 
-def _header(name: str, member: tarfile.TarInfo, epoch: int) -> tarfile.TarInfo:
+def _header(name: str, member: Header, epoch: int) -> tarfile.TarInfo:
     """A header with those fields of the member that belong in the image."""
     info = tarfile.TarInfo(name)
-    info.type = member.type
-    info.mode = member.mode & 0o7777
+    info.type = member.flag
+    info.mode = member.mode
     info.uid, info.gid = member.uid, member.gid
     info.mtime = min(int(member.mtime), epoch)
-    info.linkname = member.linkname.removeprefix("./") if member.islnk() else member.linkname
-    info.pax_headers = {k: v for k, v in member.pax_headers.items() if k.startswith("SCHILY.xattr.")}
-    if member.isreg():
-        info.size = member.size
+    info.linkname = member.target.removeprefix("./") if member.flag == HARDLINK else member.target
+    info.pax_headers = dict(member.xattrs)
+    info.size = member.size
     return info
-
-
-def _content(tar: tarfile.TarFile, member: tarfile.TarInfo, size: int) -> Iterator[bytes]:
-    """The content of a file, padded to whole blocks."""
-    if not size:
-        return
-    content = tar.extractfile(member)
-    assert content is not None
-    while data := content.read(CHUNK):
-        yield data
-    yield bytes(-size % tarfile.BLOCKSIZE)
 
 
 def _fixed_file(name: str, epoch: int) -> Iterator[bytes]:

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from builder.redact import redact
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
+from builder.tarheaders import TarError
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
@@ -158,7 +158,7 @@ def _pack(
     assert process.stdout is not None
     layer = None
     try:
-        with contextlib.suppress(tarfile.TarError, EOFError):  # the exit code and the log explain the failure
+        with contextlib.suppress(TarError):  # the exit code and the log explain the failure
             tar = reproducible_tar(process.stdout, settings.epoch)
             layer = pack_tar(tar, store, settings.jobs, title=base.reference)
         _drain(process.stdout)

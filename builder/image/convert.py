@@ -19,7 +19,6 @@ from builder.oci.layout import read_layout, write_layout
 from builder.oci.manifest import parse_manifest, require_layers
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.sif.format import OCI_CONFIG_NAME
 from builder.sif.read import Sif, open_sif, read_sif
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
@@ -201,7 +200,7 @@ def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Repo
         SpaceError: the disk is full.
     """
     sif = read_sif(image.path)
-    has_config = sif.read(OCI_CONFIG_NAME) is not None
+    has_config = sif.stored_config() is not None
     layers = []
     for number, (part, source) in enumerate(zip(sif.partitions, sif.sources(), strict=True), 1):
         title = f"{part.name or 'partition'} of a SIF"

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, cast
 
 import deflate
@@ -39,6 +39,7 @@ from builder.layers.entry import Deflated, Entry, Inline, Range
 from builder.layers.tar import END, header, padding, with_parents
 from builder.model import OCI_LAYER_GZIP, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.store.blobs import BlobWriter, Store
+from builder.text import one_line
 
 MEDIA_TYPES: Final = {"gzip": OCI_LAYER_GZIP, "zstd": OCI_LAYER_ZSTD}
 #: Bytes of tar in a gzip member or zstd frame.
@@ -168,6 +169,8 @@ class LayerWriter:
             self._blob.finish()
         finally:
             self._sources.close()
+            if isinstance(entries, Generator):
+                entries.close()  # removes the temporary file of a conda package also after an error
 
     def _content(self, entry: Entry) -> None:
         content = entry.content
@@ -189,13 +192,23 @@ class LayerWriter:
     def _range(self, entry: Entry, content: Range) -> None:
         fd = self._sources.fd(str(content.source))
         at, left = content.offset, entry.size
+        crc = 0
+        sha256 = hashlib.sha256() if content.sha256 else None
         while left:
             data = os.pread(fd, min(left, BLOCK), at)
             if not data:
                 raise _short(entry)
+            if content.crc32 is not None:
+                crc = isal_zlib.crc32(data, crc)
+            if sha256 is not None:
+                sha256.update(data)
             self._blob.write(data)
             at += len(data)
             left -= len(data)
+        if content.crc32 is not None and crc != content.crc32:
+            raise _damaged(entry, "checksum")
+        if sha256 is not None and sha256.hexdigest() != content.sha256:
+            raise _damaged(entry, f"its sha256 is {sha256.hexdigest()}, the package lists {content.sha256}")
 
     def _deflated(self, entry: Entry, content: Deflated) -> None:
         fd = self._sources.fd(str(content.source))
@@ -344,12 +357,13 @@ def _inflate(entry: Entry, content: Deflated, fd: int) -> bytes:
 
 def _short(entry: Entry) -> LayerError:
     return LayerError(
-        f"{entry.path}: its archive ends too early", "the archive changed while it was read: build again"
+        f"{one_line(entry.path)}: its archive ends too early",
+        "the archive changed while it was read: build again",
     )
 
 
 def _damaged(entry: Entry, why: str) -> LayerError:
     return LayerError(
-        f"{entry.path}: damaged in its archive ({why})",
+        f"{one_line(entry.path)}: damaged in its archive ({why})",
         "fetch the package again (builder cache prune), or lock another version",
     )

@@ -8,21 +8,30 @@ read. docs/conda.md lists the differences from conda.
 from __future__ import annotations
 
 import hashlib
-import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import LayerError
-from builder.layers.conda_archive import Spool, resolved, spooled
-from builder.layers.conda_info import PathInfo, read_info
+from builder.layers.conda_archive import CondaMember, fault, is_conda, resolved
+from builder.layers.conda_info import PathInfo, declared_paths, read_info
 from builder.layers.conda_layout import CondaLayout
 from builder.layers.conda_meta import InstalledFile, package_record
 from builder.layers.conda_prefix import replaced
+from builder.layers.conda_spool import Spool, spooled
 from builder.layers.entry import Content, Entry, IndexEntry, Inline, LinkContext, PackageIndex, Range
+from builder.layers.limits import most_unpacked
 from builder.model import Fetched
 from builder.store.files import CHUNK
+
+#: Bytes that a package's tar may have beyond what paths.json declares: files that are not listed, and most of
+#: ``info/`` in a ``.tar.bz2``.
+_UNDECLARED = 64 << 20
+#: Bytes of a file that paths.json does not list, and that is not in ``info/``.
+_MAX_UNLISTED = 16 << 20
+#: Bytes of tar headers and padding for each file.
+_HEADERS = 4 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,8 @@ class _InstalledContent:
 
     content: Content
     file: InstalledFile
+    packed: str
+    """The sha256 of the file in the archive, before its prefix is replaced, in hex."""
 
 
 class CondaReader:
@@ -75,8 +86,11 @@ class CondaReader:
 
         The order is that of paths.json, then generated files.
         """
-        with spooled(fetched, self._tmpdir) as spool:
-            info = read_info(fetched, spool)
+        info = read_info(fetched) if is_conda(fetched) else None
+        declared = info.paths if info is not None else declared_paths(fetched)
+        with spooled(fetched, self._tmpdir, _most_spooled(fetched, declared)) as spool:
+            info = info or read_info(fetched, spool)
+            _check_unlisted(fetched, info.paths, spool)
             layout = CondaLayout(fetched, info, context)
             links = _Linker(fetched, layout, spool, context.prefix)
             for path in layout.paths:
@@ -88,6 +102,29 @@ class CondaReader:
                     yield entry
             if layout.record_path not in leave_out:
                 yield package_record(fetched, info, layout, links.installed)
+
+
+def _most_spooled(fetched: Fetched, paths: Sequence[PathInfo] | None) -> int:
+    """Returns how many bytes a package's tar may have. ``paths`` are those that it declares, if it does."""
+    most = most_unpacked(fetched.path.stat().st_size)
+    sizes = [p.size for p in paths or () if p.size is not None]
+    if paths is None or len(sizes) < sum(p.kind == "file" for p in paths):
+        return most
+    return min(most, sum(sizes) + sum(sizes) // 10 + _HEADERS * len(paths) + _UNDECLARED)
+
+
+def _check_unlisted(fetched: Fetched, paths: Sequence[PathInfo], spool: Spool) -> None:
+    """Raises LayerError if the archive has a large file that the package does not list."""
+    listed = {p.path for p in paths}
+    targets = {m.target for m in spool.members.values() if m.kind == "hardlink"}
+    for path, member in spool.members.items():
+        if member.size <= _MAX_UNLISTED or path in listed or path in targets or path.startswith("info/"):
+            continue
+        raise fault(
+            fetched,
+            f"member {path!r} is not listed in its info/ and has {member.size} bytes; "
+            f"at most {_MAX_UNLISTED} are allowed",
+        )
 
 
 class _Linker:
@@ -114,28 +151,31 @@ class _Linker:
         self._members = {
             path: resolved(fetched, spool.members, item.path) for path, item in layout.paths.items()
         }
-        layout.check_links({path: m.linkname for path, (_, m) in self._members.items() if m.issym()})
+        layout.check_links({path: m.target for path, m in self._members.items() if m.kind == "symlink"})
         self._uses = Counter(map(self._content_key, layout.paths))
         self._shared: dict[tuple[str, str], _InstalledContent] = {}
         self._firsts: dict[tuple[str, str], Entry] = {}
 
     def _content_key(self, path: str) -> tuple[str, str]:
         """Returns what paths with the same content have in common: member and placeholder."""
-        return self._members[path][0], self._layout.paths[path].placeholder
+        return self._members[path].path, self._layout.paths[path].placeholder
 
     def entry(self, path: str, leave_out: frozenset[str]) -> Entry:
         """Returns the entry of an image path, also if the path is in ``leave_out``.
 
         Call it in the order of paths.
         """
-        member = self._members[path][1]
-        if member.isdir():
+        member = self._members[path]
+        if member.kind == "dir":
             return Entry(path, "dir", 0o755)
-        if member.issym():
-            return Entry(path, "symlink", 0o777, target=member.linkname)
+        if member.kind == "symlink":
+            return Entry(path, "symlink", 0o777, target=member.target)
 
         key = self._content_key(path)
-        content = self._shared.get(key) or self._content(self._layout.paths[path], member)
+        item = self._layout.paths[path]
+        content = self._shared.get(key) or self._content(item, member)
+        if item.sha256 and item.sha256.lower() != content.packed:
+            raise self._other_content(item, content.packed)
         self.installed[path] = content.file
         entry = Entry(path, "file", member.mode & 0o777, content.file.size, content=content.content)
         if self._uses[key] > 1:
@@ -146,43 +186,58 @@ class _Linker:
                     return Entry(path, "hardlink", first.mode, target=first.path)
         return entry
 
-    def _content(self, item: PathInfo, member: tarfile.TarInfo) -> _InstalledContent:
+    def _content(self, item: PathInfo, member: CondaMember) -> _InstalledContent:
+        packed = _Hashed(self._spool.read(member))
         if not item.placeholder:
-            # The archive's own hash was checked. A file is hashed here only if an old package does not record
-            # its hash.
-            digest = item.sha256 or _sha256(self._spool.read(member))
-            content = Range(self._spool.path, member.offset_data)
-            return _InstalledContent(content, InstalledFile(digest, member.size))
+            # A recorded hash is compared when the layer is written, which reads the file anyway.
+            listed = item.sha256.lower() if member.size else ""
+            digest = listed or packed.read_all()
+            whole = Range(self._spool.path, member.offset, sha256=digest)
+            return _InstalledContent(whole, InstalledFile(item.sha256 or digest, member.size), digest)
+        installed = _Hashed(self._replaced(item, iter(packed)))
+        content: Content
+        if member.size > CHUNK:
+            content = Range(self._spool.path, self._spool.append(iter(installed)))
+        else:
+            content = Inline(b"".join(installed))
+        file = InstalledFile(installed.hexdigest, installed.size)
+        return _InstalledContent(content, file, packed.hexdigest)
+
+    def _replaced(self, item: PathInfo, chunks: Iterator[bytes]) -> Iterator[bytes]:
         try:
-            chunks = replaced(self._spool.read(member), item.placeholder, self._prefix, binary=item.binary)
+            return replaced(chunks, item.placeholder, self._prefix, binary=item.binary)
         except ValueError as e:
             raise LayerError(
                 f"{self._fetched.package.filename}: {item.path}: {e}",
                 "choose a shorter conda.prefix in the recipe",
             ) from None
-        if member.size > CHUNK:
-            return self._appended(chunks)
-        data = b"".join(chunks)
-        return _InstalledContent(Inline(data), InstalledFile(hashlib.sha256(data).hexdigest(), len(data)))
 
-    def _appended(self, chunks: Iterator[bytes]) -> _InstalledContent:
-        """Writes rewritten content to the temporary file."""
-        digest = hashlib.sha256()
-        size = 0
-
-        def hashed() -> Iterator[bytes]:
-            nonlocal size
-            for chunk in chunks:
-                digest.update(chunk)
-                size += len(chunk)
-                yield chunk
-
-        start = self._spool.append(hashed())
-        return _InstalledContent(Range(self._spool.path, start), InstalledFile(digest.hexdigest(), size))
+    def _other_content(self, item: PathInfo, digest: str) -> LayerError:
+        return fault(self._fetched, f"{item.path} has the sha256 {digest}, paths.json lists {item.sha256}")
 
 
-def _sha256(chunks: Iterator[bytes]) -> str:
-    digest = hashlib.sha256()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
+class _Hashed:
+    """Content that is hashed and counted while it is read."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._hash = hashlib.sha256()
+        self.size = 0
+        """Bytes so far."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self._hash.update(chunk)
+            self.size += len(chunk)
+            yield chunk
+
+    @property
+    def hexdigest(self) -> str:
+        """The sha256 of the content so far, in hex."""
+        return self._hash.hexdigest()
+
+    def read_all(self) -> str:
+        """Returns the sha256 of the whole content, in hex."""
+        for _ in self:
+            pass
+        return self.hexdigest

@@ -1,85 +1,64 @@
 """Opens conda packages: ``.conda`` (a zip of two zstd tars) and ``.tar.bz2``.
 
-A package has two parts: ``info`` (metadata) and ``pkg`` (the files). The files are read through a
-:class:`Spool`, the uncompressed tar in a temporary file. So an entry's content is a reference into that file,
-and the memory needed does not depend on the package's size.
+A package has two parts: ``info`` (metadata) and ``pkg`` (the files). Each is read as a stream, in chunks of
+1 MiB, up to a bound.
 """
 
 from __future__ import annotations
 
 import bz2
-import os
-import socket
-import tarfile
-import tempfile
 import zipfile
-import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Literal, cast
 
 import zstandard
 
 from builder.errors import LayerError
+from builder.layers import limits
+from builder.layers.limits import most_unpacked
 from builder.layers.tar import check_path
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import Fetched
-from builder.store.files import CHUNK, space_errors
+from builder.store.files import CHUNK
+from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, TarError, read_headers
+from builder.text import one_line
 
-#: What zipfile, tarfile, zstandard, bz2 and json raise for damaged input.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zstandard.ZstdError,
-    zlib.error,
-    EOFError,
-    OSError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-    RuntimeError,
-)
+#: What the decoders and json raise for damaged input.
+_DAMAGE = (*ZIP_ERRORS, TarError, zstandard.ZstdError, KeyError, TypeError, AttributeError)
+#: Hard links that are followed from a member to its file.
+_MAX_HARD_LINKS = 40
+
+MemberKind = Literal["file", "hardlink", "symlink", "dir"]
+_KINDS: Mapping[bytes, MemberKind] = {
+    FILE: "file",
+    HARDLINK: "hardlink",
+    SYMLINK: "symlink",
+    DIRECTORY: "dir",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Spool:
-    """A package's uncompressed tar in a temporary file."""
+class CondaMember:
+    """A member of a package's tar."""
 
-    path: Path
-    file: IO[bytes]
-    members: Mapping[str, tarfile.TarInfo]
-    """By path, without a leading ``./``."""
-
-    def read(self, member: tarfile.TarInfo) -> Iterator[bytes]:
-        """Returns a regular file's content in chunks of 1 MiB."""
-        at, left = member.offset_data, member.size
-        while left:
-            chunk = os.pread(self.file.fileno(), min(left, CHUNK), at)
-            at += len(chunk)
-            left -= len(chunk)
-            yield chunk
-
-    def append(self, chunks: Iterator[bytes]) -> int:
-        """Appends rewritten content behind the tar, and returns its offset in bytes.
-
-        Raises:
-            SpaceError: the disk is full.
-        """
-        with space_errors(self.path.parent):
-            start = self.file.seek(0, os.SEEK_END)
-            for chunk in chunks:
-                self.file.write(chunk)
-            self.file.flush()
-        return start
+    path: str
+    """Without a leading ``./``."""
+    kind: MemberKind
+    mode: int
+    size: int
+    """Bytes of a file; 0 for every other kind."""
+    target: str
+    """The text of a symlink, or the path that a hard link repeats, without a leading ``./``."""
+    offset: int
+    """Where the content of a file begins in the uncompressed tar, in bytes."""
 
 
 def fault(fetched: Fetched, what: str) -> LayerError:
     """Returns the error for a package that cannot be installed."""
     return LayerError(
-        f"{fetched.package.filename}: {what}",
+        f"{fetched.package.filename}: {one_line(what)}",
         "the package is damaged or hostile: fetch it again (builder cache prune), or lock another build",
     )
 
@@ -90,15 +69,14 @@ def damage(fetched: Fetched) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as e:
-        raise fault(fetched, f"cannot be read: {e or type(e).__name__}") from e
+        raise fault(fetched, f"cannot be read: {str(e) or type(e).__name__}") from e
 
 
 def is_safe(path: str) -> bool:
-    """Returns whether a path is relative, normalized, valid UTF-8 and without ``..``."""
+    """Returns whether a path is relative, normalized, valid UTF-8, not too long, and without ``..``."""
     try:
         check_path(path)
-        path.encode()
-    except (LayerError, UnicodeEncodeError):
+    except LayerError:
         return False
     return True
 
@@ -117,93 +95,142 @@ def is_conda(fetched: Fetched) -> bool:
     return name.endswith(".conda")
 
 
-def member_path(member: tarfile.TarInfo) -> str:
-    """Returns a member's path without a leading ``./``."""
-    return member.name.removeprefix("./")
+class PartReader:
+    """The uncompressed tar of one part, as it is decompressed.
+
+    Args:
+        stream: the uncompressed tar.
+        most: bytes that it may have. More raise a TarError.
+        copy: is called with all its bytes.
+    """
+
+    def __init__(
+        self, stream: IO[bytes], most: int, copy: Callable[[bytes], object] = lambda data: None
+    ) -> None:
+        self._stream = stream
+        self._most = most
+        self._copy = copy
+        self._data = memoryview(b"")
+        self._read = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes that were read or skipped so far."""
+        return self._read - len(self._data)
+
+    def read_exactly(self, size: int) -> bytes:
+        """Returns ``size`` bytes, or fewer at the end."""
+        parts = []
+        while size and (self._data or self._fill()):
+            parts.append(bytes(self._data[:size]))
+            self._data = self._data[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def skip(self, size: int) -> None:
+        """Skips ``size`` bytes.
+
+        Raises:
+            TarError: there are fewer.
+        """
+        while size > len(self._data):
+            size -= len(self._data)
+            if not self._fill():
+                raise TarError("it ends too early")
+        self._data = self._data[size:]
+
+    def finish(self) -> None:
+        """Reads the rest, so that the checksums of the archive are checked. It is not copied."""
+        self._copy = len
+        while self._fill():
+            pass
+
+    def _fill(self) -> bool:
+        chunk = self._stream.read(CHUNK)
+        self._data = memoryview(chunk)
+        self._read += len(chunk)
+        if self._read > self._most:
+            raise TarError(f"it unpacks to more than {self._most} bytes, which is more than it declares")
+        self._copy(chunk)
+        return bool(chunk)
 
 
 @contextmanager
-def open_part(fetched: Fetched, part: Literal["info", "pkg"]) -> Iterator[IO[bytes]]:
-    """Opens one part of a package as an uncompressed tar stream. A ``.tar.bz2`` holds both parts in one tar.
+def open_part(
+    fetched: Fetched,
+    part: Literal["info", "pkg"],
+    most: int | None = None,
+    copy: Callable[[bytes], object] = lambda data: None,
+) -> Iterator[PartReader]:
+    """Opens one part of a package. A ``.tar.bz2`` holds both parts in one tar.
+
+    Args:
+        fetched: the package.
+        part: which part.
+        most: bytes that the part may unpack to; by default what :func:`most_unpacked` returns.
+        copy: is called with all bytes of the uncompressed tar.
 
     Raises:
         LayerError: the package is damaged.
     """
+    if most is None:
+        most = most_unpacked(fetched.path.stat().st_size if fetched.path.exists() else 0)
     with damage(fetched):
         if not is_conda(fetched):
             with bz2.open(fetched.path) as plain:
-                yield cast(IO[bytes], plain)
+                yield PartReader(cast(IO[bytes], plain), most, copy)
             return
-        with zipfile.ZipFile(fetched.path) as archive:
-            names = [i.filename for i in archive.infolist()]
-            found = [n for n in names if n.startswith(f"{part}-") and n.endswith(".tar.zst")]
+        with ZipSource(fetched.path) as source, zipfile.ZipFile(cast(IO[bytes], source)) as archive:
+            infos = archive.infolist()
+            found = [
+                i for i in infos if i.filename.startswith(f"{part}-") and i.filename.endswith(".tar.zst")
+            ]
             if len(found) != 1:
                 raise ValueError(f"{len(found)} {part}-*.tar.zst members, not 1")
+            check_method(found[0])
+            decompressor = zstandard.ZstdDecompressor(max_window_size=limits.MAX_ZSTD_WINDOW)
             with archive.open(found[0]) as raw:
-                yield zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+                stream = decompressor.stream_reader(raw, read_across_frames=True)
+                yield PartReader(cast(IO[bytes], stream), most, copy)
 
 
-def scan(fetched: Fetched) -> dict[str, tarfile.TarInfo]:
-    """Returns the headers of the package's files by path. Decompresses the package once, and stores nothing.
+def read_part(fetched: Fetched, reader: PartReader) -> Iterator[CondaMember]:
+    """Returns the members of a part. The caller may read a member's content before the next member.
+
+    Raises:
+        LayerError: the package is damaged or unsafe.
+    """
+    with damage(fetched):
+        for number, header in enumerate(read_headers(reader), 1):
+            if number > limits.MAX_MEMBERS:
+                raise TarError(f"more than {limits.MAX_MEMBERS} members")
+            start = reader.position
+            kind = _KINDS.get(header.flag)
+            path = header.path.removeprefix("./")
+            if kind == "dir":
+                path = path.rstrip("/")
+            if path not in ("", "."):
+                if not is_safe(path):
+                    raise fault(fetched, f"unsafe member {header.path!r}")
+                if kind is None:
+                    raise fault(fetched, f"member {path!r} is not a file, a link or a folder")
+                target = header.target.removeprefix("./") if kind == "hardlink" else header.target
+                yield CondaMember(path, kind, header.mode, header.size, target, start)
+            reader.skip(start + header.size + -header.size % BLOCK - reader.position)
+
+
+def scan(fetched: Fetched) -> dict[str, CondaMember]:
+    """Returns the package's members by path. Decompresses the package once, and stores nothing.
 
     Raises:
         LayerError: the package is damaged or unsafe.
     """
-    with open_part(fetched, "pkg") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-        return _checked(fetched, tar)
+    with open_part(fetched, "pkg") as reader:
+        return {member.path: member for member in read_part(fetched, reader)}
 
 
-@contextmanager
-def spooled(fetched: Fetched, tmpdir: Path) -> Iterator[Spool]:
-    """Decompresses the package's files into a temporary file, which is removed at the end of the block.
-
-    :meth:`builder.store.blobs.Store.sweep` knows the file's name, so the file of a killed build is removed
-    later.
-
-    Raises:
-        LayerError: the package is damaged or unsafe.
-        SpaceError: the disk is full.
-    """
-    prefix = f"blob-{socket.gethostname()}-{os.getpid()}-"
-    with space_errors(tmpdir):
-        tmpdir.mkdir(parents=True, exist_ok=True)
-        spool = tempfile.NamedTemporaryFile(dir=tmpdir, prefix=prefix)  # noqa: SIM115  closed below
-    with spool:
-        with open_part(fetched, "pkg") as stream:
-            while chunk := stream.read(CHUNK):
-                with space_errors(tmpdir):
-                    spool.write(chunk)
-        with space_errors(tmpdir):
-            spool.flush()
-        path = Path(spool.name)
-        with damage(fetched), path.open("rb") as again, tarfile.open(fileobj=again, mode="r:") as tar:
-            members = _checked(fetched, tar)
-        yield Spool(path, cast(IO[bytes], spool), members)
-
-
-def _checked(fetched: Fetched, tar: tarfile.TarFile) -> dict[str, tarfile.TarInfo]:
-    """Returns the members by path.
-
-    If two members have the same path, the last one counts, as when a tar is unpacked.
-    """
-    members: dict[str, tarfile.TarInfo] = {}
-    for member in tar:
-        path = member_path(member)
-        if path in ("", "."):
-            continue
-        if not is_safe(path):
-            raise fault(fetched, f"unsafe member {member.name!r}")
-        supported = member.isreg() or member.issym() or member.islnk() or member.isdir()
-        if not supported or member.issparse():
-            raise fault(fetched, f"member {path!r} is not a file, a link or a folder")
-        members[path] = member
-    return members
-
-
-def resolved(
-    fetched: Fetched, members: Mapping[str, tarfile.TarInfo], path: str
-) -> tuple[str, tarfile.TarInfo]:
-    """Returns the member that a path refers to, and its path.
+def resolved(fetched: Fetched, members: Mapping[str, CondaMember], path: str) -> CondaMember:
+    """Returns the member that a path refers to.
 
     Hard links are followed to the file (or symlink) they repeat.
 
@@ -212,17 +239,18 @@ def resolved(
     """
     if path not in members:
         raise fault(fetched, f"{path!r} is listed in its info/ but not in the archive")
-    followed = {path}
-    while (member := members[path]).islnk():
-        target = member.linkname.removeprefix("./")
-        if target not in members or target in followed:
+    member = members[path]
+    followed = 0
+    while member.kind == "hardlink":
+        followed += 1
+        if member.target not in members or followed > _MAX_HARD_LINKS:
             raise fault(
                 fetched,
-                f"member {path!r} is a hard link to {member.linkname!r}, which is not a file of the package",
+                f"member {member.path!r} is a hard link to {member.target!r}, "
+                "which is not a file of the package",
             )
-        followed.add(target)
-        path = target
-    return path, member
+        member = members[member.target]
+    return member
 
 
 def package_files(fetched: Fetched, paths: Collection[str]) -> dict[str, bytes]:
@@ -237,14 +265,11 @@ def package_files(fetched: Fetched, paths: Collection[str]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     if not wanted:
         return found
-    with open_part(fetched, "pkg") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
-            path = member_path(member)
-            if path not in wanted or not member.isreg() or member.size > CHUNK:
-                continue
-            wanted.discard(path)
-            content = tar.extractfile(member)
-            found[path] = content.read() if content else b""
+    with open_part(fetched, "pkg") as reader:
+        for member in read_part(fetched, reader):
+            if member.path in wanted and member.kind == "file" and member.size <= CHUNK:
+                wanted.discard(member.path)
+                found[member.path] = reader.read_exactly(member.size)
             if not wanted:
                 break
     return found

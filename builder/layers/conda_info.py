@@ -7,26 +7,26 @@ The part is read only as far as needed. Packages without ``info/paths.json`` hav
 from __future__ import annotations
 
 import json
+import re
 import shlex
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from builder.layers import limits
 from builder.layers.conda_archive import (
-    Spool,
+    CondaMember,
     damage,
     fault,
     is_conda,
     is_safe,
-    member_path,
     open_part,
+    read_part,
     scan,
 )
+from builder.layers.conda_spool import Spool
 from builder.model import Fetched
 
-#: The largest file of ``info/`` that is read, in bytes.
-_MAX_INFO = 256 << 20
 #: The placeholder of files that ``info/has_prefix`` lists without one, as in conda. Written in two parts,
 #: because conda replaces the placeholder in every installed file that contains it.
 DEFAULT_PLACEHOLDER = "/opt/anaconda1" + "anaconda2anaconda3"
@@ -43,6 +43,13 @@ _WANTED = frozenset(
         "package_metadata.json",
     )
 )
+#: Files of ``info/`` with one entry for each path of the package.
+_LISTINGS = frozenset(
+    f"info/{name}" for name in ("paths.json", "files", "has_prefix", "no_link", "no_softlink")
+)
+#: Bytes of a placeholder: Linux takes no longer paths.
+_MAX_PLACEHOLDER = 4096
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 PathKind = Literal["file", "symlink", "dir"]
 Noarch = Literal["", "python", "generic"]
@@ -96,10 +103,12 @@ def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
     with damage(fetched):
         index = _index(fetched, files)
         if "info/paths.json" in files:
-            paths = tuple(_path(p) for p in json.loads(files["info/paths.json"])["paths"])
+            paths = _paths(files["info/paths.json"])
         else:
             paths = _old_paths(files, spool.members if spool is not None else scan(fetched))
         noarch, points = _noarch(index, files)
+    if len(paths) > limits.MAX_MEMBERS:
+        raise fault(fetched, f"{len(paths)} paths; at most {limits.MAX_MEMBERS} are allowed")
     for p in paths:
         if not is_safe(p.path):
             raise fault(fetched, f"unsafe path {p.path!r}")
@@ -109,37 +118,65 @@ def read_info(fetched: Fetched, spool: Spool | None = None) -> PackageInfo:
         raise fault(fetched, f"entry point {e}") from None
 
 
-def _spooled_info(fetched: Fetched, spool: Spool) -> dict[str, bytes]:
+def declared_paths(fetched: Fetched) -> tuple[PathInfo, ...] | None:
+    """Returns the paths that a package declares before its content, or None if it has no paths.json there.
+
+    Raises:
+        LayerError: the package is damaged or unsafe.
+    """
+    files = _info_files(fetched, frozenset({"info/paths.json"}))
+    if not files:
+        return None
     with damage(fetched):
-        members = {path: m for path, m in spool.members.items() if path in _WANTED and m.isreg()}
-        return {path: b"".join(spool.read(m)) for path, m in members.items()}
+        return _paths(files["info/paths.json"])
 
 
-def _info_files(fetched: Fetched) -> dict[str, bytes]:
+def _spooled_info(fetched: Fetched, spool: Spool) -> dict[str, bytes]:
+    found = {}
+    for path, member in spool.members.items():
+        if path in _WANTED and member.kind == "file":
+            _check_size(fetched, member)
+            found[path] = b"".join(spool.read(member))
+    return found
+
+
+def _info_files(fetched: Fetched, only: frozenset[str] = frozenset()) -> dict[str, bytes]:
     """Returns the wanted files of ``info/``.
 
-    In a ``.tar.bz2`` they precede the content, which is not read.
+    In a ``.tar.bz2`` they precede the content, which is not read if they are enough.
+
+    Args:
+        fetched: the package.
+        only: these are enough, and must precede the content; by default those that linking needs.
     """
     found: dict[str, bytes] = {}
-    with open_part(fetched, "info") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
-        for member in tar:
-            path = member_path(member)
-            if path not in _WANTED or not member.isreg():
+    with open_part(fetched, "info") as reader:
+        for member in read_part(fetched, reader):
+            if only and not member.path.startswith("info"):
+                break
+            if member.path not in (only or _WANTED) or member.kind != "file":
                 continue
-            if member.size > _MAX_INFO:
-                raise fault(fetched, f"{path} has {member.size} bytes")
-            content = tar.extractfile(member)
-            found[path] = content.read() if content else b""
-            if _is_complete(found):
+            _check_size(fetched, member)
+            found[member.path] = reader.read_exactly(member.size)
+            if (only and only == found.keys()) or _is_complete(found):
                 break
     return found
+
+
+def _check_size(fetched: Fetched, member: CondaMember) -> None:
+    most = limits.MAX_LISTING if member.path in _LISTINGS else limits.MAX_METADATA
+    if member.size > most:
+        raise fault(fetched, f"{member.path} has {member.size} bytes; at most {most} are allowed")
 
 
 def _is_complete(files: Mapping[str, bytes]) -> bool:
     """Returns whether these files of ``info/`` are enough. noarch python packages need ``link.json`` too."""
     if "info/index.json" not in files or "info/paths.json" not in files:
         return False
-    index = json.loads(files["info/index.json"])
+    try:
+        index = json.loads(files["info/index.json"])
+    except (ValueError, RecursionError):
+        return True  # reported by the caller
     is_python = isinstance(index, dict) and index.get("noarch") in ("python", True)
     return not is_python or "info/link.json" in files
 
@@ -149,6 +186,9 @@ def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
     if not isinstance(index, dict):
         raise fault(fetched, "no info/index.json")
     name = index.get("name")
+    for key in ("name", "version", "build"):
+        if not isinstance(index.get(key, ""), str | int | float):
+            raise fault(fetched, f"{key} in its info/index.json is not text")
     if str(name).lower() != fetched.package.name.lower():
         raise fault(
             fetched, f"its info/index.json is that of {name!r}, but the lock names {fetched.package.name!r}"
@@ -156,20 +196,42 @@ def _index(fetched: Fetched, files: Mapping[str, bytes]) -> dict[str, Any]:
     return index
 
 
-def _path(item: Mapping[str, Any]) -> PathInfo:
+def _paths(data: bytes) -> tuple[PathInfo, ...]:
+    """Returns the paths of a ``paths.json``. Raises ValueError or TypeError if it has another form."""
+    return tuple(_path(item) for item in json.loads(data)["paths"])
+
+
+def _path(item: Any) -> PathInfo:
+    if not isinstance(item, dict) or not isinstance(path := item.get("_path"), str):
+        raise ValueError("a path in paths.json has no name")
+    kind = _KINDS.get(str(item.get("path_type") or "hardlink").lower())
     size = item.get("size_in_bytes")
+    sha256 = item.get("sha256") or ""
+    placeholder = item.get("prefix_placeholder") or ""
+    if kind is None:
+        raise ValueError(f"{path!r} in paths.json has the unknown type {item['path_type']!r}")
+    if size is not None and (type(size) is not int or size < 0):
+        raise ValueError(f"{path!r} in paths.json has the size {size!r}")
+    if not isinstance(sha256, str) or (kind == "file" and sha256 and not _SHA256.fullmatch(sha256)):
+        raise ValueError(f"{path!r} in paths.json has the sha256 {sha256!r}")
     return PathInfo(
-        path=str(item["_path"]),
-        kind=_KINDS[str(item.get("path_type") or "hardlink").lower()],
-        size=None if size is None else int(size),
-        sha256=item.get("sha256") or "",
+        path=path,
+        kind=kind,
+        size=size,
+        sha256=sha256,
         no_link=bool(item.get("no_link")),
-        placeholder=item.get("prefix_placeholder") or "",
+        placeholder=_placeholder(placeholder),
         binary=item.get("file_mode") == "binary",
     )
 
 
-def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo]) -> tuple[PathInfo, ...]:
+def _placeholder(text: Any) -> str:
+    if not isinstance(text, str) or len(text.encode()) > _MAX_PLACEHOLDER or "\0" in text:
+        raise ValueError("a prefix placeholder is not a path")
+    return text
+
+
+def _old_paths(files: Mapping[str, bytes], members: Mapping[str, CondaMember]) -> tuple[PathInfo, ...]:
     """Returns the paths of a package without paths.json, in the order of ``info/files``."""
     no_link = {*_lines(files, "no_link"), *_lines(files, "no_softlink")}
     prefixes = {}
@@ -185,10 +247,10 @@ def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo
         placeholder, mode = prefixes.get(path, ("", ""))
         info = PathInfo(
             path,
-            _kind(member),
-            member.size if member.isreg() else None,
+            "file" if member.kind == "hardlink" else member.kind,
+            member.size if member.kind == "file" else None,
             no_link=path in no_link,
-            placeholder=placeholder,
+            placeholder=_placeholder(placeholder),
             binary=mode == "binary",
         )
         paths.append(info)
@@ -197,12 +259,6 @@ def _old_paths(files: Mapping[str, bytes], members: Mapping[str, tarfile.TarInfo
 
 def _lines(files: Mapping[str, bytes], name: str) -> list[str]:
     return [line for line in files.get(f"info/{name}", b"").decode().splitlines() if line.strip()]
-
-
-def _kind(member: tarfile.TarInfo) -> PathKind:
-    if member.issym():
-        return "symlink"
-    return "dir" if member.isdir() else "file"
 
 
 def _has_prefix(line: str) -> tuple[str, str, str]:
@@ -233,7 +289,8 @@ def _entry_point(text: str) -> tuple[str, str, str]:
     module, colon, function = (part.strip() for part in rest.partition(":"))
     words = [*module.split("."), *function.split(".")]
     dotted = all(word.isidentifier() and word.isascii() for word in words)
-    plain = is_safe(command) and not command.startswith(".") and "/" not in command and "\\" not in command
+    plain = is_safe(command) and command.isprintable() and not command.startswith(".")
+    plain = plain and "/" not in command and "\\" not in command
     if not (equals and colon and dotted and plain):
         raise ValueError(f"{text!r} is not COMMAND = MODULE:FUNCTION")
     return command, module, function

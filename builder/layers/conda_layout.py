@@ -172,11 +172,11 @@ class CondaLayout:
         return False
 
     def _check_folders(self) -> None:
-        folders = {folder for path in self.paths for folder in _parents(path)}
-        for path in folders & self.paths.keys():
-            info = self.paths[path]
-            if info.kind != "dir":
-                raise fault(self._fetched, f"{info.path!r} is a {info.kind} and has files below it")
+        for path in self.paths:
+            for folder in _parents(path):
+                info = self.paths.get(folder)
+                if info is not None and info.kind != "dir":
+                    raise fault(self._fetched, f"{info.path!r} is a {info.kind} and has files below it")
 
     def _entry_point(self, command: str, module: str, function: str) -> Entry:
         text = _ENTRY_POINT.format(

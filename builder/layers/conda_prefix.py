@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from builder.errors import LayerError
+
 #: Linux before 5.1 reads no more bytes of a ``#!`` line. conda and rattler apply this limit to all kernels.
 MAX_SHEBANG = 127
+#: Bytes of a C string, or of a binary file without any, which is held in memory.
+MAX_STRING = 64 << 20
 _SHEBANG = re.compile(rb"#! *(/(?:\\ |[^ \n\r\t])*)([^\n]*)")
 _PYTHON = re.compile(rb"python(\d+(\.\d+)?)?")
 
@@ -29,6 +33,7 @@ def replaced(chunks: Iterable[bytes], placeholder: str, prefix: str, *, binary: 
 
     Raises:
         ValueError: the file is binary, and the prefix is longer than the placeholder.
+        LayerError: while the content is read: a C string is too long.
     """
     old, new = placeholder.encode(), prefix.encode()
     if not binary:
@@ -99,6 +104,11 @@ def _binary(chunks: Iterable[bytes], old: bytes, new: bytes) -> Iterator[bytes]:
         if complete:
             yield _strings(pending[:complete], old, new)
             pending = pending[complete:]
+        if len(pending) > MAX_STRING:
+            raise LayerError(
+                f"a binary file with a prefix has a C string of more than {MAX_STRING} bytes",
+                "the package is damaged or hostile: lock another build",
+            )
     yield _strings(pending, old, new)
 
 

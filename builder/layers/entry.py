@@ -56,6 +56,10 @@ class Range:
     """The file that holds the content."""
     offset: int = 0
     """Where the content begins in ``source``, in bytes."""
+    crc32: int | None = None
+    """CRC-32 of the content, which is checked when it is written; None if the archive has none."""
+    sha256: str = ""
+    """The hash of the content in hex, which is checked when it is written; empty if it is not known."""
 
 
 Content = Inline | Deflated | Range

@@ -26,6 +26,7 @@ from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
 
 from builder.errors import LayerError
+from builder.layers import limits
 from builder.layers.entry import Entry, IndexEntry, Inline, LinkContext, PackageIndex
 from builder.layers.tar import check_path
 from builder.layers.wheel_archive import WheelArchive, duplicate
@@ -36,8 +37,6 @@ _INSTALLER_FILES = frozenset(
     {"INSTALLER", "REQUESTED", "RECORD", "RECORD.jws", "RECORD.p7s", "direct_url.json"}
 )
 _ANY_SHEBANG = b"#!python"
-#: Larger scripts are not rewritten, because their content is held in memory.
-_MAX_SCRIPT = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +136,7 @@ class _Layout:
         self._wheel = wheel
         self._context = context
         self._data = wheel.dist_info.removesuffix(".dist-info") + ".data/"
+        self._rewritten_bytes = 0
         self.root = context.prefix.strip("/") + "/"
         """Image path of the prefix, with a slash at the end."""
         metadata = f"{context.site_packages}/{wheel.dist_info}"
@@ -193,10 +193,12 @@ class _Layout:
 
         Returns None for a file that does not begin with ``#!python``.
         """
-        start = self._wheel.read(member, len(_ANY_SHEBANG))
-        if start != _ANY_SHEBANG or member.file_size > _MAX_SCRIPT:
+        if self._wheel.start(member, len(_ANY_SHEBANG)) != _ANY_SHEBANG:
             return None
-        rest = self._wheel.read(member).partition(b"\n")[2]
+        self._rewritten_bytes += member.file_size
+        if self._rewritten_bytes > limits.MAX_SCRIPTS:
+            raise self._wheel.fault(f"its scripts have more than {limits.MAX_SCRIPTS} bytes")
+        rest = self._wheel.read(member, limits.MAX_SCRIPTS).partition(b"\n")[2]
         return _shebang(self._context.interpreter) + rest
 
     def _entry_points(self) -> list[_Generated]:
@@ -205,12 +207,15 @@ class _Layout:
             return []
         scripts = {}
         try:
-            text = self._wheel.read(self._wheel.metadata("entry_points.txt")).decode()
+            member = self._wheel.metadata("entry_points.txt")
+            text = self._wheel.read(member, limits.MAX_METADATA).decode()
             for name, module, attribute, section in parse_entrypoints(text):
                 script = Script(name, module, attribute, section)
                 filename, data = script.generate(self._context.interpreter, "posix")
                 if "/" in filename:
                     raise self._wheel.fault(f"the entry point {name!r} has a slash")
+                if not filename.isprintable():
+                    raise self._wheel.fault(f"the entry point {name!r} has a control character")
                 check_path(filename)
                 scripts[filename] = _Generated(f"bin/{filename}", data, executable=True)
         except (configparser.Error, UnicodeDecodeError, AssertionError) as e:
@@ -230,7 +235,7 @@ class _Layout:
             if c.script is not None:
                 rows.append((path, _hash(c.script), len(c.script)))
             else:
-                digest = hashes.get(c.member.filename) or _hash(self._wheel.read(c.member))
+                digest = hashes.get(c.member.filename) or self._wheel.record_hash(c.member)
                 rows.append((path, digest, c.member.file_size))
         rows += [(self._record_path(g.path), _hash(g.data), len(g.data)) for g in self.generated]
         rows.append((f"{self._wheel.dist_info}/RECORD", "", ""))
@@ -241,7 +246,7 @@ class _Layout:
     def _hashes(self) -> dict[str, str]:
         """Returns the hashes in the wheel's own RECORD, by member."""
         try:
-            text = self._wheel.read(self._wheel.metadata("RECORD")).decode()
+            text = self._wheel.read(self._wheel.metadata("RECORD"), limits.MAX_LISTING).decode()
             if re.search('["\r]', text) is None:  # the common case, five times as fast as csv
                 rows = [line.rsplit(",", 2) for line in text.split("\n") if line]
             else:

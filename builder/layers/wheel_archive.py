@@ -8,32 +8,41 @@ when its layer is written.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import stat
 import struct
 import zipfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from email.parser import BytesHeaderParser
+from typing import IO, cast
 
 from installer.utils import parse_wheel_filename
 from packaging.utils import canonicalize_name
 
 from builder.errors import LayerError
-from builder.layers.entry import Content, Deflated, Inline, Range
+from builder.layers import limits
+from builder.layers.entry import Content, Deflated, Range
 from builder.layers.tar import check_path
+from builder.layers.zips import ZIP_ERRORS, ZipSource, check_method
 from builder.model import Fetched
+from builder.store.files import CHUNK
+from builder.text import one_line
 
 #: Bytes of a zip member's local header, before its name.
 _LOCAL_HEADER = 30
 #: Flag bits of a zip member.
-_ENCRYPTED, _UTF8 = 0x1, 0x800
+_ENCRYPTED, _DATA_DESCRIPTOR, _UTF8 = 0x1, 0x8, 0x800
+#: A size in a local header whose value is in a zip64 field.
+_IN_ZIP64 = 0xFFFFFFFF
 
 
 def wheel_fault(fetched: Fetched, what: str) -> LayerError:
     """Returns the error for a wheel that cannot be installed."""
     return LayerError(
-        f"{fetched.package.filename}: {what}",
+        f"{fetched.package.filename}: {one_line(what)}",
         "the wheel is damaged or hostile: fetch it again (builder cache prune), or lock another version",
     )
 
@@ -57,23 +66,18 @@ class WheelArchive:
         self._path = fetched.path
         try:
             self.distribution = parse_wheel_filename(fetched.package.filename).distribution
-            self._zip = zipfile.ZipFile(self._path)
-        except (ValueError, zipfile.BadZipFile, OSError, NotImplementedError, struct.error) as e:
+            self._file = ZipSource(self._path)
+        except (ValueError, OSError) as e:
             raise self.fault(f"not a wheel: {e}") from None
         try:
-            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-        except BaseException:
-            self._zip.close()
-            raise
-        try:
-            self._size = os.fstat(self._fd).st_size
+            self._zip = self._opened_zip()
             self.members = self._checked_members()
             """By name, in the archive's order, without directories."""
             self.dist_info = self._find_dist_info()
             """Name of the ``.dist-info`` folder."""
             self._check_version()
         except BaseException:
-            self.__exit__()
+            self._file.close()
             raise
 
     def __enter__(self) -> WheelArchive:
@@ -81,7 +85,14 @@ class WheelArchive:
 
     def __exit__(self, *_: object) -> None:
         self._zip.close()
-        os.close(self._fd)
+        self._file.close()
+
+    def _opened_zip(self) -> zipfile.ZipFile:
+        try:
+            self._size = os.fstat(self._file.fileno()).st_size
+            return zipfile.ZipFile(cast(IO[bytes], self._file))
+        except ZIP_ERRORS as e:
+            raise self.fault(f"not a wheel: {e}") from None
 
     def fault(self, what: str) -> LayerError:
         """Returns the error for a wheel that cannot be installed."""
@@ -98,50 +109,92 @@ class WheelArchive:
             raise self.fault(f"no {member}")
         return self.members[member]
 
-    def read(self, member: zipfile.ZipInfo, limit: int = -1) -> bytes:
-        """Returns a member's content, or its first ``limit`` bytes.
+    def read(self, member: zipfile.ZipInfo, most: int) -> bytes:
+        """Returns a member's content.
+
+        Raises:
+            LayerError: the member is damaged, or has more than ``most`` bytes.
+        """
+        if member.file_size > most:
+            raise self.fault(f"{member.filename!r} has {member.file_size} bytes; at most {most} are allowed")
+        return b"".join(self._chunks(member))
+
+    def start(self, member: zipfile.ZipInfo, size: int) -> bytes:
+        """Returns the first ``size`` bytes of a member.
 
         Raises:
             LayerError: the member is damaged.
         """
+        return next(self._chunks(member, size), b"")
+
+    def record_hash(self, member: zipfile.ZipInfo) -> str:
+        """Returns the hash of a member's content as RECORD has it.
+
+        Raises:
+            LayerError: the member is damaged.
+        """
+        digest = hashlib.sha256()
+        for chunk in self._chunks(member):
+            digest.update(chunk)
+        return "sha256=" + base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
+
+    def _chunks(self, member: zipfile.ZipInfo, size: int = CHUNK) -> Iterator[bytes]:
+        """Returns the content of a member: no more than its declared size. zipfile checks the CRC."""
         try:
             with self._zip.open(member) as f:
-                return f.read(limit)
-        except (
-            Exception
-        ) as e:  # zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError and zipfile's own
+                while chunk := f.read(size):
+                    yield chunk
+        except ZIP_ERRORS as e:
             raise self.fault(f"{member.filename!r} cannot be read: {e}") from None
 
     def content(self, member: zipfile.ZipInfo) -> tuple[Content, int]:
-        """Returns a member's content, as a reference into the archive where possible, and its size in bytes.
+        """Returns a member's content, as a reference into the archive, and its size in bytes.
 
         Raises:
             LayerError: the member is damaged.
         """
+        offset = self._offset(member)
         if member.compress_type == zipfile.ZIP_DEFLATED:
-            deflated = Deflated(self._path, self._offset(member), member.compress_size, member.CRC)
-            return deflated, member.file_size
-        if member.compress_type == zipfile.ZIP_STORED:
-            if member.compress_size != member.file_size:
-                raise self.fault(f"{member.filename!r} has two different sizes")
-            return Range(self._path, self._offset(member)), member.file_size
-        data = self.read(member)
-        return Inline(data), len(data)
+            return Deflated(self._path, offset, member.compress_size, member.CRC), member.file_size
+        return Range(self._path, offset, crc32=member.CRC), member.file_size
 
     def _offset(self, member: zipfile.ZipInfo) -> int:
-        """Returns where a member's bytes begin. Its local header must belong to the same member."""
+        """Returns where a member's bytes begin.
+
+        Its local header must be that of the same member, and must come with its content before the next
+        member: else a small archive could hold the same bytes many times.
+        """
         name = member.orig_filename.encode("utf-8" if member.flag_bits & _UTF8 else "cp437")
-        block = os.pread(self._fd, _LOCAL_HEADER + len(name), member.header_offset)
+        end = self._ends[member.header_offset]
+        if not 0 <= member.header_offset < self._size:
+            raise self.fault(f"{member.filename!r} is not inside the archive")
+        block = os.pread(self._file.fileno(), _LOCAL_HEADER + len(name), member.header_offset)
         if block[:4] != b"PK\x03\x04" or block[_LOCAL_HEADER:] != name:
             raise self.fault(f"{member.filename!r} has no separate local header")
-        length, extra = struct.unpack("<HH", block[26:30])
+        flags, method, crc, packed, size, length, extra = struct.unpack("<6xHH4xIIIHH", block[:_LOCAL_HEADER])
         offset = member.header_offset + _LOCAL_HEADER + int(length) + int(extra)
-        if length != len(name) or offset + member.compress_size > self._size:
-            raise self.fault(f"{member.filename!r} ends beyond the end of the archive")
+        if length != len(name) or offset + member.compress_size > end:
+            raise self.fault(f"{member.filename!r} overlaps the next member")
+        expected = (member.CRC, member.compress_size, member.file_size)
+        differs = any(
+            here not in (there, _IN_ZIP64) for here, there in zip((crc, packed, size), expected, strict=True)
+        )
+        if method != member.compress_type or (differs and not flags & _DATA_DESCRIPTOR):
+            raise self.fault(f"{member.filename!r} is described in two different ways")
         return offset
 
     def _checked_members(self) -> dict[str, zipfile.ZipInfo]:
-        infos = [i for i in self._zip.infolist() if not i.is_dir()]
+        every = self._zip.infolist()
+        if len(every) > limits.MAX_MEMBERS:
+            raise self.fault(f"{len(every)} members; at most {limits.MAX_MEMBERS} are allowed")
+        if not all(i.filename for i in every):
+            raise self.fault("a member has no name")
+        starts = sorted({i.header_offset for i in every})
+        self._ends = dict(zip(starts, [*starts[1:], self._zip.start_dir], strict=False))
+        infos = [i for i in every if not i.is_dir()]
+        total, most = sum(i.file_size for i in infos), limits.most_unpacked(self._size)
+        if total > most:
+            raise self.fault(f"it unpacks to {total} bytes; at most {most} are allowed for its size")
         repeated = duplicate([i.filename for i in infos])
         if repeated is not None:
             raise self.fault(f"{repeated!r} appears twice")
@@ -152,6 +205,8 @@ class WheelArchive:
     def _check_member(self, info: zipfile.ZipInfo) -> None:
         name = info.filename
         mode = info.external_attr >> 16
+        if name != info.orig_filename:
+            raise self.fault(f"{info.orig_filename!r} has a NUL")
         if stat.S_IFMT(mode) and not stat.S_ISREG(mode):
             kind = "symlink" if stat.S_ISLNK(mode) else "special file"
             raise self.fault(f"{name!r} is a {kind}, which a wheel must not contain")
@@ -160,9 +215,15 @@ class WheelArchive:
         try:
             check_path(name)
         except LayerError:
-            raise self.fault(f"unsafe member {name!r}") from None
+            raise self.fault(f"unsafe member {name[:200]!r}") from None
         if "\\" in name:
             raise self.fault(f"{name!r} has a backslash")
+        try:
+            check_method(info)
+        except zipfile.BadZipFile as e:
+            raise self.fault(str(e)) from None
+        if info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size:
+            raise self.fault(f"{name!r} has two different sizes")
 
     def _find_dist_info(self) -> str:
         tops = {name.partition("/")[0] for name in self.members if ".dist-info/" in name}
@@ -175,7 +236,7 @@ class WheelArchive:
         return found[0]
 
     def _check_version(self) -> None:
-        header = BytesHeaderParser().parsebytes(self.read(self.metadata("WHEEL")))
-        version = header.get("Wheel-Version", "")
+        header = BytesHeaderParser().parsebytes(self.read(self.metadata("WHEEL"), limits.MAX_METADATA))
+        version = str(header.get("Wheel-Version", ""))
         if version.strip().partition(".")[0] != "1":
             raise self.fault(f"Wheel-Version {version!r} is not supported, only 1.x")

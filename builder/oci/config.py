@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from builder.oci.documents import Sha256, Shape, Text
+from builder.oci.documents import Name, Sha256, Shape, Text
 
 #: The PATH of a container whose image sets none.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -41,9 +41,9 @@ class _HistoryShape(Shape):
 class RuntimeConfigShape(Shape):
     """What a config needs for an image to run."""
 
-    architecture: Text | None = None
-    os: Text | None = None
-    variant: Text | None = None
+    architecture: Name | None = None
+    os: Name | None = None
+    variant: Name | None = None
     created: Text | None = None
     config: _RuntimeShape | None = None
     history: list[_HistoryShape] | None = None

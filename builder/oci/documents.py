@@ -12,7 +12,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -29,6 +29,8 @@ MAX_DOCUMENT = 8 << 20
 MAX_JSON_DEPTH = 64
 #: In characters: what a message shows of a key that someone else wrote.
 _SHOWN = 60
+#: Names that a hint lists.
+_LISTED = 50
 _DAMAGED = "the image is damaged or hostile: download or write it again"
 
 
@@ -105,6 +107,14 @@ def shown(text: str) -> str:
     return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
 
 
+def some(names: Iterable[str]) -> str:
+    """Names of a document as a hint can list them: sorted, and not more than fit."""
+    known = sorted(set(names))
+    texts = [name if name.isprintable() and len(name) <= _SHOWN else shown(name) for name in known[:_LISTED]]
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return ", ".join(texts) + more or "none"
+
+
 # shapes -----------------------------------------------------------------------------------------------------
 
 _SHA256 = r"sha256:[0-9a-f]{64}"
@@ -113,9 +123,13 @@ _SHA512 = r"sha512:[0-9a-f]{128}"
 _OTHER = r"(?!sha256:|sha512:)[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]{1,256}"
 _ANY_DIGEST = re.compile(f"{_SHA256}|{_SHA512}|{_OTHER}")
 
-#: A text that can be a media type, an architecture, a variable or an argument.
+#: A text that can be a variable or an argument.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
+#: An operating system or architecture.
+Name = Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=64)]
+#: The name of a file in an archive.
+FileName = Annotated[str, StringConstraints(pattern=r"^[!-~ ]+$", max_length=1024)]
 MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
 
 
@@ -126,9 +140,9 @@ class Shape(BaseModel):
 
 
 class _Platform(Shape):
-    architecture: Text | None = None
-    os: Text | None = None
-    variant: Text | None = None
+    architecture: Name | None = None
+    os: Name | None = None
+    variant: Name | None = None
 
 
 class DescriptorShape(Shape):
@@ -155,7 +169,8 @@ def check_shape(shape: type[Shape], value: object, what: str) -> None:
     except ValidationError as e:
         first = e.errors(include_url=False, include_context=False, include_input=False)[0]
         key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
-        problem = first["msg"][:1].lower() + first["msg"][1:]
+        wrong_type = first["type"] == "model_type"  # pydantic's message names the class
+        problem = "input should be an object" if wrong_type else first["msg"][:1].lower() + first["msg"][1:]
         raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
 
 

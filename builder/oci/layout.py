@@ -29,6 +29,7 @@ from builder.oci.manifest import (
     require_layers,
     tag_of,
 )
+from builder.oci.reference import is_digest
 from builder.parallel import in_parallel
 from builder.store.blobs import Store
 from builder.store.durable import sync_files, sync_folder
@@ -151,7 +152,8 @@ def prune_layout(folder: Path) -> int:
 def _used_blobs(folder: Path) -> set[str]:
     """The digests of all blobs that can be reached from ``index.json``."""
     used: set[str] = set()
-    pending = [Descriptor.from_json(entry) for entry in read_index(folder)["manifests"]]
+    listed = [Descriptor.from_json(entry) for entry in read_index(folder)["manifests"]]
+    pending = [entry for entry in listed if is_digest(entry.digest)]
     while pending:
         descriptor = pending.pop()
         if descriptor.digest in used:
@@ -169,8 +171,12 @@ def _used_blobs(folder: Path) -> set[str]:
         if document.get("subject"):
             children.append(document["subject"])
         found = [Descriptor.from_json(child) for child in children]
-        pending += [child for child in found if blob_path(folder, child.digest).exists()]
+        pending += [child for child in found if _has_blob(folder, child)]
     return used
+
+
+def _has_blob(folder: Path, descriptor: Descriptor) -> bool:
+    return is_digest(descriptor.digest) and blob_path(folder, descriptor.digest).exists()
 
 
 def _empty_index() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from builder.oci.config import ConfigShape
 from builder.oci.documents import (
     BlobShape,
     DescriptorShape,
+    FileName,
     MediaType,
     Shape,
     Text,
@@ -21,6 +22,7 @@ from builder.oci.documents import (
     load_json,
     refuse_look_alikes,
     shown,
+    some,
 )
 
 #: The annotation that holds an image's tag in an OCI layout.
@@ -49,7 +51,7 @@ def choose(entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, wher
     Raises:
         ImageError: there is none, or several when none is named.
     """
-    tags = ", ".join(sorted({tag for entry in entries if (tag := tag_of(entry))})) or "none"
+    tags = some(tag for entry in entries if (tag := tag_of(entry)))
     if tag_or_digest is None:
         images = [
             entry for entry in entries if not entry.get("artifactType")
@@ -83,7 +85,7 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
         if known and (platform.get("os") or "linux") == "linux":
             found.append((platform["architecture"], platform.get("variant") or "", entry))
     architectures = sorted({name for name, _, _ in found})
-    available = ", ".join(architectures) or "none for linux"
+    available = some(architectures) if architectures else "none for linux"
     if architecture is None and len(architectures) > 1:
         raise ImageError(f"{where} holds images for several architectures", f"it has: {available}")
     matching = [item for item in found if architecture in (None, item[0])]
@@ -138,8 +140,8 @@ class _IndexShape(Shape):
 class _DockerImageShape(Shape):
     """An entry of the ``manifest.json`` of a docker-archive."""
 
-    Config: Text
-    Layers: list[Text]
+    Config: FileName
+    Layers: list[FileName]
     RepoTags: list[Text] | None = None
 
 

@@ -117,7 +117,7 @@ def _first_above_base(titles: Sequence[str], base_is_sif: bool) -> int:
 def _builder_titles(image: Image) -> list[str]:
     """The titles of builder's layers, from the config's history; empty texts for the base's layers."""
     history = json.loads(image.config).get("history") or ()
-    texts = [entry.get("created_by", "") for entry in history if not entry.get("empty_layer")]
+    texts = [entry.get("created_by") or "" for entry in history if not entry.get("empty_layer")]
     if len(texts) != len(image.layers):
         texts = [_BUILDER + layer.title if layer.packages else "" for layer in image.layers]
     return [text.removeprefix(_BUILDER) if text.startswith(_BUILDER) else "" for text in texts]

@@ -92,7 +92,7 @@ class _Below:
         """A directory as the topmost partition has it; the root directory as the lowest one has it."""
         partitions = reversed(self._partitions) if path else self._partitions[:1]
         for partition in partitions:
-            with Squashfs(partition.path, partition.offset, partition.name) as tree:
+            with Squashfs(partition.path, partition.offset, partition.name, partition.size) as tree:
                 for member, _ in tree.members(path):
                     return member
         return None

@@ -35,4 +35,4 @@ class Partition:
 
     def source(self, below: str = "") -> Source:
         """Its members, or those of one directory."""
-        return squashfs_source(self.path, self.offset, self.name, below)
+        return squashfs_source(self.path, self.offset, self.name, below, self.size)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
-import json
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 from builder.errors import ImageError
 from builder.model import SifImage
+from builder.oci.config import RuntimeConfigShape
+from builder.oci.documents import MAX_DOCUMENT, check_shape, load_json
 from builder.sif.digests import sif_digest
 from builder.sif.format import (
     ARCHITECTURES,
@@ -30,11 +31,16 @@ from builder.sif.format import (
 )
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.store.blobs import Store
+from builder.text import human_bytes
 from builder.trees.sources import Source, squashfs_source
 
+#: A SIF of Apptainer has room for 48.
 _MOST_DESCRIPTORS = 4096
+#: In seconds since 1970: the end of the year 9999.
+_LATEST_TIME = 253402300799
 _ARCHITECTURE_NAMES = {number: name for name, number in ARCHITECTURES.items()}
 _UNKNOWN = "unknown"
+_DAMAGED = "copy or build it again"
 #: What a file that is not a SIF begins with.
 _OTHER_FORMATS = {
     b"hsqs": "it is a bare squashfs",
@@ -82,9 +88,19 @@ class Sif:
         return (primary, *_overlays(self.objects, primary))
 
     def read(self, name: str) -> bytes | None:
-        """The content of the JSON object of a name; None when there is none."""
+        """The content of the JSON object of a name; None when there is none.
+
+        Raises:
+            ImageError: it is larger than such an object may be.
+        """
         for found in self.objects:
             if found.kind == ObjectType.JSON and found.name == name:
+                if found.size > MAX_DOCUMENT:
+                    raise ImageError(
+                        f"{self.path}: {name} has {human_bytes(found.size)}, "
+                        f"at most {human_bytes(MAX_DOCUMENT)} are allowed",
+                        _DAMAGED,
+                    )
                 with self.path.open("rb") as f:
                     f.seek(found.offset)
                     return f.read(found.size)
@@ -97,7 +113,9 @@ class Sif:
             below: only this directory and what is in it.
         """
         return [
-            squashfs_source(self.path, partition.offset, f"{self.path} (partition {number})", below)
+            squashfs_source(
+                self.path, partition.offset, f"{self.path} (partition {number})", below, partition.size
+            )
             for number, partition in enumerate(self.partitions, 1)
         ]
 
@@ -105,37 +123,55 @@ class Sif:
         """An OCI image config: the one that the SIF was made from, if the SIF holds it.
 
         Otherwise it is composed of the SIF's environment, labels and runscript.
-        """
-        return self._stored_config() or self._composed_config()
 
-    def _stored_config(self) -> dict[str, Any] | None:
+        Raises:
+            ImageError: the SIF is damaged.
+        """
+        return self.stored_config() or self._composed_config()
+
+    def stored_config(self) -> dict[str, Any] | None:
+        """The OCI image config that the SIF holds; None when there is none.
+
+        The object of that name in a SIF of Apptainer is not an image config, only the inner part of one.
+
+        Raises:
+            ImageError: it is damaged.
+        """
         data = self.read(OCI_CONFIG_NAME)
         if data is None:
             return None
-        try:
-            stored = json.loads(data)
-        except ValueError:
-            return None
-        is_config = isinstance(stored, dict) and isinstance(stored.get("config"), dict)
-        return stored if is_config else None
+        what = f"{self.path}: {OCI_CONFIG_NAME}"
+        stored = load_json(data, what)
+        check_shape(RuntimeConfigShape, stored, what)
+        return dict(stored) if stored.get("config") is not None else None
 
     def _composed_config(self) -> dict[str, Any]:
         files = container_files(self.sources(FOLDER))
         environment = container_environment(files)
         inner: dict[str, Any] = {"Env": [f"{name}={value}" for name, value in environment.items()]}
-        with contextlib.suppress(ValueError, AttributeError):  # labels that are not a JSON object
-            labels = json.loads(files.get(f"{FOLDER}/labels.json", "{}"))
-            if labels:
-                inner["Labels"] = {str(name): str(value) for name, value in labels.items()}
+        labels = self._labels(files.get(f"{FOLDER}/labels.json", "{}"))
+        if labels:
+            inner["Labels"] = labels
         if f"{FOLDER}/runscript" in files:
             inner["Entrypoint"] = [f"/{FOLDER}/runscript"]
-        created = datetime.datetime.fromtimestamp(max(self.created, 0), datetime.UTC)
+        seconds = min(max(self.created, 0), _LATEST_TIME)
+        created = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
         return {
             "architecture": self.architecture,
             "os": "linux",
             "created": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "config": inner,
         }
+
+    def _labels(self, text: str) -> dict[str, str]:
+        """The labels of ``labels.json``; none when it holds something else."""
+        try:
+            labels = load_json(text.encode(), f"{self.path}: labels.json")
+        except ImageError:
+            return {}
+        if not isinstance(labels, dict):
+            return {}
+        return {name: str(value) for name, value in labels.items()}
 
 
 def open_sif(path: Path, store: Store, architecture: str | None = None) -> SifImage:
@@ -179,8 +215,9 @@ def read_sif(path: Path, architecture: str | None = None) -> Sif:
         descriptor = Descriptor._make(DESCRIPTOR.unpack_from(table, start))
         if not descriptor.used:
             continue
-        end = descriptor.offset + descriptor.size
-        is_cut |= descriptor.offset < 0 or descriptor.size < 0 or end > size
+        if descriptor.offset < 0 or descriptor.size < 0:
+            raise _damaged_header(path)
+        is_cut |= descriptor.offset + descriptor.size > size
         found, own_number = _object(descriptor)
         objects.append(found)
         if found.role == PartitionRole.PRIMARY and own_number.strip(b"\0") not in NO_ARCHITECTURES:
@@ -203,12 +240,17 @@ def _read_file(path: Path) -> tuple[bytes, bytes, int]:
     There are no descriptors of a file of another kind.
     """
     try:
-        size = path.stat().st_size
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
+            raise ImageError(f"{path} is not an ordinary file", "name a SIF file")
+        size = info.st_size
         with path.open("rb") as f:
             head, table = f.read(HEADER.size), b""
             if _has_magic(head) and len(head) == HEADER.size:
                 header = Header._make(HEADER.unpack(head))
                 _check_header(path, header)
+                if header.descriptors_offset > size:
+                    return head, table, size
                 f.seek(header.descriptors_offset)
                 table = f.read(header.descriptors * DESCRIPTOR.size)
     except FileNotFoundError:
@@ -237,7 +279,11 @@ def _check_header(path: Path, header: Header) -> None:
         and header.descriptors_size >= 0
     )
     if not is_possible:
-        raise ImageError(f"{path}: the header of the SIF is damaged", "copy or build it again")
+        raise _damaged_header(path)
+
+
+def _damaged_header(path: Path) -> ImageError:
+    return ImageError(f"{path}: the header of the SIF is damaged", _DAMAGED)
 
 
 def _object(descriptor: Descriptor) -> tuple[SifObject, bytes]:
@@ -275,6 +321,7 @@ def _check_objects(path: Path, objects: Sequence[SifObject]) -> None:
         )
     if any(o.file_system == FileSystem.ENCRYPTED_SQUASHFS for o in objects):
         raise ImageError(f"{path} is encrypted", "build on the SIF that it was made from, without encryption")
+    _check_overlaps(path, objects)
     primary = _primary(objects)
     if primary is None:
         raise ImageError(
@@ -288,6 +335,15 @@ def _check_objects(path: Path, objects: Sequence[SifObject]) -> None:
                 f"{path}: its {what} is {name}, not squashfs",
                 f"make one with squashfs: apptainer build NEW.sif {path.name}",
             )
+
+
+def _check_overlaps(path: Path, objects: Sequence[SifObject]) -> None:
+    """Objects lie one after the other. Else a small file could hold thousands of large partitions."""
+    end = HEADER.size
+    for found in sorted((o for o in objects if o.size), key=lambda o: o.offset):
+        if found.offset < end:
+            raise ImageError(f"{path}: the objects of the SIF overlap each other", _DAMAGED)
+        end = found.offset + found.size
 
 
 def _describe(head: bytes) -> str:

@@ -14,9 +14,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from builder.errors import ImageError
 from builder.oci.config import DEFAULT_PATH, config_environment
+from builder.text import human_bytes
 from builder.trees.compare import MOUNT_POINTS
-from builder.trees.member import Kind, Member
+from builder.trees.member import DO_NOT_USE, Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.sources import Source
 
@@ -66,8 +68,13 @@ _COMMON_LINKS = {
     "environment": f"{FOLDER}/env/90-environment.sh",
 }
 _MOUNT_POINT_MODES = {"tmp": 0o1777, "var/tmp": 0o1777, "root": 0o700}
-#: A larger file in /.singularity.d is not a script, and is not read.
+#: In bytes: a larger file in /.singularity.d is not a script, and is not read.
 _LARGEST_SCRIPT = 1 << 20
+#: In bytes: all files in /.singularity.d together. Apptainer writes about 10 kB.
+_MOST_SCRIPTS = 16 << 20
+#: In characters: the kernel passes no longer variable to a program (MAX_ARG_STRLEN). Scripts that double a
+#: variable in each line would fill the memory.
+_LONGEST_VARIABLE = 1 << 17
 
 # writing ----------------------------------------------------------------------------------------------------
 
@@ -222,10 +229,19 @@ def container_files(sources: Iterable[Source]) -> dict[str, str]:
 
     Args:
         sources: that folder of each partition, from the bottom up.
+
+    Raises:
+        ImageError: a partition is damaged, or the texts are too large.
     """
     found = {}
+    total = 0
     for member, content in Merge(list(sources)):
         if member.kind is Kind.FILE and member.size < _LARGEST_SCRIPT:
+            total += member.size
+            if total > _MOST_SCRIPTS:
+                raise ImageError(
+                    f"the files in /{FOLDER} have more than {human_bytes(_MOST_SCRIPTS)}", DO_NOT_USE
+                )
             found[member.path] = b"".join(content).decode(errors="replace")
     return found
 
@@ -237,6 +253,7 @@ _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(.*)")
 _DEFAULTED = re.compile(r'"\$\{[A-Za-z_]\w*:?-(.*)\}"')
 #: $NAME, ${NAME} and ${NAME:-...}
 _REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?[-+][^}]*)?\}|(\w+))")
+_PATH = re.compile(r"\$(PATH)()")
 
 
 def container_environment(files: Mapping[str, str]) -> dict[str, str]:
@@ -262,6 +279,8 @@ def container_environment(files: Mapping[str, str]) -> dict[str, str]:
 def _value(text: str, env: Mapping[str, str]) -> str | None:
     """The value of the right-hand side of an assignment; None when only a shell can know it."""
     text = text.strip().rstrip(";")
+    if len(text) > _LONGEST_VARIABLE or "\0" in text:
+        return None
     if match := _DEFAULTED.fullmatch(text):
         default = match[1]
         text = default if default.startswith(('"', "'")) else f'"{default}"'
@@ -275,7 +294,12 @@ def _value(text: str, env: Mapping[str, str]) -> str | None:
         return None
     value = words[0]
     if "'" not in text:
-        return _REFERENCE.sub(lambda match: env.get(match[1] or match[2], ""), value)
-    if '"$PATH"' in text:  # as environment_script() writes it
-        return value.replace("$PATH", env.get("PATH", ""))
-    return value
+        pattern = _REFERENCE
+    elif '"$PATH"' in text:  # as environment_script() writes it
+        pattern = _PATH
+    else:
+        return value
+    names = [match[1] or match[2] for match in pattern.finditer(value)]
+    if len(value) + sum(len(env.get(name, "")) for name in names) > _LONGEST_VARIABLE:
+        return None
+    return pattern.sub(lambda match: env.get(match[1] or match[2], ""), value)

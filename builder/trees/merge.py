@@ -41,6 +41,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from builder.errors import ImageError
+from builder.trees.bounds import Tally
 from builder.trees.member import DO_NOT_USE, Content, Kind, Member, hard_link
 from builder.trees.sources import Source, Stream
 
@@ -89,6 +90,7 @@ class Merge:
         self._closed: dict[str, bool] = {}
         #: Targets that must be in a layer further down -> the hard links to each.
         self._wanted: dict[str, list[str]] = {}
+        self._tally = Tally("the image")
 
     def __iter__(self) -> Stream:
         for source in reversed(self._sources):
@@ -105,6 +107,7 @@ class Merge:
     def _read_layer(self, source: Source) -> Stream:
         layer = _Layer()
         for member, content in source():
+            self._tally.add(member)
             if member.kind in (Kind.WHITEOUT, Kind.OPAQUE):
                 self._note_whiteout(member, layer)
             elif member.kind is Kind.DIRECTORY:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from builder.errors import ImageError
 from builder.store.walk import remove_tree
+from builder.trees.bounds import MAX_FOLDERS, Tally
 from builder.trees.member import (
     DEVICES,
     DO_NOT_USE,
@@ -53,6 +54,7 @@ class RootfsWriter:
         self._attributes: dict[str, Member] = {}
         #: Real paths that the current layer added. Its own whiteouts do not remove them.
         self._fresh: set[str] = set()
+        self._tally = Tally("the image")
 
     def new_layer(self) -> None:
         """Begins the next layer: its whiteouts apply to everything that was added so far."""
@@ -82,6 +84,8 @@ class RootfsWriter:
             OSError: it cannot be written.
         """
         path = clean_path(member.path)
+        self._tally.add_path(path)
+        self._tally.add_content(member.size)
         if is_whiteout(path):
             self._apply_whiteout(path)
             return
@@ -102,8 +106,7 @@ class RootfsWriter:
         elif member.kind is Kind.HARDLINK:
             self._make_hard_link(real, member)
         elif member.kind is Kind.FIFO:
-            self._clear(real)
-            os.mkfifo(real, member.mode)
+            self._make_fifo(real, member)
         self._fresh.add(real)
 
     # one member ---------------------------------------------------------------------------------------------
@@ -135,6 +138,15 @@ class RootfsWriter:
         os.symlink(member.target, real)
         if not self._rootless:
             os.chown(real, member.uid, member.gid, follow_symlinks=False)
+
+    def _make_fifo(self, real: str, member: Member) -> None:
+        self._clear(real)
+        os.mkfifo(real, 0o600)
+        if self._rootless:
+            os.chmod(real, member.mode & _ROOTLESS_BITS)
+        else:
+            os.chown(real, member.uid, member.gid)
+            os.chmod(real, member.mode)
 
     def _make_hard_link(self, real: str, member: Member) -> None:
         target = clean_path(member.target)
@@ -276,6 +288,9 @@ class RootfsWriter:
                     return ""
                 self._make_parent(real)
             at.append(part)
+            if len(at) > MAX_FOLDERS:  # a symlink can lead deeper than any member's path
+                deep = f"{len(at)} folders deep, at most {MAX_FOLDERS} are allowed"
+                raise ImageError(f"{path[:60]!r} leads {deep}", DO_NOT_USE)
         return "/".join([self.root, *at])
 
     def _make_parent(self, real: str) -> None:

@@ -35,7 +35,9 @@ def layer_source(layer: Layer, store: Store) -> Source:
     return stream
 
 
-def squashfs_source(path: Path, offset: int = 0, name: str = "", below: str = "") -> Source:
+def squashfs_source(
+    path: Path, offset: int = 0, name: str = "", below: str = "", size: int | None = None
+) -> Source:
     """The members of a squashfs in a file.
 
     Args:
@@ -43,10 +45,11 @@ def squashfs_source(path: Path, offset: int = 0, name: str = "", below: str = ""
         offset: where the squashfs begins, in bytes.
         name: its name in messages.
         below: only this directory and what is in it.
+        size: the bytes that the squashfs may have; None: up to the end of the file.
     """
 
     def stream() -> Stream:
-        with Squashfs(path, offset, name) as squashfs:
+        with Squashfs(path, offset, name, size) as squashfs:
             yield from squashfs.members(below)
 
     return stream

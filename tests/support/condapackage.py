@@ -123,6 +123,13 @@ def write_conda(target: Path, info: bytes, pkg: bytes) -> None:
         out.writestr(f"info-{stem}.tar.zst", compress(info))
 
 
+def part_of(path: Path, part: Literal["info", "pkg"]) -> bytes:
+    """One of the two tars of a ``.conda``."""
+    with zipfile.ZipFile(path) as archive:
+        (name,) = [n for n in archive.namelist() if n.startswith(f"{part}-")]
+        return zstandard.ZstdDecompressor().stream_reader(archive.read(name)).read()
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=2, sort_keys=True).encode()
 

@@ -6,7 +6,7 @@ A short part runs always, with the same cases each time. HYPOTHESIS_PROFILE=soak
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,7 +43,8 @@ def only_builder_errors() -> Iterator[None]:
     try:
         yield
     except BuilderError as e:
-        assert e.message.isprintable(), e.message
+        assert e.message.isprintable() and e.hint.isprintable(), e
+        assert len(str(e)) < 4000, e
 
 
 def nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -72,19 +73,32 @@ def mutated(draw: st.DrawFn, value: Any) -> Any:
     return value
 
 
-@st.composite
-def damaged(draw: st.DrawFn, data: bytes, *, where: Callable[[int], bool] = lambda _: True) -> bytes:
-    """Bytes with some of them changed, or cut short.
+class Sample:
+    """Undamaged bytes.
 
     Args:
-        draw: of hypothesis.
-        data: the undamaged bytes.
-        where: whether the byte at a position may be changed.
+        data: the bytes.
+        places: the positions of the bytes that may be changed; None: all.
     """
-    places = [i for i in range(len(data)) if where(i)]
-    changed = bytearray(data)
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.sampled_from(places))
-        new = draw(st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([b"\xff" * 8, bytes(8)])))
-        changed[at : at + len(new)] = new[: len(data) - at]
-    return bytes(changed[: draw(st.one_of(st.just(len(data)), st.integers(0, len(data))))])
+
+    def __init__(self, data: bytes, places: Iterable[int] | None = None) -> None:
+        self.data = data
+        self._places = list(range(len(data)) if places is None else places)
+
+    def damaged(self) -> st.SearchStrategy[bytes]:
+        """The bytes with some of them changed, and sometimes cut short."""
+        place = st.integers(0, len(self._places) - 1).map(self._places.__getitem__)
+        numbers = st.sampled_from(
+            [b"\0", b"\1", b"\x7f", b"\xff", bytes(8), b"\xff" * 8, b"\xff" * 7 + b"\x7f"]
+        )
+        changes = st.lists(
+            st.tuples(place, st.binary(min_size=1, max_size=8) | numbers), min_size=1, max_size=3
+        )
+        length = st.just(len(self.data)) | st.integers(0, len(self.data))
+        return st.builds(self._changed, changes, length)
+
+    def _changed(self, changes: list[tuple[int, bytes]], length: int) -> bytes:
+        data = bytearray(self.data)
+        for at, new in changes:
+            data[at : at + len(new)] = new
+        return bytes(data[:length])

@@ -1,10 +1,10 @@
-"""Numbers as text for people."""
+"""Numbers and foreign text for people."""
 
 from __future__ import annotations
 
 import pytest
 
-from builder.text import human_bytes
+from builder.text import human_bytes, one_line
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,7 @@ from builder.text import human_bytes
 )
 def test_human_bytes(n: float, text: str) -> None:
     assert human_bytes(n) == text
+
+
+def test_one_line() -> None:
+    assert one_line("a\n\tb \x1b[2Jc\udcff caf\u00e9") == "a b \\x1b[2Jc\\udcff caf\u00e9"

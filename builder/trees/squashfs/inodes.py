@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from builder.trees.bounds import MAX_PATH
 from builder.trees.member import Kind, Member
 from builder.trees.squashfs.format import (
     DEVICE_INODE,
@@ -95,7 +96,7 @@ def read_inode(table: InflatedTable, ids: Sequence[int], reference: int, path: s
     type_number, mode, uid, gid, mtime, number = INODE_HEADER.unpack_from(table.data, at)
     at += INODE_HEADER.size
     kind = InodeType(type_number)
-    member = Member(path, Kind.FILE, mode, ids[uid], ids[gid], 0, mtime)
+    member = Member(path, Kind.FILE, mode & 0o7777, ids[uid], ids[gid], 0, mtime)
     match kind.basic:
         case InodeType.DIRECTORY:
             member.kind = Kind.DIRECTORY
@@ -135,7 +136,10 @@ def _file_body(table: InflatedTable, kind: InodeType, at: int) -> tuple[int, Dat
 def _symlink_target(table: InflatedTable, at: int) -> str:
     _, length = SYMLINK_INODE.unpack_from(table.data, at)
     at += SYMLINK_INODE.size
-    return os.fsdecode(bytes(table.data[at : at + length]))
+    target = bytes(table.data[at : at + min(length, MAX_PATH)])
+    if len(target) != length or b"\0" in target:
+        raise ValueError(f"a link target of {length} bytes")
+    return os.fsdecode(target)
 
 
 def _device_number(table: InflatedTable, at: int) -> int:

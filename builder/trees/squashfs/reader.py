@@ -15,6 +15,7 @@ import zstandard
 from isal import isal_zlib
 
 from builder.errors import ImageError
+from builder.trees.bounds import Tally, shown_path
 from builder.trees.member import Kind, Member, hard_link
 from builder.trees.squashfs.format import (
     BLOCK_SIZES,
@@ -26,6 +27,7 @@ from builder.trees.squashfs.format import (
     MAGIC,
     METADATA_LENGTH,
     METADATA_SIZE,
+    NO_TABLE,
     NONE,
     SUPERBLOCK,
     UNCOMPRESSED_BLOCK,
@@ -37,6 +39,11 @@ from builder.trees.squashfs.format import (
 from builder.trees.squashfs.inodes import Data, InflatedTable, Listing, read_inode, read_listing
 
 _FRAGMENTS_IN_MEMORY = 64
+#: In bytes, uncompressed: the inode table, the directory table and the list of fragments. A file system of 7
+#: million files needs that much, and 8 KiB of a table can be compressed to 20 bytes.
+MAX_TABLE = 256 << 20
+#: In bytes: the memory that inflating one block of at most 1 MiB may need.
+_CODEC_MEMORY = 64 << 20
 _DAMAGED = "the file is damaged: copy or build it again"
 _DAMAGE: Any = (
     struct.error,
@@ -56,20 +63,24 @@ class Squashfs:
         path: the file.
         offset: where the file system begins, in bytes.
         name: its name in messages; by default the path.
+        size: the bytes that it may have; None: up to the end of the file.
 
     Raises:
         ImageError: it is not a squashfs, is damaged, or has a version or compression that builder does not
             read.
     """
 
-    def __init__(self, path: Path, offset: int = 0, name: str = "") -> None:
+    def __init__(self, path: Path, offset: int = 0, name: str = "", size: int | None = None) -> None:
         self._offset = offset
         self._name = name or str(path)
-        self._zstd = zstandard.ZstdDecompressor()
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=_CODEC_MEMORY)
         #: Fragments that were read last, by number.
         self._fragment_cache: OrderedDict[int, bytes] = OrderedDict()
         self._file = path.open("rb")
         try:
+            self._end = max(0, os.fstat(self._file.fileno()).st_size - offset)
+            if size is not None:
+                self._end = min(self._end, size)
             self._superblock = self._read_superblock()
             with self._damage_named():
                 self._read_tables()
@@ -118,27 +129,36 @@ class Squashfs:
         """
         first_names: dict[int, str] = {}
         folders: set[int] = set()
+        tally = Tally(self._name)
         start = self._find_directory(below)
         pending = [] if start is None else [(below, start)]
         while pending:
             path, reference = pending.pop()
             with self._damage_named(path):
                 number, member, place = read_inode(self._inodes, self._ids, reference, path)
+                if not 0 < number <= self._superblock.inode_count:
+                    raise ValueError(f"an inode with the number {number}")
                 if isinstance(place, Listing):
                     if number in folders:
-                        raise ImageError(f"{self._name}: the directory /{path} appears twice", _DAMAGED)
+                        what = f"the directory {shown_path('/' + path)}"
+                        raise ImageError(f"{self._name}: {what} appears twice", _DAMAGED)
                     folders.add(number)
-                    children = [
-                        (f"{path}/{n}" if path else n, r) for n, r in read_listing(self._directories, place)
-                    ]
-                    pending += reversed(children)
+                    pending += reversed(list(self._children(path, place, tally)))
             if member is None:
                 continue
             if member.kind is not Kind.DIRECTORY and number in first_names:
                 yield hard_link(member, path, first_names[number]), iter(())
                 continue
             first_names[number] = path
+            tally.add_content(member.size)
             yield member, self._content(member, place) if isinstance(place, Data) else iter(())
+
+    def _children(self, path: str, listing: Listing, tally: Tally) -> Iterator[tuple[str, int]]:
+        """The paths in a directory, each with the reference of its inode."""
+        for name, reference in read_listing(self._directories, listing):
+            child = f"{path}/{name}" if path else name
+            tally.add_path(child)
+            yield child, reference
 
     def _find_directory(self, path: str) -> int | None:
         """The reference of a directory's inode; None when the path is not a directory."""
@@ -148,7 +168,8 @@ class Squashfs:
                 place = read_inode(self._inodes, self._ids, reference).place
                 if not isinstance(place, Listing):
                     return None
-                found = dict(read_listing(self._directories, place)).get(part)
+                listed = read_listing(self._directories, place)
+                found = next((child for name, child in listed if name == part), None)
                 if found is None:
                     return None
                 reference = found
@@ -158,8 +179,8 @@ class Squashfs:
     # superblock and tables ----------------------------------------------------------------------------------
 
     def _read_superblock(self) -> Superblock:
-        head = self._read_at(0, SUPERBLOCK.size)
-        if len(head) < SUPERBLOCK.size or head[:4] != MAGIC.to_bytes(4, "little"):
+        head = self._read_at(0, SUPERBLOCK.size) if self._end >= SUPERBLOCK.size else b""
+        if head[:4] != MAGIC.to_bytes(4, "little"):
             raise ImageError(f"{self._name} is not a squashfs", _DAMAGED)
         block = Superblock(*SUPERBLOCK.unpack(head))
         if (block.major, block.minor) != (4, 0):
@@ -178,6 +199,11 @@ class Squashfs:
             raise ImageError(
                 f"{self._name}: the squashfs is damaged: blocks of {block.block_size} bytes", _DAMAGED
             )
+        if block.size > self._end:
+            raise ImageError(
+                f"{self._name} is cut short: {self._end} bytes of a squashfs of {block.size}", _DAMAGED
+            )
+        self._end = block.size
         return block
 
     def _read_tables(self) -> None:
@@ -185,40 +211,59 @@ class Squashfs:
         self._ids: list[int] = []
         for data in self._read_lookup_table(block.id_table, block.id_count, ID_ENTRY.size):
             self._ids += [number for (number,) in ID_ENTRY.iter_unpack(data)]
-        #: Positions and stored lengths.
-        self._fragments: list[tuple[int, int]] = []
-        end_of_directories = block.id_table
+        #: The entries of the fragment table.
+        self._fragments = b""
         if block.fragment_count:
-            end_of_directories = block.fragment_table
             count, width = block.fragment_count, FRAGMENT_ENTRY.size
-            for data in self._read_lookup_table(block.fragment_table, count, width):
-                self._fragments += [(p, length) for p, length, _ in FRAGMENT_ENTRY.iter_unpack(data)]
+            self._fragments = b"".join(self._read_lookup_table(block.fragment_table, count, width))
         # The metadata blocks of the next table follow those of the directories.
-        (end,) = INDEX_ENTRY.unpack(self._read_at(end_of_directories, INDEX_ENTRY.size))
+        following = [block.id_table]
+        following += [block.fragment_table] if block.fragment_count else []
+        following += [block.export_table] if block.export_table != NO_TABLE else []
+        end = min(INDEX_ENTRY.unpack(self._read_at(index, INDEX_ENTRY.size))[0] for index in following)
         self._inodes = self._read_metadata_table(block.inode_table, block.directory_table)
         self._directories = self._read_metadata_table(block.directory_table, end)
 
     def _read_at(self, position: int, size: int) -> bytes:
+        if position + size > self._end:
+            raise ValueError("it is cut short, or refers to something outside of itself")
         return os.pread(self._file.fileno(), size, self._offset + position)
 
     def _damage_named(self, path: str = "") -> _DamageNamed:
         return _DamageNamed(self._name, path)
 
     def _inflate(self, data: bytes, most: int) -> bytes:
-        if self._superblock.compressor == GZIP:
-            return bytes(isal_zlib.decompressobj().decompress(data, most))
+        """Inflates a block.
+
+        One byte more than allowed is asked for: then a block that has more is noticed, and one that has as
+        many as allowed comes to its end.
+
+        Raises:
+            ValueError: it has more bytes than a block may have, or no end.
+        """
         if self._superblock.compressor == ZSTD:
+            stated = zstandard.get_frame_parameters(data).content_size
+            if most < stated < zstandard.CONTENTSIZE_ERROR:  # a size that is stated overrides the limit
+                raise ValueError(f"a block of {stated} bytes, at most {most} are allowed")
             return self._zstd.decompress(data, max_output_size=most)
-        return lzma.LZMADecompressor().decompress(data, most)
+        decompressor: Any
+        if self._superblock.compressor == GZIP:
+            decompressor = isal_zlib.decompressobj()
+        else:
+            decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, _CODEC_MEMORY)
+        content = bytes(decompressor.decompress(data, most + 1))
+        if len(content) > most or not decompressor.eof:
+            raise ValueError(f"a block of more than {most} bytes, or without an end")
+        return content
 
     def _read_metadata_block(self, position: int) -> tuple[bytes, int]:
         """The content of a metadata block, and where the next one begins."""
         (head,) = METADATA_LENGTH.unpack(self._read_at(position, METADATA_LENGTH.size))
         size = head & ~UNCOMPRESSED_METADATA
+        if not 0 < size <= METADATA_SIZE:
+            raise ValueError(f"a metadata block of {size} bytes")
         start = position + METADATA_LENGTH.size
         data = self._read_at(start, size)
-        if len(data) != size or not size:
-            raise ValueError("a metadata block is cut short")
         if not head & UNCOMPRESSED_METADATA:
             data = self._inflate(data, METADATA_SIZE)
         return data, start + size
@@ -226,6 +271,8 @@ class Squashfs:
     def _read_lookup_table(self, index: int, count: int, width: int) -> Iterator[bytes]:
         """The blocks of a table of entries of one size, from the list of their positions at ``index``."""
         left = count * width
+        if left > MAX_TABLE:
+            raise ValueError(f"a table of {left} bytes, at most {MAX_TABLE} are allowed")
         blocks = -(-left // METADATA_SIZE)
         for (position,) in INDEX_ENTRY.iter_unpack(self._read_at(index, INDEX_ENTRY.size * blocks)):
             data = self._read_metadata_block(position)[0][:left]
@@ -237,11 +284,13 @@ class Squashfs:
     def _read_metadata_table(self, start: int, end: int) -> InflatedTable:
         table = InflatedTable()
         position = start
-        while position < end:
+        for _ in range(MAX_TABLE // METADATA_SIZE):
+            if position >= end:
+                return table
             data, following = self._read_metadata_block(position)
             table.add(position - start, data)
             position = following
-        return table
+        raise ValueError(f"a table of more than {MAX_TABLE} bytes")
 
     # content ------------------------------------------------------------------------------------------------
 
@@ -270,9 +319,9 @@ class Squashfs:
 
     def _read_block(self, position: int, length: int) -> bytes:
         size = length & ~UNCOMPRESSED_BLOCK
+        if size > self._superblock.block_size:
+            raise ValueError(f"a stored block of {size} bytes")
         data = self._read_at(position, size)
-        if len(data) != size or size > self._superblock.block_size:
-            raise ValueError("a block is cut short")
         return data if length & UNCOMPRESSED_BLOCK else self._inflate(data, self._superblock.block_size)
 
     def _read_fragment(self, number: int) -> bytes:
@@ -280,7 +329,8 @@ class Squashfs:
         if data is not None:
             self._fragment_cache.move_to_end(number)
             return data
-        data = self._fragment_cache[number] = self._read_block(*self._fragments[number])
+        position, length, _ = FRAGMENT_ENTRY.unpack_from(self._fragments, number * FRAGMENT_ENTRY.size)
+        data = self._fragment_cache[number] = self._read_block(position, length)
         if len(self._fragment_cache) > _FRAGMENTS_IN_MEMORY:
             self._fragment_cache.popitem(last=False)
         return data
@@ -302,5 +352,5 @@ class _DamageNamed:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(value, _DAMAGE):
-            where = f" at /{self._path}" if self._path else ""
+            where = f" at {shown_path('/' + self._path)}" if self._path else ""
             raise ImageError(f"{self._name}: the squashfs is damaged{where}: {value}", _DAMAGED) from None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import shutil
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from builder.bases import archive
 from builder.bases.resolve import resolve_base
 from builder.errors import ImageError
 from builder.model import Image
@@ -80,3 +84,66 @@ def test_compressed_docker_archive(made: Image, store: Store, given: Settings, t
     (tmp_path / "saved.tar.gz").write_bytes(gzip.compress((tmp_path / "saved.tar").read_bytes()))
     packed = resolve_base("docker-archive:saved.tar.gz", "amd64", given, Store(tmp_path / "x"), root=tmp_path)
     assert packed.digest == plain.digest
+
+
+def _refused(file: Path, members: list[tuple[tarfile.TarInfo, bytes]], given: Settings, message: str) -> None:
+    file.write_bytes(tar_bytes(members))
+    with pytest.raises(ImageError, match=message) as caught:
+        resolve_base(f"docker-archive:{file}", "amd64", given, Store(file.parent / "fresh"))
+    assert "\n" not in caught.value.message
+
+
+def test_hostile_archives(given: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that lead nowhere or in a circle, large documents and many members are refused."""
+    file = tmp_path / "image.tar"
+    name = "manifest.json"
+    _refused(file, [member(name, target=name)], given, "manifest.json is not a file")
+    _refused(file, [member(name, target="b"), member("b", target=name)], given, "is not a file")
+    _refused(file, [member(name, target="../../etc/passwd")], given, "is not a file")
+    _refused(file, [member(name, kind=tarfile.LNKTYPE, target="/etc/passwd")], given, "is not a file")
+    _refused(file, [member(name, kind=tarfile.FIFOTYPE)], given, "is not a file")
+    monkeypatch.setattr(archive, "MAX_DOCUMENT", 100)
+    _refused(file, [member(name, b"x" * 101)], given, "has 101 bytes; at most 100 are allowed")
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 10)
+    _refused(file, [member(f"{i}", b"") for i in range(11)], given, "more than 10 members")
+
+
+def test_large_header(given: Settings, tmp_path: Path) -> None:
+    """An extended header of 8 GiB is refused before it is read."""
+    file = tmp_path / "image.tar"
+    info = tarfile.TarInfo("x")
+    info.type, info.size = b"x", 8 << 30
+    file.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(ImageError, match="a tar header of 8589934592 bytes"):
+        resolve_base(f"docker-archive:{file}", "amd64", given, Store(tmp_path / "fresh"))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
+def test_compressed_archives(
+    kind: str, compress: Callable[[bytes], bytes], made: Image, given: Settings, tmp_path: Path
+) -> None:
+    """Archives may be compressed."""
+    reference = write_base(kind, made, tmp_path)
+    plain = resolve_base(reference, "amd64", given, Store(tmp_path / "a"), root=tmp_path)
+    file = tmp_path / "image.tar"
+    file.write_bytes(compress(file.read_bytes()))
+    assert resolve_base(reference, "amd64", given, Store(tmp_path / "b"), root=tmp_path) == plain
+    file.write_bytes(file.read_bytes()[:-200])
+    with pytest.raises(ImageError, match="archive|cannot be read"):
+        resolve_base(reference, "amd64", given, Store(tmp_path / "c"), root=tmp_path)
+
+
+def test_blob_of_another_size(made: Image, given: Settings, tmp_path: Path) -> None:
+    """A blob that is larger than its descriptor is refused before it is stored."""
+    reference = write_base("oci-archive", made, tmp_path)
+    file = tmp_path / "image.tar"
+    with tarfile.open(file) as tar:
+        members = [(m, tar.extractfile(m).read() if m.isreg() else b"") for m in tar]  # type: ignore[union-attr]
+    for number, (info, data) in enumerate(members):
+        if info.name.endswith(made.layers[1].descriptor.digest[7:]):
+            info.size += 512
+            members[number] = info, data + bytes(512)
+    file.write_bytes(tar_bytes(members))
+    with pytest.raises(ImageError, match="bytes, not"):
+        resolve_base(reference, "amd64", given, Store(tmp_path / "fresh"), root=tmp_path)

@@ -9,6 +9,7 @@ import pytest
 
 from builder.bases.debian_tar import reproducible_tar
 from builder.errors import ImageError
+from builder.tarheaders import TarError
 from tests.support.image_kit import EPOCH, member, tar_bytes
 
 
@@ -65,5 +66,5 @@ def test_hard_links() -> None:
 
 def test_empty() -> None:
     """A tar without members is an error, not an empty base."""
-    with pytest.raises(tarfile.ReadError, match="empty"):
+    with pytest.raises(TarError, match="empty"):
         rewritten()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from builder.bases.resolve import open_base, resolve_base
 from builder.errors import BuilderError
+from builder.image.archive import write_docker_archive
 from builder.image.config import make_image
 from builder.image.convert import image_tree
 from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Lock
@@ -21,7 +23,7 @@ from builder.settings import Settings
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
 from tests.support.fuzz import STRANGE, fuzz, mutated, only_builder_errors
-from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
+from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings, tar_bytes
 
 DOCUMENTS = ("oci-layout", "index.json", "index", "manifest", "config")
 #: Keys that a document is given in addition.
@@ -87,13 +89,19 @@ class Place:
             write_sif(found, self.folder / "a.sif", self.settings, self.store, layout="layered")
             write_layout(found, self.folder / "copy", "x", self.store)
             prune_layout(self.folder / "copy")
+        if self.use_base(f"oci:{self.layout}:x"):
+            assert "built" in list_tags(self.layout)
+
+    def use_base(self, name: str) -> bool:
+        """Builds an image on one; returns whether that was possible."""
         with only_builder_errors():
-            name = f"oci:{self.layout}:x"
             locked = resolve_base(name, "amd64", self.settings, self.store)
             base = open_base(locked, "amd64", self.settings, self.store)
             lock = Lock((), ("linux-64",))
             made = make_image(base, [], recipe=recipe(), lock=lock, env={}, annotations={}, epoch=EPOCH)
             write_layout(made, self.layout, "built", self.store)
+            return True
+        return False
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +118,7 @@ def test_undamaged(place: Place) -> None:
     assert set(list_tags(place.layout)) == {"x", "built"}
 
 
-@fuzz(300)
+@fuzz(100)
 @given(data=st.data())
 def test_layout(place: Place, data: st.DataObject) -> None:
     """Documents of a layout with strange values."""
@@ -119,7 +127,39 @@ def test_layout(place: Place, data: st.DataObject) -> None:
     place.use()
 
 
-@fuzz(60)
+@fuzz(30)
+@given(data=st.data())
+def test_oci_archive(place: Place, data: st.DataObject) -> None:
+    """The same documents in an archive."""
+    name = data.draw(st.sampled_from(DOCUMENTS))
+    place.write(name, data.draw(mutated(place.documents[name])))
+    path = place.folder / "archive.tar"
+    with tarfile.open(path, "w") as tar:
+        tar.add(place.layout, ".")
+    place.use_base(f"oci-archive:{path}:x")
+
+
+@fuzz(50)
+@given(data=st.data())
+def test_docker_archive(place: Place, data: st.DataObject) -> None:
+    """The documents of a docker-archive with strange values."""
+    path = place.folder / "docker.tar"
+    if not path.exists():
+        write_docker_archive(place.image, path, "a:x")
+    with tarfile.open(path) as tar:
+        files = {name: tar.extractfile(name).read() for name in tar.getnames()}  # type: ignore[union-attr]
+    listing = json.loads(files["manifest.json"])
+    config = listing[0]["Config"]
+    if data.draw(st.booleans()):
+        files["manifest.json"] = json.dumps(data.draw(mutated(listing))).encode()
+    else:
+        files[config] = json.dumps(data.draw(mutated(json.loads(files[config])))).encode()
+    bad = place.folder / "bad.tar"
+    bad.write_bytes(tar_bytes([member(name, content) for name, content in files.items()]))
+    place.use_base(f"docker-archive:{bad}:x")
+
+
+@fuzz(40)
 @given(data=st.data())
 def test_extra_keys(place: Place, data: st.DataObject) -> None:
     """Documents of a layout with keys that they should not have."""

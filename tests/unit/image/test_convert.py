@@ -10,7 +10,7 @@ import pytest
 from builder.errors import UsageError
 from builder.image.convert import image_tree, open_image, sif_to_oci, split_image
 from builder.oci.layout import write_layout
-from builder.sif.read import open_sif
+from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER
 from builder.sif.write import Layout
 from builder.trees.compare import compare_trees
@@ -55,4 +55,17 @@ def test_sif_without_config(place: Place) -> None:
     image = sif_to_oci(open_sif(place.folder / "foreign.sif", place.store), place.settings, place.store)
     tree = image_tree(image, place.store)
     assert f"{FOLDER}/runscript" in tree
+    assert json.loads(image.config)["config"]["Entrypoint"] == [f"/{FOLDER}/runscript"]
+
+
+def test_sif_with_inner_config(place: Place) -> None:
+    """Apptainer stores the inner part of a config under the same name: the scripts are needed then, too."""
+    sif = place.sif(place.image())
+    data = sif.path.read_bytes()
+    stored = read_sif(sif.path).read("oci-config.json")
+    assert stored is not None
+    inner = b'{"Env":["A=1"]}'.ljust(len(stored))
+    (place.folder / "foreign.sif").write_bytes(data.replace(stored, inner))
+    image = sif_to_oci(open_sif(place.folder / "foreign.sif", place.store), place.settings, place.store)
+    assert f"{FOLDER}/runscript" in image_tree(image, place.store)
     assert json.loads(image.config)["config"]["Entrypoint"] == [f"/{FOLDER}/runscript"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import LayerError, SpaceError
-from builder.layers import conda_archive
+from builder.layers import conda_spool
 from builder.layers.conda import CondaReader
 from builder.model import Fetched, LockedPackage
 from tests.support.conda_reader import CONTEXT, EXTENSIONS, read
@@ -111,9 +111,9 @@ def test_full_disk(tmp_path: Path) -> None:
     full = Path("/dev/full")
     with pytest.raises(SpaceError, match="no space left|cannot write"):
         read_into = CondaReader(tmp_path)
-        original = conda_archive.tempfile.NamedTemporaryFile
-        conda_archive.tempfile.NamedTemporaryFile = lambda **_: full.open("wb", buffering=0)  # type: ignore[assignment,misc]
+        original = conda_spool.tempfile.NamedTemporaryFile
+        conda_spool.tempfile.NamedTemporaryFile = lambda **_: full.open("wb", buffering=0)  # type: ignore[assignment,misc]
         try:
             list(read_into.entries(package, CONTEXT))
         finally:
-            conda_archive.tempfile.NamedTemporaryFile = original  # type: ignore[misc]
+            conda_spool.tempfile.NamedTemporaryFile = original  # type: ignore[misc]

@@ -100,6 +100,15 @@ def test_prune(store: Store, tmp_path: Path) -> None:
     assert prune_layout(dist) == 0
 
 
+def test_prune_with_other_digests(store: Store, tmp_path: Path) -> None:
+    """An image with a hash that builder does not know is not touched."""
+    write_layout(image(store), tmp_path / "dist", "x", store)
+    index = json.loads((tmp_path / "dist/index.json").read_text())
+    index["manifests"].append({**index["manifests"][0], "digest": "sha512:" + "0" * 128})
+    (tmp_path / "dist/index.json").write_text(json.dumps(index))
+    assert prune_layout(tmp_path / "dist") == 0
+
+
 def test_image_without_tag(store: Store, tmp_path: Path) -> None:
     """An image without a tag is found by its digest."""
     made = image(store)

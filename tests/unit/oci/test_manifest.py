@@ -10,6 +10,8 @@ import pytest
 from builder.errors import ImageError
 from builder.model import DOCKER_MANIFEST, OCI_CONFIG, OCI_INDEX, OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
 from builder.oci.manifest import (
+    REF_NAME,
+    choose,
     choose_platform,
     parse_config,
     parse_docker_listing,
@@ -86,6 +88,15 @@ def test_types_that_disagree(value: Any, stated: str) -> None:
         stated_media_type(dump(value), stated, "x")
 
 
+def test_hints() -> None:
+    """A hint lists some of the tags, without control characters."""
+    entries = [{**ENTRY, "annotations": {REF_NAME: f"{i:03}\n\x1b"}} for i in range(999)]
+    with pytest.raises(ImageError) as caught:
+        choose(entries, "latest", "x")
+    assert caught.value.hint.isprintable()
+    assert caught.value.hint.endswith(r"'049\n\x1b' and 949 more")
+
+
 def test_other_case() -> None:
     """Programs in Go take a key in any case: such a document would be another image for them."""
     other = {**LAYER, "Digest": "sha256:" + "f" * 64}
@@ -149,6 +160,7 @@ def test_index_refused(entries: Any) -> None:
         ({"config": {"Volumes": []}}, "config.Volumes"),
         ({"history": [None]}, r"history\[0\]"),
         ({"history": [{"empty_layer": "yes"}]}, r"history\[0\].empty_layer"),
+        ({"architecture": "\x1b[2J"}, "architecture: string should match"),
         ({"architecture": 64}, "architecture: input should be a valid string"),
     ],
 )
@@ -166,7 +178,15 @@ def test_config() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{}, [None], [{"Config": 5, "Layers": []}], [{"Config": "a", "Layers": "b"}], [{"Layers": []}]]
+    "value",
+    [
+        {},
+        [None],
+        [{"Config": 5, "Layers": []}],
+        [{"Config": "a", "Layers": "b"}],
+        [{"Layers": []}],
+        [{"Config": "\x1b", "Layers": []}],
+    ],
 )
 def test_docker_listing_refused(value: Any) -> None:
     with pytest.raises(ImageError, match=r"manifest\.json of x\.tar: images"):

@@ -136,3 +136,109 @@ def test_damaged_squashfs(place: Place, good: bytes) -> None:
     base = open_sif(place.folder / "base.sif", place.store)
     with pytest.raises(ImageError, match=r"base\.sif \(partition 1\) is not a squashfs"):
         place.sif(place.image(), "b.sif", base=base)
+
+
+# files that others wrote ------------------------------------------------------------------------------------
+
+
+def _descriptor(data: bytes, number: int, *, offset: int | None = None, size: int | None = None) -> bytes:
+    """The SIF with another place of one object."""
+    at = DESCRIPTORS + number * DESCRIPTOR + 17
+    old_offset, old_size = struct.unpack_from("<2q", data, at)
+    place = (old_offset if offset is None else offset, old_size if size is None else size)
+    return _with(data, at, struct.pack("<2q", *place))
+
+
+@pytest.mark.parametrize("value", [-1, -(1 << 63)])
+def test_negative_places(place: Place, good: bytes, value: int) -> None:
+    """Negative offsets and sizes are damage."""
+    assert "header of the SIF is damaged" in _refused(place, _descriptor(good, 1, offset=value)).message
+    assert "header of the SIF is damaged" in _refused(place, _descriptor(good, 1, size=value)).message
+    for at in (88, 96, 104):  # count, offset and size of the descriptors
+        assert (
+            "header of the SIF is damaged"
+            in _refused(place, _with(good, at, struct.pack("<q", value))).message
+        )
+
+
+def test_huge_places(place: Place, good: bytes) -> None:
+    """Numbers that are larger than the file mean that it was cut, however large they are."""
+    for value in (len(good) + 1, (1 << 63) - 1):
+        assert "is cut short" in _refused(place, _descriptor(good, 1, offset=value)).message
+        assert "is cut short" in _refused(place, _descriptor(good, 1, size=value)).message
+        assert "is cut short" in _refused(place, _with(good, 96, struct.pack("<q", value))).message
+    for count in (4097, (1 << 63) - 1):
+        assert "is damaged" in _refused(place, _with(good, 88, struct.pack("<q", count))).message
+
+
+def test_overlapping_objects(place: Place, good: bytes) -> None:
+    """Objects do not share bytes with each other or with the header: a bomb of partitions is refused."""
+    at = _partition_at(good)
+    start, size = struct.unpack_from("<2q", good, at + 17)
+    descriptor = good[at : at + DESCRIPTOR]
+    assert "overlap each other" in _refused(place, _descriptor(good, 0, offset=start, size=1)).message
+    assert "overlap each other" in _refused(place, _descriptor(good, 0, offset=0, size=9)).message
+    again = _with(good, DESCRIPTORS + 47 * DESCRIPTOR, descriptor)
+    assert "overlap each other" in _refused(place, again).message
+    assert size
+
+
+def test_partition_that_is_too_small(place: Place, good: bytes) -> None:
+    """A squashfs does not reach beyond its partition."""
+    number = (_partition_at(good) - DESCRIPTORS) // DESCRIPTOR
+    (place.folder / "base.sif").write_bytes(_descriptor(good, number, size=300))
+    with pytest.raises(ImageError, match=r"partition 1\) is cut short: 300 bytes of a squashfs of"):
+        place.sif(place.image(), "b.sif", base=open_sif(place.folder / "base.sif", place.store))
+
+
+def test_large_config(place: Place, good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The config in a SIF has a bound."""
+    monkeypatch.setattr("builder.sif.read.MAX_DOCUMENT", 100)
+    assert "oci-config.json has" in _refused_base(place, good).message
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (b"[" * 300 + b"]" * 300, "nested more than"),
+        (b'{"config": 5}', "oci-config.json: config: input should be"),
+        (b'{"config": {"Env": "A=1"}}', "config.Env: input should be a valid list"),
+        (b"[5]", "oci-config.json: input should be an object"),
+        (b'{"config": {}, "config": null}', "occurs twice"),
+    ],
+)
+def test_config_refused(place: Place, good: bytes, config: bytes, message: str) -> None:
+    """A config of the wrong shape is refused."""
+    offset, size = struct.unpack_from("<2q", good, DESCRIPTORS + 2 * DESCRIPTOR + 17)
+    assert message in _refused_base(place, _with(good, offset, config.ljust(size))).message
+
+
+def _refused_base(place: Place, data: bytes) -> ImageError:
+    (place.folder / "base.sif").write_bytes(data)
+    locked = resolve_base_or_error(place)
+    assert isinstance(locked, ImageError)
+    assert "base.sif" in locked.message and locked.message.isprintable()
+    return locked
+
+
+def resolve_base_or_error(place: Place) -> object:
+    try:
+        return resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
+    except ImageError as e:
+        return e
+
+
+@pytest.mark.parametrize("created", [-(1 << 63), (1 << 63) - 1])
+def test_impossible_time(place: Place, good: bytes, created: int) -> None:
+    """A time that no calendar has is not an error: nothing depends on it."""
+    data = _with(without_descriptors(good), 64, struct.pack("<q", created))
+    (place.folder / "base.sif").write_bytes(data)
+    locked = resolve_base("sif:base.sif", "amd64", place.settings, place.store, root=place.folder)
+    base = open_base(locked, "amd64", place.settings, place.store, root=place.folder)
+    assert base.config["created"] in ("1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z")
+
+
+def test_pipe(place: Place) -> None:
+    """Nothing waits for a pipe in the place of a SIF."""
+    os.mkfifo(place.folder / "base.sif")
+    assert "is not an ordinary file" in _refused(place, None).message

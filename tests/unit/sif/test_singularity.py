@@ -7,7 +7,17 @@ import subprocess
 
 import pytest
 
-from builder.sif.singularity import FOLDER, container_environment, environment_script, run_script
+from builder.errors import ImageError
+from builder.sif import singularity
+from builder.sif.singularity import (
+    FOLDER,
+    container_environment,
+    container_files,
+    environment_script,
+    run_script,
+)
+from builder.trees.member import Kind, Member
+from builder.trees.sources import listed_source
 
 
 def _shell(script: str, *args: str, env: dict[str, str] | None = None) -> str:
@@ -75,3 +85,22 @@ def test_environment_of_apptainer() -> None:
 def test_run_script(entrypoint: list[str], command: list[str], arguments: list[str], expected: str) -> None:
     """The runscript combines entry point, command and arguments as the OCI does."""
     assert _shell(run_script(entrypoint, command), *arguments) == expected
+
+
+def test_variables_that_double() -> None:
+    """A script that doubles a variable in each line does not fill the memory."""
+    script = "A=x\n" + 60 * "A=$A$A\n" + 60 * 'export PATH="$PATH:$PATH"\n'
+    env = container_environment({f"{FOLDER}/env/94-environment.sh": script})
+    assert all(len(value) <= 1 << 17 for value in env.values())
+    many = "A=" + "x" * 100_000 + "\nB=" + "$A" * 60_000 + "\nC=a\0b\n"
+    env = container_environment({f"{FOLDER}/env/94-environment.sh": many})
+    assert set(env) == {"PATH", "A"}
+
+
+def test_texts_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts of a container have a bound together."""
+    monkeypatch.setattr(singularity, "_MOST_SCRIPTS", 2500)
+    files = [(Member(f"{FOLDER}/env/{i}.sh", Kind.FILE, size=1000), b"#" * 1000) for i in range(3)]
+    assert len(container_files([listed_source(files[:2])])) == 2
+    with pytest.raises(ImageError, match=r"the files in /\.singularity\.d have more than 2\.5 kB"):
+        container_files([listed_source(files)])

@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 import random
 import subprocess
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.trees.member import Kind, Member
-from builder.trees.squashfs.format import BLOCK_SIZE
+from builder.trees.squashfs import reader
+from builder.trees.squashfs.format import BLOCK_SIZE, SUPERBLOCK, Superblock
 from builder.trees.squashfs.reader import Squashfs
 from builder.trees.squashfs.writer import SquashfsWriter
 from tests.support.parts import need
@@ -149,6 +153,16 @@ def test_reads_mksquashfs(tmp_path: Path, compression: str) -> None:
     assert {found["deep/link"][0].kind, found["deep/er/file 0"][0].kind} == {Kind.FILE, Kind.HARDLINK}
 
 
+def test_only_holes(tmp_path: Path) -> None:
+    """mksquashfs writes no list of fragments when there are none; its export table follows then."""
+    (mksquashfs,) = need("mksquashfs")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_bytes(bytes(BLOCK_SIZE))
+    command = [mksquashfs, tmp_path / "tree", tmp_path / "a", "-no-progress", "-quiet"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert read(tmp_path / "a")["file"][1] == bytes(BLOCK_SIZE)
+
+
 def test_one_directory(tmp_path: Path) -> None:
     """Members can be limited to one directory."""
     path = write(tmp_path / "a", [file("a/b/c", b"1"), file("a/d", b"2"), file("e", b"3")])
@@ -208,3 +222,159 @@ def test_unsupported_compression(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="compressed with lz4") as e:
         Squashfs(tmp_path / "a")
     assert "apptainer build" in e.value.hint
+
+
+# bombs ------------------------------------------------------------------------------------------------------
+
+
+class Bomb(SquashfsWriter):
+    """Stores blocks of a size as blocks of 1,000 times that size."""
+
+    of = BLOCK_SIZE
+
+    def _compress(self, data: bytes) -> bytes:
+        if len(data) != self.of:
+            return super()._compress(data)
+        content = bytes(1000 * self.of)
+        if self._compression == "gzip":
+            return zlib.compress(content)
+        return self.frame(content)
+
+    def frame(self, content: bytes) -> bytes:
+        return zstandard.ZstdCompressor().compress(content)
+
+
+class UnknownSize(Bomb):
+    """The same; the frames do not state the size of their content."""
+
+    def frame(self, content: bytes) -> bytes:
+        return zstandard.ZstdCompressor(write_content_size=False).compress(content)
+
+
+class TableBomb(Bomb):
+    of = 8192
+
+
+class UnknownSizeTableBomb(UnknownSize):
+    of = 8192
+
+
+@pytest.mark.parametrize("kind", [Bomb, UnknownSize, TableBomb, UnknownSizeTableBomb])
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+def test_blocks_that_are_too_large(tmp_path: Path, kind: type[Bomb], compression: Compression) -> None:
+    """A block has at most the block size, whatever it states; no more memory is used."""
+    content = [file("zeros", bytes(BLOCK_SIZE)), *(file(f"file-{i:05}", b"x") for i in range(400))]
+    with (tmp_path / "a").open("wb") as out, kind(out, compression, 1, EPOCH) as writer:
+        for member, data in content:
+            writer.add(member, [data])
+        writer.finish()
+    assert (tmp_path / "a").stat().st_size < 300_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ImageError, match=f"{tmp_path / 'a'}: the squashfs is damaged"):
+            read(tmp_path / "a")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("limit", [3 * 8192, 8192])
+def test_tables_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """The tables have a bound, because 8 KiB of them need only a few bytes of the file."""
+    path = write(tmp_path / "a", [file(f"file-{i:05}", b"") for i in range(4000)])
+    read(path)
+    monkeypatch.setattr(reader, "MAX_TABLE", limit)
+    with pytest.raises(ImageError, match=f"a table of more than {limit} bytes"):
+        read(path)
+
+
+def test_fragments_and_names_that_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of fragments is what a file says, and not believed. Neither is the number of names."""
+    path = write(tmp_path / "a", [file(f"file-{i:05}", b"x") for i in range(400)])
+    patch(path, fragment_count=(1 << 32) - 1)
+    with pytest.raises(ImageError, match="a table of 68719476720 bytes, at most 268435456 are allowed"):
+        read(path)
+    patch(path, fragment_count=1)
+    monkeypatch.setattr("builder.trees.bounds.MAX_NAMES", 10_000)
+    with pytest.raises(ImageError, match=r"the names of its files need more than 10\.0 kB"):
+        read(path)
+
+
+def test_memory_of_xz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An xz block states how much memory its decoder needs; there is a bound."""
+    (mksquashfs,) = need("mksquashfs")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/file").write_bytes(b"text" * 100_000)
+    command = [mksquashfs, tmp_path / "tree", tmp_path / "a", "-comp", "xz", "-no-progress", "-quiet"]
+    subprocess.run(command, check=True, capture_output=True)
+    read(tmp_path / "a")
+    monkeypatch.setattr(reader, "_CODEC_MEMORY", 10_000)
+    with pytest.raises(ImageError, match="is damaged.*Memory usage limit"):
+        read(tmp_path / "a")
+
+
+def patch(path: Path, **changes: int) -> None:
+    """Changes fields of the superblock."""
+    data = path.read_bytes()
+    block = Superblock(*SUPERBLOCK.unpack_from(data))
+    path.write_bytes(SUPERBLOCK.pack(*block._replace(**changes)) + data[SUPERBLOCK.size :])
+
+
+POSITIONS = ("id_table", "inode_table", "directory_table", "fragment_table", "root")
+
+
+@pytest.mark.parametrize("field", POSITIONS)
+@pytest.mark.parametrize("value", [10, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+def test_positions_outside(tmp_path: Path, field: str, value: int) -> None:
+    """Positions that are outside of the file are errors, however large they are."""
+    path = write(tmp_path / "a", [file("a", b"x"), file("b/c", bytes(200_000))])
+    patch(path, **{field: value})
+    with pytest.raises(ImageError, match="is damaged"):
+        read(path)
+
+
+def test_size(tmp_path: Path) -> None:
+    """A squashfs is not longer than its file or its place in the file."""
+    path = write(tmp_path / "a", [file("a", b"x")])
+    size = path.stat().st_size
+    with Squashfs(path, 0, "", size) as squashfs:
+        assert len(list(squashfs.members())) == 2
+    with pytest.raises(ImageError, match="is cut short"):
+        Squashfs(path, 0, "", 200)
+    with pytest.raises(ImageError, match="not a squashfs"):
+        Squashfs(path, size + 5)
+    patch(path, size=(1 << 64) - 1)
+    with pytest.raises(ImageError, match="is cut short"):
+        Squashfs(path)
+
+
+def test_inodes_that_are_not_possible(tmp_path: Path) -> None:
+    """The number of inodes bounds their numbers."""
+    path = write(tmp_path / "a", [file("a", b"x"), file("b", b"x")])
+    patch(path, inode_count=2)
+    with pytest.raises(ImageError, match="an inode with the number 3"):
+        read(path)
+
+
+def test_directories_in_circles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory that contains itself, or a tree that is too deep, ends the walk."""
+    path = write(tmp_path / "a", [file("d/" * 257 + "f", b"x")])
+    with pytest.raises(ImageError, match="257 folders deep, at most 256 are allowed"):
+        read(path)
+    path = write(tmp_path / "a", [other("x", Kind.DIRECTORY)])
+    real = reader.read_listing
+    monkeypatch.setattr(
+        reader,
+        "read_listing",
+        lambda table, listing: [("x", r) for _, r in real(table, listing)] or [("x", 0)],
+    )
+    with pytest.raises(ImageError, match="the directory '/x/x' appears twice"):
+        read(path)
+
+
+def test_long_symlinks(tmp_path: Path) -> None:
+    """A link target of more than 4096 bytes, or with a NUL, is damage."""
+    for target in ("x" * 4097, "a\0b"):
+        path = write(tmp_path / "a", [other("link", Kind.SYMLINK, target)])
+        with pytest.raises(ImageError, match="a link target of"):
+            read(path)

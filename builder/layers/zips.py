@@ -1,0 +1,53 @@
+"""Opens zip archives within bounds."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import struct
+import zipfile
+import zlib
+
+from builder.layers import limits
+
+#: What zipfile raises for damaged archives.
+ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    IndexError,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+)
+#: Compression methods that packages may use. uv takes no others either, nor does the format of ``.conda``.
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+
+
+class ZipSource(io.FileIO):
+    """A zip file for :class:`zipfile.ZipFile`, which reads the whole central directory at once.
+
+    More than :data:`limits.MAX_DIRECTORY` bytes are not read.
+    """
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > limits.MAX_DIRECTORY:
+            raise zipfile.BadZipFile(
+                f"its central directory has {size} bytes; at most {limits.MAX_DIRECTORY} are allowed"
+            )
+        return super().read(-1 if size is None else size)
+
+
+def check_method(info: zipfile.ZipInfo) -> None:
+    """Raises BadZipFile if a member is compressed by a method that packages do not use.
+
+    zipfile inflates other methods (bzip2, lzma) without a bound on memory.
+    """
+    if info.compress_type not in METHODS:
+        raise zipfile.BadZipFile(
+            f"{info.filename!r} is compressed by method {info.compress_type}; only deflate is supported"
+        )

@@ -1,0 +1,241 @@
+"""Damaged wheels, conda packages and tars."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tarfile
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from builder.layers.conda_archive import PartReader
+from builder.model import Fetched
+from builder.store.blobs import Store
+from builder.tarheaders import BLOCK, TarError, read_headers
+from tests.support import condapackage, wheels
+from tests.support.channel import PLACEHOLDER
+from tests.support.condapackage import Member, hardlink, pack, part_of, symlink, tar_of, write_conda
+from tests.support.fuzz import Sample, fuzz, mutated, only_builder_errors
+from tests.support.hostile import assert_inside, layer_of, wheel_of
+from tests.support.image_kit import tar_bytes
+
+
+def build(package: Fetched, folder: Path) -> None:
+    """Builds a package's layer, which lies inside the prefix, or ends in a BuilderError of one line."""
+    with only_builder_errors():
+        assert_inside(layer_of(package, folder, Store(folder / "store")))
+
+
+# tars -------------------------------------------------------------------------------------------------------
+
+
+def _tar(format: int) -> bytes:
+    infos = [tarfile.TarInfo(name) for name in ("a", "b" * 150, "caf\u00e9", "big")]
+    infos[0].size = 600
+    infos[1].type, infos[1].linkname = tarfile.SYMTYPE, "c" * 150
+    infos[3].uid, infos[3].mtime = 1 << 30, 1.5
+    return tar_bytes([(info, bytes(600)[: info.size]) for info in infos], format)
+
+
+TARS = [Sample(_tar(format)) for format in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT)]
+
+
+def read_tar(data: bytes, fix: bool) -> None:
+    """Reads all headers. ``fix`` corrects the checksums of all blocks, so that other fields are reached."""
+    if fix:
+        blocks = [data[at : at + BLOCK] for at in range(0, len(data), BLOCK)]
+        data = b"".join(map(_with_checksum, blocks))
+    reader = PartReader(io.BytesIO(data), 1 << 30)
+    with contextlib.suppress(TarError):
+        for header in read_headers(reader):
+            assert 0 <= header.size < 1 << 63 and "\0" not in header.path + header.target
+            assert 0 <= header.uid < 1 << 32 and abs(header.mtime) < 1 << 41
+            reader.skip(header.size + -header.size % BLOCK)
+
+
+def _with_checksum(block: bytes) -> bytes:
+    if len(block) < BLOCK or not any(block) or block[257:262] != b"ustar":
+        return block
+    total = sum(block[:148]) + 256 + sum(block[156:])
+    return block[:148] + b"%06o\0 " % total + block[156:]
+
+
+@fuzz(200)
+@given(st.sampled_from(TARS).flatmap(Sample.damaged), st.booleans())
+@example(tarfile.TarInfo("x").tobuf()[:124] + b"\xff" * 12 + bytes(376), True)  # a negative size
+@example(b"0 a=b\n".ljust(BLOCK), False)
+def test_tar(data: bytes, fix: bool) -> None:
+    """A damaged tar ends in a TarError."""
+    read_tar(data, fix)
+
+
+@fuzz(150)
+@given(
+    st.lists(st.tuples(st.sampled_from([b"path", b"size", b"uid", b"mtime", b"x"]), st.binary(max_size=30)))
+)
+@example([(b"mtime", b"inf")])
+@example([(b"size", b"1_0")])
+@example([(b"size", b"9" * 30)])
+def test_pax(records: list[tuple[bytes, bytes]]) -> None:
+    """pax records with any value end in a TarError, or in a header that a file system can hold."""
+    body = b"".join(_record(key, value) for key, value in records)
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, len(body)
+    data = info.tobuf() + body + bytes(-len(body) % BLOCK) + tarfile.TarInfo("a").tobuf() + bytes(2 * BLOCK)
+    read_tar(data, False)
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    rest = b" " + key + b"=" + value + b"\n"
+    length = next(n for n in range(len(rest), len(rest) + 9) if len(b"%d" % n) + len(rest) == n)
+    return b"%d" % length + rest
+
+
+# wheels -----------------------------------------------------------------------------------------------------
+
+
+@cache
+def wheel() -> bytes:
+    with TemporaryDirectory() as folder:
+        files = {"demo/__init__.py": "x = 1\n" * 50, "demo-1.0.data/scripts/run": "#!python\nprint(1)\n"}
+        path = wheels.make_wheel(
+            Path(folder), files=files, entry_points="[console_scripts]\nd = demo:main\n", stored=["demo/b"]
+        )
+        return path.read_bytes()
+
+
+@fuzz(100)
+@given(st.data())
+def test_wheel(tmp_path: Path, data: st.DataObject) -> None:
+    """A damaged wheel."""
+    sample = Sample(wheel())
+    central = Sample(wheel(), range(wheel().index(b"PK\1\2"), len(wheel())))
+    path = tmp_path / "demo-1.0-py3-none-any.whl"
+    path.write_bytes(data.draw(sample.damaged() | central.damaged()))
+    build(wheels.fetched(path), tmp_path)
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            b"[console_scripts]",
+            b"[gui_scripts]",
+            b"a = b:c",
+            b"a=b",
+            b"%(x)s = y:z",
+            b"=:",
+            b" x",
+            b"[",
+            b"a = b:c [d]",
+        ]
+    )
+    | st.binary(max_size=20)
+).map(b"\n".join)
+
+
+@fuzz(80)
+@given(LINES)
+@example(b"[console_scripts]\na = b:c\na = b:d\n")
+@example(b"[DEFAULT]\na = b\n[console_scripts]\n")
+@example(b"[console_scripts]\n\xc2\x85 = b:c\n")
+def test_entry_points(tmp_path: Path, text: bytes) -> None:
+    """Any entry_points.txt."""
+    build(wheels.fetched(wheel_of(info={"entry_points.txt": text})(tmp_path, "demo")), tmp_path)
+
+
+@fuzz(60)
+@given(
+    st.lists(
+        st.sampled_from([b"demo/__init__.py,sha256=x,1", b'"', b"a,b", b",,,", b"\r"])
+        | st.binary(max_size=20)
+    ).map(b"\n".join)
+)
+@example(b'"' + b"x" * 140_000)
+def test_record(tmp_path: Path, text: bytes) -> None:
+    """Any RECORD."""
+    build(wheels.fetched(wheel_of(info={"RECORD": text})(tmp_path, "demo")), tmp_path)
+
+
+@fuzz(50)
+@given(
+    st.lists(
+        st.sampled_from([b"Wheel-Version: 1.0", b"Wheel-Version:", b"\xff: 1", b" x"])
+        | st.binary(max_size=20)
+    ).map(b"\n".join)
+)
+@example(b"Wheel-Version: 1\xff\n")
+def test_wheel_file(tmp_path: Path, text: bytes) -> None:
+    """Any WHEEL."""
+    build(wheels.fetched(wheel_of(info={"WHEEL": text})(tmp_path, "demo")), tmp_path)
+
+
+# conda packages ---------------------------------------------------------------------------------------------
+
+
+@cache
+def conda() -> tuple[bytes, bytes]:
+    """The two tars of a package with every kind of member."""
+    with TemporaryDirectory() as folder:
+        path = pack(Path(folder), "thing", MEMBERS, noarch="python", entry_points=["a = b:c"])
+        return part_of(path, "info"), part_of(path, "pkg")
+
+
+MEMBERS = [
+    Member("lib/a", b"x" * 700),
+    Member("bin/run", f"#!{PLACEHOLDER}/bin/python\n".encode(), prefix="text", mode=0o755),
+    symlink("lib/link", "a"),
+    hardlink("lib/again", "lib/a"),
+    Member("site-packages/x/__init__.py", b""),
+]
+
+
+def build_conda(info: bytes, pkg: bytes, folder: Path) -> None:
+    path = folder / "noarch" / "thing-1.0-0.conda"
+    path.parent.mkdir(exist_ok=True)
+    write_conda(path, info, pkg)
+    build(condapackage.fetched(path), folder)
+
+
+@fuzz(100)
+@given(st.data(), st.booleans())
+def test_conda_tars(tmp_path: Path, data: st.DataObject, in_info: bool) -> None:
+    """Damaged tars in a conda package."""
+    info, pkg = conda()
+    if in_info:
+        info = data.draw(Sample(info).damaged())
+    else:
+        pkg = data.draw(Sample(pkg).damaged())
+    build_conda(info, pkg, tmp_path)
+
+
+@fuzz(60)
+@given(st.data(), st.sampled_from([".conda", ".tar.bz2"]))
+def test_conda(tmp_path: Path, data: st.DataObject, extension: Any) -> None:
+    """A damaged conda package."""
+    path = pack(tmp_path, "thing", MEMBERS, extension=extension)
+    path.write_bytes(data.draw(Sample(path.read_bytes()).damaged()))
+    build(condapackage.fetched(path), tmp_path)
+
+
+@cache
+def documents() -> dict[str, Any]:
+    """The JSON files in ``info/`` of the package."""
+    with tarfile.open(fileobj=io.BytesIO(conda()[0])) as tar:
+        texts = {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
+    return {name: json.loads(text) for name, text in texts.items() if name.endswith(".json")}
+
+
+@fuzz(150)
+@given(st.data())
+def test_conda_documents(tmp_path: Path, data: st.DataObject) -> None:
+    """JSON files of a conda package with values of the wrong types."""
+    name = data.draw(st.sampled_from(["info/paths.json", "info/index.json", "info/link.json"]))
+    changed = documents() | {name: data.draw(mutated(documents()[name]))}
+    members = [Member(path, json.dumps(value).encode()) for path, value in changed.items()]
+    build_conda(tar_of(members), conda()[1], tmp_path)
