@@ -47,6 +47,8 @@ class Deb:
             raise unknown(path.name)
         with path.open("rb") as f:
             header = f.read(8 + 60)  # the magic bytes of ar(5), and the header of the first member
+        if not header[24:36].strip().isdigit():
+            raise unknown(path.name)
         built = int(header[24:36])
         revision = "_".join(re.findall(r"[A-Za-z0-9]+", match[2])) or "0"
         return cls(name, tree, full_version, match[1], revision, built)

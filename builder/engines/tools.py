@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
+import re
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,17 +14,23 @@ from builder.bases.resolve import open_base, resolve_base
 from builder.engines.base import BuildRequest
 from builder.engines.folders import build_folder
 from builder.errors import FetchError, ImageError
+from builder.layers.conda_archive import CondaMember, open_part, read_part
 from builder.layers.conda_order import link_order
 from builder.model import Fetched, LockedPackage
 from builder.store.blobs import Store
-from builder.store.files import link_or_copy, space_errors, write_atomic
+from builder.store.files import space_errors, write_atomic
 from builder.store.folders import CacheFolders
-from builder.trees.member import Kind
+from builder.trees.member import Kind, Member
+from builder.trees.rootfs import new_tree
 from builder.trees.sources import layer_source
 
 _MICROMAMBA_PATHS = ("bin/micromamba", "usr/bin/micromamba")
-#: Parts of Python's standard library that rattler does not need.
-_UNUSED_PYTHON = ("test", "idlelib", "lib2to3", "ensurepip")
+#: Bytes of micromamba, which is held in memory. It has about 20 MB.
+MAX_MICROMAMBA = 256 << 20
+#: Where py-rattler is in the tar.
+_SITE = "builder-site"
+#: Metadata, and parts of Python's standard library that rattler does not need.
+_UNUSED = re.compile(r"info/|lib/python3[^/]*/(test|idlelib|lib2to3|ensurepip)(/|\Z)")
 
 
 def micromamba(request: BuildRequest) -> Path:
@@ -76,6 +82,12 @@ def _micromamba_in(image: BaseImage, store: Store) -> bytes | None:
     for layer in reversed(image.layers):
         for member, content in layer_source(layer, store)():
             if member.kind is Kind.FILE and member.path in _MICROMAMBA_PATHS:
+                if member.size > MAX_MICROMAMBA:
+                    raise ImageError(
+                        f"{image.reference}: {member.path} has {member.size} bytes; "
+                        f"at most {MAX_MICROMAMBA} are allowed",
+                        "correct installer.micromamba in the recipe",
+                    )
                 return b"".join(content)
     return None
 
@@ -94,40 +106,56 @@ def rattler_tool(request: BuildRequest, conda: Sequence[Fetched]) -> Path:
     key = hashlib.sha256(names.encode()).hexdigest()[:32]
     cached = CacheFolders(request.settings.cache).tools / f"rattler-{key}.tar"
     with request.store.lock(f"tool {key}"):
-        if cached.exists():
-            return cached
-        with build_folder(request) as folder:
-            tree = _python_tree(archives, folder)
-            shutil.copytree(
-                Path(rattler.__file__).parent,
-                tree / "builder-site" / "rattler",
-                ignore=shutil.ignore_patterns("__pycache__"),
-            )
-            with space_errors(cached.parent):
+        if not cached.exists():
+            with build_folder(request) as folder, space_errors(cached.parent):
                 cached.parent.mkdir(parents=True, exist_ok=True)
-                with tarfile.open(folder / "tool.tar", "w") as tar:
-                    tar.add(tree, ".", filter=_owned_by_root)
+                write_tool(archives, folder, folder / "tool.tar", request.settings.epoch)
                 (folder / "tool.tar").replace(cached)
     return cached
 
 
-def _python_tree(archives: Sequence[Fetched], folder: Path) -> Path:
-    """Unpacks packages into one tree in ``folder``."""
-    from rattler.package_streaming import extract
+def write_tool(archives: Sequence[Fetched], folder: Path, target: Path, epoch: int) -> None:
+    """Writes the files of packages, and py-rattler beside them, into a tar.
 
-    tree = folder / "tree"
-    for number, fetched in enumerate(archives):
-        # rattler detects the format by the file's name, and the cache names files by their hashes
-        archive = folder / fetched.package.filename
-        link_or_copy(fetched.path, archive)
-        unpacked = folder / f"package-{number}"
-        extract(archive, unpacked)
-        shutil.rmtree(unpacked / "info", ignore_errors=True)
-        shutil.copytree(unpacked, tree, symlinks=True, dirs_exist_ok=True)
-    for name in _UNUSED_PYTHON:
-        for found in tree.glob(f"lib/python3*/{name}"):
-            shutil.rmtree(found, ignore_errors=True)
-    return tree
+    Args:
+        archives: the packages; the files of later ones win.
+        folder: where they are unpacked.
+        target: the tar.
+        epoch: the time of the packages' files.
+
+    Raises:
+        LayerError, ImageError: a package is damaged or unsafe.
+    """
+    import rattler
+
+    sizes = [3 * f.path.stat().st_size for f in archives]
+    with new_tree(folder / "tree", sum(sizes), rootless=True) as tree:
+        # The writer follows the links of one package for the files of another one, but only inside the tree.
+        for fetched in archives:
+            with open_part(fetched, "pkg") as reader:
+                for member in read_part(fetched, reader):
+                    if not _UNUSED.match(member.target if member.kind == "hardlink" else member.path):
+                        tree.add(_tree_member(member, epoch), reader.chunks(member.size))
+    with tarfile.open(target, "w") as tar:
+        tar.add(folder / "tree", ".", filter=_packed)
+        tar.add(Path(rattler.__file__).parent, f"./{_SITE}/rattler", filter=_without_bytecode)
+
+
+def _tree_member(member: CondaMember, epoch: int) -> Member:
+    kind = {"file": Kind.FILE, "dir": Kind.DIRECTORY, "symlink": Kind.SYMLINK, "hardlink": Kind.HARDLINK}
+    mode = member.mode & 0o777
+    return Member(member.path, kind[member.kind], mode, size=member.size, mtime=epoch, target=member.target)
+
+
+def _packed(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """The member for the tar; None for what the packages have at py-rattler's place."""
+    if member.name == f"./{_SITE}" or member.name.startswith(f"./{_SITE}/"):
+        return None
+    return _owned_by_root(member)
+
+
+def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if member.name.endswith("/__pycache__") else _owned_by_root(member)
 
 
 def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -208,7 +208,9 @@ class _Build:
         read = in_parallel(packages.index, packages.locked, self._settings.jobs, self._stop)
         indexes = {package.key: index for package, index in read}
         notes = _check_scripts(packages.locked, indexes, post_link)
-        resolution = resolve_conflicts(packages.locked, indexes, packages.link_target)
+        resolution = resolve_conflicts(
+            packages.locked, indexes, packages.link_target, packages.context.prefix
+        )
 
         splits = {key: split_index(index) for key, index in indexes.items()}
         splits = {key: parts for key, parts in splits.items() if len(parts) > 1}

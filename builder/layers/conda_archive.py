@@ -139,6 +139,12 @@ class PartReader:
                 raise TarError("it ends too early")
         self._data = self._data[size:]
 
+    def chunks(self, size: int) -> Iterator[bytes]:
+        """Returns the next ``size`` bytes, in chunks of at most 1 MiB; fewer bytes at the end."""
+        while size and (chunk := self.read_exactly(min(size, CHUNK))):
+            size -= len(chunk)
+            yield chunk
+
     def finish(self) -> None:
         """Reads the rest, so that the checksums of the archive are checked. It is not copied."""
         self._copy = len

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import IO, cast
 from builder.layers.conda_archive import CondaMember, open_part, read_part
 from builder.model import Fetched
 from builder.store.files import CHUNK, space_errors
+from builder.store.temporary import temporary_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,9 @@ def spooled(fetched: Fetched, tmpdir: Path, most: int | None = None) -> Iterator
         LayerError: the package is damaged or unsafe, or unpacks to more than ``most`` bytes.
         SpaceError: the disk is full.
     """
-    prefix = f"blob-{socket.gethostname()}-{os.getpid()}-"
     with space_errors(tmpdir):
         tmpdir.mkdir(parents=True, exist_ok=True)
-        spool = tempfile.NamedTemporaryFile(dir=tmpdir, prefix=prefix)  # noqa: SIM115  closed below
+        spool = tempfile.NamedTemporaryFile(dir=tmpdir, prefix=f"{temporary_name()}-")  # noqa: SIM115  closed below
 
     def write(data: bytes) -> None:
         with space_errors(tmpdir):

@@ -76,7 +76,10 @@ class _Claim(NamedTuple):
 
 
 def resolve_conflicts(
-    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+    packages: Sequence[LockedPackage],
+    indexes: Mapping[str, PackageIndex],
+    link_target: LinkTarget,
+    prefix: str = "",
 ) -> Resolution:
     """Decides every path that more than one package contains: the package that is linked last wins.
 
@@ -85,11 +88,13 @@ def resolve_conflicts(
         indexes: by package key.
         link_target: reads the text of a symlink. It is called only for links that other packages have files
             below.
+        prefix: folder of the environment in the image. Links do not lead files out of it.
 
     Raises:
-        LayerError: one package has a file where another needs a folder, or a link points outside the image.
+        LayerError: one package has a file where another needs a folder, or a link points outside the prefix.
     """
-    moved = _moved(packages, indexes, link_target)
+    root = f"{prefix.strip('/')}/" if prefix else ""
+    moved = _moved(packages, _Redirects(packages, indexes, link_target, root), indexes)
     last: dict[str, _Claim] = {}
     contested: dict[str, list[_Claim]] = {}
     for number, package in enumerate(packages):
@@ -142,10 +147,9 @@ def _case_notes(last: Mapping[str, _Claim], packages: Sequence[LockedPackage]) -
 
 
 def _moved(
-    packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+    packages: Sequence[LockedPackage], redirects: _Redirects, indexes: Mapping[str, PackageIndex]
 ) -> dict[str, dict[str, str]]:
     """Returns old path to new path, by package key, of everything that is below a symlink."""
-    redirects = _Redirects(packages, indexes, link_target)
     if not redirects.blocked:  # nearly always
         return {}
     moved = {p.key: redirects.of_package(p, indexes[p.key].entries) for p in packages}
@@ -156,9 +160,14 @@ class _Redirects:
     """Where files go whose folder is a symlink (or a file) of another package."""
 
     def __init__(
-        self, packages: Sequence[LockedPackage], indexes: Mapping[str, PackageIndex], link_target: LinkTarget
+        self,
+        packages: Sequence[LockedPackage],
+        indexes: Mapping[str, PackageIndex],
+        link_target: LinkTarget,
+        root: str,
     ) -> None:
         self._packages = packages
+        self._root = root
         self._link_target = link_target
         self._targets: dict[str, str] = {}
         #: Symlinks that win their path, with the number of the package.
@@ -184,7 +193,7 @@ class _Redirects:
         """Returns old path to new path of the package's entries that are moved.
 
         Raises:
-            LayerError: a file is where another package has a folder, or a link points outside the image.
+            LayerError: a file is where another package has a folder, or a link points outside the prefix.
         """
         moved: dict[str, str] = {}
         followed: dict[str, str] = {}
@@ -203,48 +212,63 @@ class _Redirects:
         return moved
 
     def _follow(self, folder: str, package: LockedPackage) -> str:
-        """Returns the folder's path after following all symlinks on its way."""
-        path = folder
-        for _ in range(_MAX_LINKS):
-            blocked = self._first_blocked(path)
-            if blocked is None:
-                return path
-            if blocked not in self._links:
+        """Returns the folder's path after following all symlinks on its way, as the kernel does.
+
+        ``done`` is the path walked so far, ``todo`` the parts ahead in reverse order. The text of a symlink
+        replaces its name, so a ``..`` in it applies to where the links before it lead:
+
+            y/new with x -> d/e, y -> x/..      done            ahead
+                                                y (link)        new
+                                                x (link)        .. new
+                                                d/e             .. new
+                                                d/new
+        """
+        done: list[str] = []
+        todo = folder.split("/")[::-1]
+        followed = 0
+        link = ""
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                if not done:
+                    raise self._outside(link, "image")
+                done.pop()
+                continue
+            if part in ("", "."):
+                continue
+            done.append(part)
+            path = "/".join(done)
+            if path in self._links:
+                followed += 1
+                if followed > _MAX_LINKS:
+                    raise LayerError(
+                        f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE
+                    )
+                link = path
+                text = self._target(link)
+                done = [] if text.startswith("/") else done[:-1]
+                todo += text.split("/")[::-1]
+            elif path in self.blocked:
                 raise LayerError(
-                    f"{package.name} needs a folder at /{blocked}, where another package has a file",
+                    f"{package.name} needs a folder at /{path}, where another package has a file",
                     _INCOMPATIBLE,
                 )
-            rest = path[len(blocked) + 1 :]
-            path = "/".join([*self._destination(blocked), rest] if rest else self._destination(blocked))
-        raise LayerError(f"{package.name}: the symlinks on the way to /{folder} form a loop", _INCOMPATIBLE)
+        found = "/".join(done)
+        if link and not f"{found}/".startswith(self._root):
+            raise self._outside(link, "environment")
+        return found
 
-    def _first_blocked(self, path: str) -> str | None:
-        """Returns the first folder on the path (or the path) that is a symlink or file of some package."""
-        end = path.find("/")
-        while end >= 0:
-            if path[:end] in self.blocked:
-                return path[:end]
-            end = path.find("/", end + 1)
-        return path if path in self.blocked else None
-
-    def _destination(self, link: str) -> list[str]:
-        """Returns the parts of the path that a symlink points to."""
+    def _outside(self, link: str, of: str) -> LayerError:
         package = self._packages[self._links[link]]
+        return LayerError(
+            f"the link /{link} of {package.name} points outside the {of}", "do not use this package"
+        )
+
+    def _target(self, link: str) -> str:
+        """Returns the text of a symlink."""
         if link not in self._targets:
-            self._targets[link] = self._link_target(package, link)
-        text = self._targets[link]
-        parts = [] if text.startswith("/") else link.split("/")[:-1]
-        for part in text.split("/"):
-            if part == "..":
-                if not parts:
-                    raise LayerError(
-                        f"the link /{link} of {package.name} points outside the image",
-                        "do not use this package",
-                    )
-                parts.pop()
-            elif part not in ("", "."):
-                parts.append(part)
-        return parts
+            self._targets[link] = self._link_target(self._packages[self._links[link]], link)
+        return self._targets[link]
 
 
 def _with_ancestors(folders: Set[str]) -> set[str]:

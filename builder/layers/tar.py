@@ -27,6 +27,8 @@ _MAX_OCTAL = 8**11
 _TEXT = re.compile("[\0\ud800-\udfff]")
 #: An empty part (so also a leading or trailing slash), ``.`` or ``..``.
 _UNSAFE = re.compile(r"(?:\A|/)\.{0,2}(?:/|\Z)|" + _TEXT.pattern)
+#: Characters of a path that has few enough bytes and parts for sure.
+_SHORT = 100
 _HOSTILE = "the package is damaged or hostile; do not use it"
 _BUG = "this is a bug in builder; please report it"
 
@@ -185,7 +187,7 @@ def check_path(path: str) -> None:
     """Raises LayerError unless ``path`` is relative, normalized, UTF-8, short enough and without ``..``."""
     if _UNSAFE.search(path):
         raise LayerError(f"unsafe path in a layer: {path!r}", _HOSTILE)
-    if path.count("/") >= limits.MAX_DEPTH or len(path.encode()) > limits.MAX_PATH:
+    if len(path) > _SHORT and (path.count("/") >= limits.MAX_DEPTH or len(path.encode()) > limits.MAX_PATH):
         raise LayerError(
             f"the path {path[:100]!r}... has {len(path.encode())} bytes in {path.count('/') + 1} parts; "
             f"at most {limits.MAX_PATH} bytes and {limits.MAX_DEPTH} parts are allowed",

@@ -175,10 +175,8 @@ class WheelArchive:
         offset = member.header_offset + _LOCAL_HEADER + int(length) + int(extra)
         if length != len(name) or offset + member.compress_size > end:
             raise self.fault(f"{member.filename!r} overlaps the next member")
-        expected = (member.CRC, member.compress_size, member.file_size)
-        differs = any(
-            here not in (there, _IN_ZIP64) for here, there in zip((crc, packed, size), expected, strict=True)
-        )
+        here, there = (crc, packed, size), (member.CRC, member.compress_size, member.file_size)
+        differs = here != there and any(x not in (y, _IN_ZIP64) for x, y in zip(here, there, strict=True))
         if method != member.compress_type or (differs and not flags & _DATA_DESCRIPTOR):
             raise self.fault(f"{member.filename!r} is described in two different ways")
         return offset

@@ -19,6 +19,8 @@ from builder.trees.member import DO_NOT_USE
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: Bytes of a zstd frame's window, which is held in memory: that of ``zstd --ultra -22``, and zstd's default.
+MAX_ZSTD_WINDOW = 128 << 20
 _CHUNKS_AHEAD = 16
 _DAMAGE: Any = (EOFError, isal_zlib.error, gzip.BadGzipFile, zstandard.ZstdError)
 
@@ -40,7 +42,8 @@ def inflate(path: Path) -> Iterator[bytes]:
                     while data := gz.read(CHUNK):
                         yield data
             elif magic == ZSTD_MAGIC:
-                with zstandard.ZstdDecompressor().stream_reader(f, read_across_frames=True) as zst:
+                decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+                with decompressor.stream_reader(f, read_across_frames=True) as zst:
                     while data := zst.read(CHUNK):
                         yield data
             else:

@@ -114,13 +114,17 @@ def pack(
 
 
 def write_conda(target: Path, info: bytes, pkg: bytes) -> None:
-    """Writes a ``.conda`` from its two tars."""
+    """Writes a ``.conda`` from its two tars. The same tars result in the same bytes."""
     stem = target.name.removesuffix(".conda")
     compress = zstandard.ZstdCompressor(level=3).compress
+    parts = {
+        "metadata.json": b'{"conda_pkg_format_version": 2}',
+        f"pkg-{stem}.tar.zst": compress(pkg),
+        f"info-{stem}.tar.zst": compress(info),
+    }
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as out:
-        out.writestr("metadata.json", b'{"conda_pkg_format_version": 2}')
-        out.writestr(f"pkg-{stem}.tar.zst", compress(pkg))
-        out.writestr(f"info-{stem}.tar.zst", compress(info))
+        for name, data in parts.items():
+            out.writestr(zipfile.ZipInfo(name, (2024, 1, 1, 0, 0, 0)), data)
 
 
 def part_of(path: Path, part: Literal["info", "pkg"]) -> bytes:

@@ -6,6 +6,7 @@ member lies inside the prefix.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import stat
 import struct
@@ -18,16 +19,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.layers.build import make_layer
+from builder.bases.pack import pack_tar
+from builder.config.recipe import Layers
+from builder.errors import BuilderError
+from builder.image.config import make_image
+from builder.layers.build import build_layers, make_layer
 from builder.layers.conda import CondaReader
 from builder.layers.entry import Entry, LinkContext
 from builder.layers.wheel import WheelReader
-from builder.model import Fetched, Layer
+from builder.model import Fetched, Image, Layer, Lock
+from builder.oci.layout import write_layout
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.trees.rootfs import unpack
 from tests.support import condapackage, wheels
 from tests.support.condapackage import Member, hardlink, symlink
-from tests.support.image_kit import tar_bytes
+from tests.support.image_kit import EPOCH, base, recipe, settings, tar_bytes
+from tests.support.rootfs import make_rootfs_tar
 
 CONTEXT = LinkContext("/opt/conda", "3.11", "lib/python3.11/site-packages")
 NFC = unicodedata.normalize("NFC", "caf\u00e9")
@@ -47,7 +55,8 @@ class Hostile:
 
     def fetched(self, folder: Path) -> Fetched:
         """Writes the package into a folder; returns it as the fetch stage does."""
-        path = self.make(folder, f"h{self.name.replace('-', '')}")
+        kind = "w" if self in WHEELS else "c"
+        path = self.make(folder, f"{kind}{self.name.replace('-', '')}")
         return wheels.fetched(path) if path.suffix == ".whl" else condapackage.fetched(path)
 
     def layer(self, folder: Path, store: Store) -> Layer:
@@ -412,3 +421,43 @@ CONDAS = (
         "lib/a.*sha256",
     ),
 )
+
+
+# images -----------------------------------------------------------------------------------------------------
+
+
+def hostile_image(folder: Path) -> tuple[Image, Settings, Store]:
+    """Builds an image with a shell and every package that is accepted, and tries to build all others."""
+    given = settings(folder)
+    store = Store(given.cache)
+    packages = folder / "packages"
+    packages.mkdir(parents=True)
+    accepted = []
+    for case in (*WHEELS, *CONDAS):
+        package = case.fetched(packages)
+        if not case.refused:
+            accepted.append(package)
+            continue
+        with contextlib.suppress(BuilderError):
+            layer_of(package, folder / "refused", store)
+    built = build_layers(accepted, CONTEXT, Layers(), given, store, budget=100)
+    bottom = pack_tar([make_rootfs_tar(folder).read_bytes()], store, 2, "bottom")
+    lock = Lock((), ("linux-64",))
+    target = recipe(cmd=["sh", "-c", "ls /opt/conda"])
+    image = make_image(
+        base(bottom), built.layers, recipe=target, lock=lock, env={}, annotations={}, epoch=EPOCH
+    )
+    return image, given, store
+
+
+def build_and_unpack(folder: Path, *, rootless: bool) -> str:
+    """Builds the image in a folder, writes it as a layout, unpacks it; returns the packages' layers."""
+    image, _, store = hostile_image(folder)
+    write_layout(image, folder / "dist", "hostile", store)
+    unpack(image, folder / "unpacked", store, rootless=rootless)
+    return package_layers(image)
+
+
+def package_layers(image: Image) -> str:
+    """The digests of an image's layers above the base, which is made of this host's programs."""
+    return " ".join(layer.diff_id for layer in image.layers[1:])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
-from builder.engines.tools import micromamba, python_closure
+import pytest
+
+from builder.engines import tools
+from builder.engines.tools import micromamba, python_closure, write_tool
+from builder.errors import ImageError
 from builder.oci.layout import write_layout
 from builder.store.blobs import Store
+from tests.support.condapackage import Member, fetched, pack, symlink
 from tests.support.engines import package, request
 from tests.support.image_kit import image, layer, member
 
@@ -31,3 +37,36 @@ def test_python_closure() -> None:
         package("numpy", dependencies={"python": ""}),
     ]
     assert [p.name for p in python_closure(packages)] == ["libc", "openssl", "python"]
+
+
+def test_tree_stays_inside(tmp_path: Path) -> None:
+    """Links of one package do not lead the files of another one, or the clean-up, out of the folder."""
+    outside = tmp_path / "outside"
+    (outside / "test").mkdir(parents=True)
+    (outside / "file").write_text("untouched\n")
+    links = [
+        symlink("etc", str(outside)),
+        symlink("lib/python3.99", str(outside)),
+        symlink("share/file", str(outside / "file")),
+        symlink("builder-site", str(outside)),
+    ]
+    files = [Member("etc/new", b"evil"), Member("share/file", b"evil"), Member("lib/python3.99/b", b"evil")]
+    archives = [fetched(pack(tmp_path, "a", links)), fetched(pack(tmp_path, "b", files))]
+    made = tmp_path / "tool.tar"
+    write_tool(archives, tmp_path / "work", made, 315532800)
+    assert sorted(p.name for p in outside.iterdir()) == ["file", "test"]
+    assert (outside / "file").read_text() == "untouched\n"
+    with tarfile.open(made) as tar:
+        members = {m.name: m for m in tar}
+    assert members["./share/file"].isreg() and members["./builder-site/rattler"].isdir()
+    assert all(m.uid == 0 and m.uname == "root" for m in members.values())
+
+
+def test_large_micromamba(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A micromamba over the bound is refused before it is read."""
+    monkeypatch.setattr(tools, "MAX_MICROMAMBA", 10)
+    other = Store(tmp_path / "other")
+    made = image(other, layer(other, member("bin/micromamba", b"x" * 11)))
+    write_layout(made, tmp_path / "mamba", "v1", other)
+    with pytest.raises(ImageError, match="bin/micromamba has 11 bytes; at most 10 are allowed"):
+        micromamba(request(tmp_path, installer={"micromamba": "oci:mamba:v1"}))

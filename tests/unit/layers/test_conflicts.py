@@ -127,3 +127,31 @@ def test_names_differ_in_case() -> None:
     assert resolve((A, index("s/README", "s/x")), (B, index("s/readme")))[3] == (
         "/s/README (a) and /s/readme (b) differ in case only",
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ({"e/x": "d/e", "e/y": "x/.."}, "e/d/new"),
+        ({"e/x": "d/e", "e/y": "x/../.."}, "e/new"),
+        ({"e/x": "d", "e/y": "x/y/../../z"}, "e/z/new"),
+        ({"e/x": "z", "e/y": "x"}, "e/z/new"),
+        ({"e/x": ".", "e/y": "x/.."}, ""),
+        ({"e/x": "/e", "e/y": "x/../etc"}, ""),
+    ],
+)
+def test_links_through_links(texts: dict[str, str], expected: str) -> None:
+    """A ``..`` applies to where the links before it lead, and no chain of links leaves the prefix."""
+    links = index(("e/x", "symlink"), ("e/y", "symlink"), "e/d/e/f")
+    packages = [A, B]
+    indexes = {A.key: links, B.key: index("e/y/new")}
+
+    def moved() -> dict[str, str]:
+        found = resolve_conflicts(packages, indexes, lambda p, path: texts[path], "/e")
+        return dict(found.moved[B.key])
+
+    if expected:
+        assert moved() == {"e/y/new": expected}
+        return
+    with pytest.raises(LayerError, match="the link /e/x|the link /e/y of a points outside the environment"):
+        moved()

@@ -1,0 +1,113 @@
+"""Hostile wheels and conda packages in images: built and run, nothing outside the target folder changes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.model import Image
+from builder.run.base import RunOptions
+from builder.run.select import runners
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support import parts
+from tests.support.hostile import OUTSIDE, build_and_unpack, hostile_image, package_layers
+
+#: A program in the image that lists the environment, and writes where the packages point.
+TOUCH = f"ls /opt/conda >/dev/null; cat {OUTSIDE}/file; (: >{OUTSIDE}/made); echo done"
+
+
+def listing(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Type, mode, owner, size, time and content of everything in a folder."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted([folder, *folder.rglob("*")]):
+        info = path.lstat()
+        data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+        found[str(path)] = (info.st_mode, info.st_uid, info.st_size, info.st_mtime_ns, data)
+    return found
+
+
+@pytest.fixture
+def sentinel() -> Iterator[Path]:
+    """The folder that the packages point to. Everybody may write to it, and nothing in it changes."""
+    folder = Path(OUTSIDE)
+    folder.mkdir()
+    try:
+        (folder / "folder").mkdir()
+        (folder / "file").write_text("untouched\n")
+        for path in (folder, folder / "folder", folder / "file"):
+            path.chmod(0o777)
+        before = listing(folder)
+        yield folder
+        assert listing(folder) == before
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> tuple[Image, Settings, Store]:
+    return hostile_image(tmp_path_factory.mktemp("hostile") / "build")
+
+
+def assert_alone(folder: Path) -> None:
+    """Asserts that a build left nothing beside what it was asked for."""
+    assert {p.name for p in folder.parent.iterdir()} == {folder.name}
+    made = {"packages", "cache", "refused", "rootfs", "rootfs.tar", "dist", "unpacked"}
+    assert {p.name for p in folder.iterdir()} == made
+    assert not any((folder / "refused" / "spool").glob("*")) and not any((folder / "cache/tmp").glob("*"))
+
+
+@pytest.mark.parametrize("rootless", [True, False])
+def test_as_this_user(rootless: bool, sentinel: Path, tmp_path: Path) -> None:
+    """Built and unpacked by the user who runs the tests: root in CI."""
+    if not rootless:
+        parts.need_root()
+    build_and_unpack(tmp_path / "alone" / "build", rootless=rootless)
+    assert_alone(tmp_path / "alone" / "build")
+
+
+@pytest.mark.root
+def test_as_ordinary_user(
+    sentinel: Path, ordinary_user: parts.OrdinaryUser, image: tuple[Image, Settings, Store]
+) -> None:
+    """Built and unpacked by an ordinary user: the same layers as root's."""
+    folder = ordinary_user.tmp / "alone" / "build"
+    code = (
+        "from pathlib import Path\n"
+        "from tests.support.hostile import build_and_unpack\n"
+        f"print(build_and_unpack(Path({str(folder)!r}), rootless=True))\n"
+    )
+    done = ordinary_user.run([sys.executable, "-c", code], {"PYTHONPATH": str(parts.CLONE)}, timeout=300)
+    assert done.stdout.strip() == package_layers(image[0])
+    assert_alone(folder)
+
+
+@pytest.mark.parametrize("name", ["userns", "podman", "docker", "apptainer"])
+def test_run(
+    name: str,
+    image: tuple[Image, Settings, Store],
+    sentinel: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each runner runs the image. Its program finds nothing of the host where the packages point."""
+    if name == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_engine").host)
+    elif name != "userns":
+        part = request.getfixturevalue(name)
+        for key, value in part.env.items():
+            monkeypatch.setenv(key, value)
+        if name == "apptainer":
+            monkeypatch.setenv("PATH", f"{part.path.parent}:{os.environ['PATH']}")
+    made, given, store = image
+    runner = next(r for r in runners(given, store) if r.name == name)
+    if reason := runner.available():
+        parts.part_missing(reason)
+    options = RunOptions(entrypoint=["/bin/sh"], timeout_s=120)
+    done = runner.run(made, ["-c", TOUCH], options)
+    assert "done" in done.stdout and "untouched" not in done.stdout, done.stderr
