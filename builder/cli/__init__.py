@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from typing import Any
 import click
 
 from builder.cli.context import Context
+from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
@@ -148,9 +148,4 @@ def _failed(error: Exception, output: Output) -> int:
 
 def main() -> None:
     """The console script."""
-    code = run(cli, prog_name="builder")
-    try:
-        sys.stdout.flush()
-    except OSError:  # already reported, or the reader closed the pipe; Python would report it again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    leave(run(cli, prog_name="builder"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from builder.cli import run
 from builder.cli.context import Context
+from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
@@ -120,4 +120,4 @@ def _prune(context: Context) -> None:
 
 def main(root: Path) -> None:
     """Runs ``publish.py`` for the project in ``root``."""
-    sys.exit(run(command(root), prog_name="publish.py"))
+    leave(run(command(root), prog_name="publish.py"))
