@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -18,6 +18,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
 from builder.lock.spec import Environment, Spec
@@ -50,7 +51,7 @@ def read_environment(path: Path, platform: str) -> Environment:
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
     try:
-        root = yaml.compose("\n".join(_selected(path, text, platform)), Loader=yaml.SafeLoader)
+        root = compose("\n".join(_selected(path, text, platform)))
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(root, yaml.MappingNode):

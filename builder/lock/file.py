@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
+from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.redact import redact
@@ -17,8 +19,6 @@ from builder.store.files import write_atomic
 
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
-#: The parser in C, where PyYAML has it: a lock of 1,000 packages in under a second.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
@@ -42,7 +42,7 @@ def read_lock(path: Path) -> Lock:
             message names file, line and key.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except FileNotFoundError:
         raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
     except OSError as e:
@@ -55,8 +55,8 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(raw: bytes, path: Path) -> Lock:
     """The lock in the bytes of a lock file; ``path`` is for messages only. Raises as :func:`read_lock`."""
     try:
-        data = yaml.load(raw, Loader=_LOADER)  # noqa: S506  a safe loader, in C
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as e:
+        data = load(raw)
+    except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(e, "problem", None) or "not UTF-8 text"
@@ -80,7 +80,7 @@ class _Reader:
         version = data.get("version")
         if version != 1:
             raise self._error(
-                f"lock format version {version!r}; builder reads version 1",
+                f"lock format version {reprlib.repr(version)}; builder reads version 1",
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
@@ -98,13 +98,19 @@ class _Reader:
         return Lock(
             packages=tuple(self._package(item, i) for i, item in enumerate(items)),
             platforms=tuple(str(platform) for platform in platforms),
-            channels=tuple(_channel(channel) for channel in meta.get("channels") or ()),
-            sources=tuple(str(source) for source in meta.get("sources") or ()),
+            channels=tuple(_channel(channel) for channel in self._list(meta, "channels")),
+            sources=tuple(str(source) for source in self._list(meta, "sources")),
             content_hash=self._texts(meta.get("content_hash"), ("metadata", "content_hash")),
             custom=custom,
             base=LockedBase(reference, digest) if reference and digest else None,
             digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
         )
+
+    def _list(self, meta: Mapping[Any, Any], key: str) -> list[Any]:
+        value = meta.get(key) or []
+        if not isinstance(value, list):
+            raise self._error(f"metadata.{key}: must be a list", ("metadata", key))
+        return value
 
     def _texts(self, value: Any, keys: _Keys) -> dict[str, str]:
         if value is None:
@@ -124,7 +130,9 @@ class _Reader:
         name = item["name"]
         manager = item.get("manager")
         if manager not in ("conda", "pip"):
-            raise self._error(f"package {name}: manager is {manager!r}, not conda or pip", (*keys, "manager"))
+            raise self._error(
+                f"package {name}: manager is {reprlib.repr(manager)}, not conda or pip", (*keys, "manager")
+            )
         sha256, md5 = self._hashes(name, item.get("hash"), keys)
         dependencies = item.get("dependencies") or {}
         if not isinstance(dependencies, dict):
@@ -175,7 +183,7 @@ def _channel(channel: Any) -> str:
 
 def _line(raw: bytes, keys: _Keys) -> int | None:
     """The line of a key, or of its nearest parent in the file. Slow, and used only for errors."""
-    node: yaml.Node | None = yaml.compose(raw, Loader=_LOADER)
+    node: yaml.Node | None = compose(raw)
     line = None
     for key in keys:
         if isinstance(node, yaml.MappingNode):
