@@ -19,6 +19,7 @@ from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links
+from builder.lock.urls import url_variables
 from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
 
 #: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
@@ -133,7 +134,12 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
     """
     links = find_links(request.recipe)
     fetched = fetch_packages(
-        packages, request.settings, request.store, find_links=links, reporter=request.reporter
+        packages,
+        request.settings,
+        request.store,
+        find_links=links,
+        variables=url_variables(request.recipe),
+        reporter=request.reporter,
     )
     return tuple(fetched)
 

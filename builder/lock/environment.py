@@ -22,6 +22,7 @@ from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
 from builder.lock.spec import Environment, Spec
+from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
@@ -69,13 +70,14 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
         environment = read_environment(recipe.environment_path, recipe.platform)
         places += [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
-    return tuple(_absolute(os.path.expandvars(link), folder) for link, folder in places)
+    return tuple(_absolute(link, folder) for link, folder in places)
 
 
 def _absolute(link: str, folder: Path) -> str:
     if "://" in link:
-        return link
-    return str((folder / Path(link).expanduser()).absolute())
+        return UrlVariables((link,)).expanded(link)
+    place = os.path.expandvars(link)
+    return place if "://" in place else str((folder / Path(place).expanduser()).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ import yaml
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.model import Lock, LockedBase, LockedPackage
+from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
 
@@ -212,7 +213,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
     metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
-        "channels": [{"url": c, "used_env_vars": _variables(c)} for c in lock.channels],
+        "channels": [{"url": c, "used_env_vars": sorted(variables_in(c))} for c in lock.channels],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
     }
@@ -234,10 +235,6 @@ def _header(path: Path) -> str:
     if path.name.endswith(".lock.yml"):
         target = path.name.removesuffix(".lock.yml").rpartition(".")[2]
     return _HEADER.format(target=target).replace(" \n", "\n")
-
-
-def _variables(url: str) -> list[str]:
-    return sorted(set(re.findall(r"\$\{?(\w+)", url)))
 
 
 class _Dumper(yaml.SafeDumper):
