@@ -26,6 +26,7 @@ from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import SolveRequest
 from builder.lock.solve import lock_target
+from builder.lock.urls import url_variables
 from builder.model import LockedBase
 from builder.oci.layout import write_layout
 from builder.progress import NullReporter
@@ -254,7 +255,9 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
         assert "s3cret" not in text and yaml.safe_load(text)["metadata"]["channels"][0]["used_env_vars"] == [
             "MINE_TOKEN"
         ]
-        fetched = fetch_packages(made.packages, settings, Store(settings.cache))
+        fetched = fetch_packages(
+            made.packages, settings, Store(settings.cache), variables=url_variables(recipe)
+        )
         assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
         with pytest.raises(SolveError) as caught:
             lock(target("- python >=4\n", channels=(f"{server.url}/t/$MINE_TOKEN/mine",)), settings)
@@ -280,7 +283,9 @@ def test_variables_in_index(target, settings, tmp_path, monkeypatch):
         made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
         assert made.packages[-1].url == f"{server.url}/${{MINE_TOKEN}}/simple/alpha-1.0-py3-none-any.whl"
         assert "s3cret" not in (tmp_path / "environment.t.lock.yml").read_text()
-        assert fetch_packages(made.packages[-1:], settings, Store(settings.cache))
+        assert fetch_packages(
+            made.packages[-1:], settings, Store(settings.cache), variables=url_variables(recipe)
+        )
         with pytest.raises(SolveError) as caught:
             text = (
                 f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"

@@ -87,10 +87,8 @@ def test_variables_in_urls(server, settings, store, monkeypatch):
     """Variables in a URL are expanded for the request, and not in messages."""
     monkeypatch.setenv("CHANNEL_TOKEN", "s3cr3t")
     server.put("/t/s3cr3t/c/p-1-0.conda")
-    url, named = (
-        server.url + "/t/$CHANNEL_TOKEN/c/p-1-0.conda",
-        UrlVariables((server.url + "/t/${CHANNEL_TOKEN}/c",)),
-    )
+    url = server.url + "/t/$CHANNEL_TOKEN/c/p-1-0.conda"
+    named = UrlVariables((server.url + "/t/${CHANNEL_TOKEN}/c",))
     assert fetch_packages([package(url)], settings, store, variables=named)
     with pytest.raises(FetchError) as e:
         missing = server.url + "/t/$CHANNEL_TOKEN/p-2-0.conda"
@@ -104,7 +102,7 @@ def test_variables_in_urls(server, settings, store, monkeypatch):
 
 @pytest.mark.parametrize(
     "path",
-    ["/linux-64/$CHANNEL_TOKEN/$REGISTRY_PASSWORD/$SECRET/p-1-0.conda", "/t/x$CHANNEL_TOKEN/p-1-0.conda"],
+    ["/linux-64/$CHANNEL_TOKEN/$REGISTRY_PASSWORD/$SECRET/p-1-0.conda", "/u/x$CHANNEL_TOKEN/p-1-0.conda"],
 )
 def test_hostile_lock(server, settings, store, monkeypatch, path):
     """The URLs of a lock get no value of a variable that the project does not name for that place."""
