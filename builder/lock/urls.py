@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable
 
 from builder.config.recipe import Recipe
+from builder.errors import SolveError
 from builder.lock.environment import read_environment
 from builder.net.pipconfig import pip_configuration
 from builder.net.urlvariables import UrlVariables, variables_in
+from builder.redact import redact
 
 
 def url_variables(recipe: Recipe) -> UrlVariables:
@@ -26,6 +28,22 @@ def url_variables(recipe: Recipe) -> UrlVariables:
         own = read_environment(recipe.environment_path, recipe.platform)
         urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
+
+
+def public(url: str) -> str:
+    """The URL of a package as a lock stores it: without credentials and fragment.
+
+    Raises:
+        SolveError: its query has values, which may be secret, so that the stored URL would not work.
+    """
+    stored = redact(url.partition("#")[0])
+    if stored.partition("?")[2] != url.partition("#")[0].partition("?")[2]:
+        raise SolveError(
+            f"{stored}: the query of this URL may hold a secret, so a lock cannot store it",
+            "use a channel or index whose URLs have no query (credentials belong into ~/.netrc or a "
+            "variable: ?key=$NAME), or download the file into a find-links folder",
+        )
+    return stored
 
 
 def unexpanded(text: str, urls: Iterable[str]) -> str:
