@@ -8,6 +8,7 @@ import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
@@ -20,7 +21,13 @@ from builder.store.files import write_atomic
 
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
+#: A name, version or URL: it becomes a part of file names, requirements files and scripts.
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+#: The folder of a conda package in its channel, and the file name of a package, both from its URL.
+_SUBDIR = re.compile(r"[a-z0-9-]+")
+_FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
 _HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
@@ -96,6 +103,9 @@ class _Reader:
             raise self._error("package: must be a list", ("package",))
         custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
+        if digest and not _DIGEST.fullmatch(digest):
+            place = ("metadata", "custom_metadata", _BASE_DIGEST)
+            raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
         return Lock(
             packages=tuple(self._package(item, i) for i, item in enumerate(items)),
             platforms=tuple(str(platform) for platform in platforms),
@@ -128,7 +138,13 @@ class _Reader:
             if not isinstance(item.get(key), str) or not item[key]:
                 name = item.get("name") or position + 1
                 raise self._error(f"package {name}: {key} is missing or not text", (*keys, key))
+            if not _WORD.fullmatch(item[key]):
+                raise self._error(
+                    f"package {position + 1}: {key} has a blank, a control character or too many characters",
+                    (*keys, key),
+                )
         name = item["name"]
+        self._check_url(item, keys)
         manager = item.get("manager")
         if manager not in ("conda", "pip"):
             raise self._error(
@@ -150,6 +166,19 @@ class _Reader:
             category=str(item.get("category", "main")),
             optional=bool(item.get("optional", False)),
         )
+
+    def _check_url(self, item: Mapping[str, Any], keys: _Keys) -> None:
+        """Refuses a URL whose file name would lead out of the folders into which packages are put."""
+        try:
+            path = urlsplit(item["url"]).path
+            filename = unquote(path, errors="strict").rsplit("/", 1)[-1]
+        except ValueError:
+            raise self._error(f"package {item['name']}: url is not valid", (*keys, "url")) from None
+        is_conda = item.get("manager") == "conda"
+        subdir = path.split("/")[-2] if path.count("/") else ""
+        if not _FILENAME.fullmatch(filename) or (is_conda and not _SUBDIR.fullmatch(subdir)):
+            form = "SUBDIR/FILE" if is_conda else "a file name"
+            raise self._error(f"package {item['name']}: url does not end with {form}", (*keys, "url"))
 
     def _hashes(self, name: str, hashes: Any, keys: _Keys) -> tuple[str | None, str | None]:
         """SHA-256 and MD5 of a package; at least one is set."""

@@ -109,8 +109,8 @@ def content_hash(custom: Mapping[str, str]) -> str:
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     """Why a lock no longer matches its recipe and environment file; empty if it matches.
 
-    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, and that
-    it contains every package of the environment file.
+    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, the
+    base if it pins one, and that it contains every package of the environment file.
 
     Raises:
         ConfigError: the environment file is wrong.
@@ -118,11 +118,11 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     if recipe.platform not in lock.platforms:
         platforms = ", ".join(lock.platforms) or "no platform"
         return [f"the lock is for {platforms}, the recipe for {recipe.platform}"]
-    if _PREFIX + "conda" not in lock.custom:
-        return _missing(recipe, lock)
     reasons = []
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
+    if _PREFIX + "conda" not in lock.custom:
+        return reasons + _missing(recipe, lock)
     now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform))
     for key, title in _TITLES.items():
         old, new = lock.custom.get(_PREFIX + key, ""), now[_PREFIX + key]

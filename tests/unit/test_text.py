@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.text import human_bytes
+from builder.text import human_bytes, visible
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,9 @@ from builder.text import human_bytes
 )
 def test_human_bytes(n: float, text: str) -> None:
     assert human_bytes(n) == text
+
+
+def test_visible() -> None:
+    """Characters that a terminal obeys become escapes; newlines and tabs stay."""
+    assert visible("a\x1b]0;title\x07\n\tb\x9b2J\x7f\r") == "a\\x1b]0;title\\x07\n\tb\\x9b2J\\x7f\\x0d"
+    assert visible("\u202egnp.exe\u2066 ä\u2028") == "\\u202egnp.exe\\u2066 ä\\u2028"

@@ -163,6 +163,15 @@ def test_lock_of_conda_lock(tmp_path, settings):
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
 
 
+def test_base_of_a_lock_of_another_tool(tmp_path, settings):
+    """A lock made elsewhere never replaces the recipe's base."""
+    evil = LockedBase("docker://host.example/evil:1", "sha256:" + "0" * 64)
+    lock = Lock((package("python"),), ("linux-64",), base=evil)
+    assert stale_reasons(recipe(tmp_path), lock, settings) == [
+        "base changed from docker://host.example/evil:1 to debian:bookworm"
+    ]
+
+
 def test_pip_name_from_conda(tmp_path, settings):
     """A pip package of the file may be in the lock as a conda package."""
     (tmp_path / "environment.yml").write_text(
