@@ -16,7 +16,8 @@ text                                                result
 ``docker://host/name:tag@sha256:...``               unchanged: a digest, not a host
 ==================================================  ==============================================
 
-A text that is not encoded can have several readings. In doubt more is removed.
+A text that is not encoded can have several readings. In doubt more is removed; but ``me:12/3@host`` is read
+as a port and a path, as HTTP clients do.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ _REST = re.compile(r"(?<=://)(?:(?!://)[^\s\"<>])+")
 #: ``$TOKEN@`` or ``user:$PASSWORD@``: conda-lock and pip expand the variable when the URL is used.
 _FROM_VARIABLES = re.compile(rf"(?:(?:{_VARIABLE}|[\w.-]*):)?{_VARIABLE}@")
 #: ``user:`` at the beginning, unless a port follows: then a later ``@`` ends a password with ``/?#`` in it.
-_USER = re.compile(r"[^/?#@:\[\]]+:(?!\d*(?:[/?#]|$))")
+_USER = re.compile(r"[^/?#@:\[\]]+:(?!\d+(?:[/?#]|$))")
 _TOKEN = re.compile(r"(?<=/t/)[^/\s'\"]+(?=/)")
-_QUERY_VALUE = re.compile(r"(?<==)[^&;']*")
+#: A value of a query, without the punctuation of the sentence around the URL.
+_QUERY_VALUE = re.compile(r"(?<==)[^&]*?(?=&|[',.;:)\]]*$)")
 _DIGEST = re.compile(r"sha\d+:")
 
 

@@ -7,6 +7,7 @@ replaced. A file whose name starts with ``_`` is not a target, but other recipes
 from __future__ import annotations
 
 import difflib
+import reprlib
 from datetime import date
 from pathlib import Path
 from types import UnionType
@@ -277,8 +278,11 @@ def _load_merged(
     if parent is None:
         return data, [yaml]
 
-    if parent not in files or parent in (*children, name):
-        problem = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
+    if not isinstance(parent, str) or parent not in files:
+        problem = f"extends {reprlib.repr(parent)}, which does not exist"
+    else:
+        problem = "extends itself" if parent in (*children, name) else ""
+    if problem:
         raise ConfigError(
             f"{yaml.where('extends')}: target {name} {problem}", f"known targets: {', '.join(files)}"
         )

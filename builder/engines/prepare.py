@@ -19,6 +19,7 @@ from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links
+from builder.lock.inputs import without_sha256
 from builder.lock.urls import url_variables
 from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
 from builder.redact import redact
@@ -140,6 +141,8 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
     Raises:
         FetchError, SpaceError: A download failed.
     """
+    if problem := without_sha256(request.recipe, request.lock):
+        request.reporter.warn(f"{problem}; such an image cannot be published")
     links = find_links(request.recipe)
     fetched = fetch_packages(
         packages,
