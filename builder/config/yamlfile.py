@@ -12,6 +12,8 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import ConfigError
 
 Key = str | int
+#: Bytes of a recipe or an environment file. Those of the largest sites have 10 kB.
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,12 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         ConfigError: the file does not exist or cannot be read.
     """
     try:
-        return read_bytes(path).decode()
+        data = read_bytes(path)
+        if len(data) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: the {what} has more than {MAX_BYTES} bytes", "split it; comments count too"
+            )
+        return data.decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such {what}", hint) from None
     except (OSError, UnicodeDecodeError) as e:

@@ -25,6 +25,8 @@ from builder.lock.spec import Environment, Spec
 from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
+#: Characters of a line. conda-lock's pattern of selectors needs quadratic time.
+MAX_LINE = 2000
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
@@ -83,6 +85,11 @@ def _absolute(link: str, folder: Path) -> str:
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
     """The lines for a platform. The others become empty lines, so that line numbers stay the same."""
     for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_LINE:
+            raise ConfigError(
+                f"{path}:{number}: the line has {len(line)} characters, at most {MAX_LINE} are allowed",
+                "write one package or channel per line",
+            )
         match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
         if match is None:
             yield line
@@ -133,6 +140,8 @@ class _Reader:
     def _keys(self, root: yaml.MappingNode) -> dict[str, yaml.Node]:
         keys: dict[str, yaml.Node] = {}
         for key, value in root.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
             if key.value in keys:
                 raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
             keys[key.value] = value

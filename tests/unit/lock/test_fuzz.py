@@ -144,6 +144,7 @@ def test_lock(read: Callable[[str, bytes], None], data: bytes) -> None:
 
 @fuzz(100)
 @given(forms(ENVIRONMENT))
+@example(b"? []\n")
 def test_environment(read: Callable[[str, bytes], None], data: bytes) -> None:
     with contextlib.suppress(BuilderError):
         read("environment", data)
@@ -151,6 +152,7 @@ def test_environment(read: Callable[[str, bytes], None], data: bytes) -> None:
 
 @fuzz(80)
 @given(forms(RECIPE))
+@example(b"extends: []\n")
 def test_recipe(read: Callable[[str, bytes], None], data: bytes) -> None:
     with contextlib.suppress(BuilderError):
         read("recipe", data)
