@@ -117,10 +117,10 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         output.error("interrupted; finished work is in the cache: run the command again to continue")
         return INTERRUPTED
     except Exception as e:
-        return _failed(e, output)
+        return failed(e, output)
 
 
-def _failed(error: Exception, output: Output) -> int:
+def failed(error: Exception, output: Output) -> int:
     """Reports an exception that ends the command; returns the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
