@@ -138,8 +138,9 @@ def _count(data: bytes) -> None:
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in starts):
                 raise _error(f"the alias *{event.anchor} is inside of what it stands for", event)
-            size += sizes.get(event.anchor, 0)
-            aliased += sizes.get(event.anchor, 0)
+            repeated = sizes.get(event.anchor or "", 0)
+            size += repeated
+            aliased += repeated
             if aliased > MAX_ALIASED:
                 raise _error(f"aliases (*NAME) repeat more than {MAX_ALIASED} characters", event)
 
