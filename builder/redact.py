@@ -6,35 +6,85 @@
 text                                                result
 ==================================================  ==============================================
 ``https://me:secret@host/x``, ``tcp://me@host``     ``https://host/x``, ``tcp://host``
+``https://me:p@ss/word@host/x`` (not encoded)       ``https://host/x``
+``https://robot$ml:secret@host``, ``me:pa$$x@...``  ``https://host``: a ``$`` makes no variable
 ``https://me:$PASSWORD@host/x`` (a variable)        unchanged: a variable's name is no secret
 ``https://host/t/TOKEN/channel`` (conda)            ``https://host/t/***/channel``
 ``https://host/t/$TOKEN/channel``                   unchanged
-``https://host/x?sig=SECRET&v=1``                   ``https://host/x?sig=***&v=1``
+``https://host/x?sig=SECRET&v=1``                   ``https://host/x?sig=***&v=***``
+``https://host/x?sig=$TOKEN``                       unchanged
+``docker://host/name:tag@sha256:...``               unchanged: a digest, not a host
 ==================================================  ==============================================
+
+A text that is not encoded can have several readings. In doubt more is removed; but ``me:12/3@host`` is read
+as a port and a path, as HTTP clients do.
 """
 
 from __future__ import annotations
 
 import re
 
-_USERINFO = re.compile(r"(?<=://)[^/@\s'\"]+@")
 _VARIABLE = r"\$(?:\{\w+\}|\w+)"
+_IS_VARIABLE = re.compile(_VARIABLE)
+#: What follows ``://``, to the end of the URL or to the next one.
+_REST = re.compile(r"(?<=://)(?:(?!://)[^\s\"<>])+")
 #: ``$TOKEN@`` or ``user:$PASSWORD@``: conda-lock and pip expand the variable when the URL is used.
-_FROM_VARIABLE = re.compile(rf"(?:[^:]*:)?{_VARIABLE}@")
+_FROM_VARIABLES = re.compile(rf"(?:(?:{_VARIABLE}|[\w.-]*):)?{_VARIABLE}@")
+#: ``user:`` at the beginning, unless a port follows: then a later ``@`` ends a password with ``/?#`` in it.
+_USER = re.compile(r"[^/?#@:\[\]]+:(?!\d+(?:[/?#]|$))")
 _TOKEN = re.compile(r"(?<=/t/)[^/\s'\"]+(?=/)")
-_QUERY = re.compile(
-    r"(?<=[?&])((?:[\w.-]*(?:token|secret|passw|pwd|signature|credential|auth|apikey|api_key)[\w.-]*|sig|key)=)[^&#\s'\"]+",
-    re.IGNORECASE,
-)
+#: A value of a query, without the punctuation of the sentence around the URL.
+_QUERY_VALUE = re.compile(r"(?<==)[^&]*?(?=&|[',.;:)\]]*$)")
+_DIGEST = re.compile(r"sha\d+:")
 
 
 def redact(text: str) -> str:
     """The text with the credentials of all its URLs removed; see the table above."""
-    text = without_userinfo(text)
-    text = _TOKEN.sub(lambda match: match[0] if re.fullmatch(_VARIABLE, match[0]) else "***", text)
-    return _QUERY.sub(r"\1***", text)
+    return _REST.sub(lambda match: _redacted(match[0]), text)
 
 
 def without_userinfo(text: str) -> str:
     """The text without the user names and passwords of its URLs; ``$VARIABLES`` stay."""
-    return _USERINFO.sub(lambda match: match[0] if _FROM_VARIABLE.fullmatch(match[0]) else "", text)
+    return _REST.sub(lambda match: _without_userinfo(match[0]), text)
+
+
+def userinfo(url: str) -> str:
+    """``user:password@`` of a URL, as it is; empty if it has none."""
+    match = _REST.search(url)
+    return match[0][: _userinfo_end(match[0])] if match else ""
+
+
+def _redacted(rest: str) -> str:
+    if "@" in rest:
+        rest = _without_userinfo(rest)
+    if "/t/" in rest:
+        rest = _TOKEN.sub(_hidden, rest)
+    if "?" in rest:
+        path, _, query = rest.partition("?")
+        query, mark, fragment = query.partition("#")
+        query = _QUERY_VALUE.sub(_hidden, query) if "=" in query else _hidden_text(query)
+        rest = f"{path}?{query}{mark}{fragment}"
+    return rest
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return _hidden_text(match[0])
+
+
+def _hidden_text(text: str) -> str:
+    return text if not text or _IS_VARIABLE.fullmatch(text) else "***"
+
+
+def _without_userinfo(rest: str) -> str:
+    end = _userinfo_end(rest)
+    return rest if _FROM_VARIABLES.fullmatch(rest, 0, end) else rest[end:]
+
+
+def _userinfo_end(rest: str) -> int:
+    """Where the host begins in what follows ``://``."""
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    area = rest if _USER.match(rest) else authority
+    at = area.rfind("@")
+    while at > 0 and _DIGEST.match(rest, at + 1):  # docker://name:tag@sha256:...
+        at = area.rfind("@", 0, at)
+    return at + 1

@@ -1,6 +1,25 @@
-"""Numbers and foreign text for people."""
+"""Text for people: numbers with units, and characters that a terminal would obey."""
 
 from __future__ import annotations
+
+import re
+
+#: Control characters (C0, DEL, C1), separators of lines and paragraphs, and marks that change the direction
+#: of a text: a terminal obeys them, and other programs see a new line.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The text with control characters as escapes (``\\x1b``); newlines and tabs stay."""
+    return CONTROL.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in "\n\t":
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def human_bytes(n: float) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import click
 
 from builder.cli.context import Context
+from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
@@ -118,10 +117,10 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         output.error("interrupted; finished work is in the cache: run the command again to continue")
         return INTERRUPTED
     except Exception as e:
-        return _failed(e, output)
+        return failed(e, output)
 
 
-def _failed(error: Exception, output: Output) -> int:
+def failed(error: Exception, output: Output) -> int:
     """Reports an exception that ends the command; returns the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
@@ -148,9 +147,4 @@ def _failed(error: Exception, output: Output) -> int:
 
 def main() -> None:
     """The console script."""
-    code = run(cli, prog_name="builder")
-    try:
-        sys.stdout.flush()
-    except OSError:  # already reported, or the reader closed the pipe; Python would report it again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    leave(run(cli, prog_name="builder"))

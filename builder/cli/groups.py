@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli import run
+from builder.cli import failed, run
 from builder.cli.context import Context
+from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.config.yamlfile import load_yaml
-from builder.errors import UsageError
+from builder.errors import BuilderError, UsageError
 from builder.settings import Settings
 from builder.text import human_bytes
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
+#: A name that can be an option.
+_GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
 _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
@@ -41,8 +44,10 @@ def declared_groups(root: Path) -> list[str]:
 
     names = set(USUAL_GROUPS)
     for path in recipe_files(root).values():
-        group = load_yaml(path).data.get("group") or []
-        names.update(str(g) for g in ([group] if isinstance(group, str) else group))
+        group = load_yaml(path).data.get("group")
+        found = [group] if isinstance(group, str) else group
+        if isinstance(found, list):  # anything else is an error when the recipe is loaded
+            names.update(g for g in found if isinstance(g, str) and _GROUP.fullmatch(g))
     return sorted(names)
 
 
@@ -120,4 +125,8 @@ def _prune(context: Context) -> None:
 
 def main(root: Path) -> None:
     """Runs ``publish.py`` for the project in ``root``."""
-    sys.exit(run(command(root), prog_name="publish.py"))
+    try:
+        made = command(root)
+    except BuilderError as e:
+        leave(failed(e, Output()))
+    leave(run(made, prog_name="publish.py"))

@@ -18,6 +18,7 @@ from pathlib import Path
 from builder.errors import UsageError
 from builder.redact import redact
 from builder.store.folders import CacheFolders
+from builder.text import visible
 from builder.version import __version__
 
 #: How many logs stay in the cache.
@@ -35,10 +36,12 @@ def log_path() -> Path | None:
 
 
 class _Redacted(logging.Formatter):
-    """A formatter that removes credentials from complete lines, including tracebacks."""
+    """A formatter that removes credentials from complete lines, including tracebacks, and shows control
+    characters as escapes.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return visible(redact(super().format(record)))
 
 
 def start_logging(cache: Path, log_file: Path | None = None, verbosity: int = 0) -> None:

@@ -6,10 +6,11 @@ import json
 import logging
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -20,8 +21,23 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.segment import Segment
+
+from builder.text import visible
 
 log = logging.getLogger("builder.output")
+
+
+class _Console(Console):
+    """A console that shows control characters of texts as escapes (``\\x1b``) and keeps its own.
+
+    Messages and tables quote registries, locks and packages: these could set the terminal's title, clear the
+    screen, or hide what follows.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
 class Output:
@@ -35,10 +51,10 @@ class Output:
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.err = Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
-        self.out = Console(highlight=False, emoji=False, soft_wrap=True)
+        self.err = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+        self.out = _Console(highlight=False, emoji=False, soft_wrap=True)
         if not self.out.is_terminal:  # a file or a pipe has no width
-            self.out = Console(highlight=False, emoji=False, soft_wrap=True, width=200)
+            self.out = _Console(highlight=False, emoji=False, soft_wrap=True, width=200)
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._tasks: dict[str, TaskID] = {}

@@ -35,12 +35,19 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     from builder.layers.plan import likely_parts, plan_lock
     from builder.lock.environment import find_links
     from builder.lock.file import read_lock
+    from builder.lock.urls import url_variables
 
     project = context.project
     recipe = project.recipe(target)
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
-    sizes = head_sizes(packages, context.settings, project.store, find_links=find_links(recipe))
+    sizes = head_sizes(
+        packages,
+        context.settings,
+        project.store,
+        find_links=find_links(recipe),
+        variables=url_variables(recipe),
+    )
     budget = MAX_LAYERS - OVERHEAD - 1
     plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
 

@@ -7,9 +7,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+from builder.text import CONTROL
+
 #: A variable in a shell text, or an escaped dollar sign.
 VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_TARGET = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
 _SIZE = re.compile(r"\d+[kKmMgGtT]?[bB]?")
 #: Slurm's formats. Without a day part, one number is minutes, two are minutes:seconds, three are
@@ -22,6 +25,31 @@ class Model(BaseModel):
     """Base of all recipe models: unknown keys are errors, and values cannot change after loading."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def line(value: str) -> str:
+    """Validates a text of one line, without control characters.
+
+    Raises:
+        ValueError: the text contains a control character, such as a newline.
+    """
+    found = CONTROL.search(value)
+    if found is not None:
+        raise ValueError(f"must be one line without control characters, and contains {_name_of(found[0])}")
+    return value
+
+
+def _name_of(character: str) -> str:
+    return {"\n": "a newline", "\t": "a tab"}.get(character, f"U+{ord(character):04X}")
+
+
+def _target(value: str) -> str:
+    if not _TARGET.fullmatch(value):
+        raise ValueError(
+            f"{value!r} is not a name: write lower-case letters, digits, '.', '_' and '-', "
+            "and begin with a letter or digit"
+        )
+    return value
 
 
 def shell_text(value: str) -> str:
@@ -111,6 +139,10 @@ def _images(value: str) -> str:
     return shell_text(value)
 
 
+#: One line without control characters.
+Line = Annotated[str, AfterValidator(line)]
+#: The name of a target: it becomes a part of file names, Dockerfiles and definition files.
+TargetName = Annotated[str, AfterValidator(_target)]
 #: May contain variables of the job's shell; ``$$`` is a dollar sign.
 ShellTextField = Annotated[str, AfterValidator(shell_text)]
 #: ``SOURCE``, ``SOURCE:TARGET`` or ``SOURCE:TARGET:MODE`` with absolute paths; a shell text.

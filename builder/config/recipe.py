@@ -7,6 +7,7 @@ replaced. A file whose name starts with ``_`` is not a target, but other recipes
 from __future__ import annotations
 
 import difflib
+import reprlib
 from datetime import date
 from pathlib import Path
 from types import UnionType
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
-from builder.config.fields import Model
+from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.site import Site
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
@@ -37,22 +38,22 @@ class Gpu(Model):
     """The GPU that the image is for."""
 
     vendor: GpuVendor = "none"
-    architectures: tuple[str, ...] = ()
+    architectures: tuple[Line, ...] = ()
     """As torch names them: ``sm_80``, ``gfx90a``."""
 
 
 class Conda(Model):
     """Options of the conda packages."""
 
-    channels: tuple[str, ...] = ()
+    channels: tuple[Line, ...] = ()
     """Replaces the channels of the environment file; empty: use the file's."""
     fallback: Literal["debian"] | None = None
     """Used when no channel answers; ``debian``: the Debian channel."""
     exclude_newer: Date | None = None
     """Ignore packages uploaded after this date, so that a new solve returns the same lock; None: use all."""
-    prefix: str = "/opt/conda"
+    prefix: Line = "/opt/conda"
     """Where the environment is in the image."""
-    post_link: dict[str, Literal["skip"]] = Field(default_factory=dict)
+    post_link: dict[Line, Literal["skip"]] = Field(default_factory=dict)
     """Packages whose post-link script can be skipped. The engine ``layered`` runs no scripts, so it refuses
     all other packages that have one."""
 
@@ -68,11 +69,11 @@ class Conda(Model):
 class Pip(Model):
     """Options of the pip packages. They are added to those of the environment file."""
 
-    index_url: str | None = None
+    index_url: Line | None = None
     """The package index; None: the environment file's, or PyPI."""
-    extra_index_urls: tuple[str, ...] = ()
+    extra_index_urls: tuple[Line, ...] = ()
     """Additional package indexes."""
-    find_links: tuple[str, ...] = ()
+    find_links: tuple[Line, ...] = ()
     """Folders and pages with wheels."""
     fallback: Literal["pip"] | None = None
     """Used when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration."""
@@ -84,22 +85,22 @@ class Pip(Model):
 class Files(Model):
     """Files to copy into the image."""
 
-    source: str
+    source: Line
     """A file or folder, relative to the project folder."""
-    target: str
+    target: Line
     """Absolute path in the image."""
-    mode: str | None = None
+    mode: Line | None = None
     """Octal permissions of files, such as ``"0755"``; None: those of the source."""
 
 
 class Registry(Model):
     """Where the image is published."""
 
-    host: str = ""
+    host: Line = ""
     """Host name, with a port if needed."""
-    repository: str = ""
+    repository: Line = ""
     """Path of the repository on the host."""
-    tags: tuple[str, ...] = ("latest", "%y.%m")
+    tags: tuple[Line, ...] = ("latest", "%y.%m")
     """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
 
 
@@ -131,7 +132,7 @@ class Installer(Model):
 
     program: Literal["micromamba", "rattler"] | None = None
     """None: micromamba if it is available, else rattler, which is part of builder."""
-    micromamba: str = "docker://docker.io/mambaorg/micromamba:2.3.3"
+    micromamba: Line = "docker://docker.io/mambaorg/micromamba:2.3.3"
     """Where micromamba comes from: an image that contains it (``docker://``, ``oci:DIR``), or a file,
     relative to the project folder."""
 
@@ -139,7 +140,7 @@ class Installer(Model):
 class Cotainr(Model):
     """Options of the engine cotainr."""
 
-    system: str | None = None
+    system: Line | None = None
     """A system of the site's cotainr configuration (``--system``); its base image replaces the recipe's.
     None: use the recipe's base."""
 
@@ -147,38 +148,38 @@ class Cotainr(Model):
 class Recipe(Model):
     """One target, with everything that its recipe extends."""
 
-    name: str
+    name: TargetName
     description: str = ""
-    group: tuple[str, ...] = ()
+    group: tuple[Line, ...] = ()
     """Publish groups of the target: group ``ml`` is published by ``publish.py --ml``."""
-    base: str
+    base: Line
     """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or
     ``sif:FILE``."""
-    base_packages: tuple[str, ...] = ()
+    base_packages: tuple[Line, ...] = ()
     """Debian packages to add to a ``debian:SUITE`` base."""
-    environment: str
+    environment: Line
     """The conda environment file, relative to the project folder."""
-    lock: str | None = None
+    lock: Line | None = None
     """A lock file that another tool wrote (conda-lock 1 to 4), relative to the project folder. It is used
     unchanged. None: builder writes and updates its own."""
     platform: Literal["linux-64", "linux-aarch64"] = "linux-64"
     gpu: Gpu = Gpu()
-    virtual_packages: dict[str, str] = Field(default_factory=dict)
+    virtual_packages: dict[Line, Line] = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     conda: Conda = Conda()
     pip: Pip = Pip()
     files: tuple[Files, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the image."""
-    entrypoint: tuple[str, ...] | None = None
+    entrypoint: tuple[Line, ...] | None = None
     """Replaces builder's entry point, which runs its arguments in the environment. None: use builder's."""
-    cmd: tuple[str, ...] = ("python",)
+    cmd: tuple[Line, ...] = ("python",)
     """Default command of the image."""
-    workdir: str = "/"
+    workdir: Line = "/"
     """Working directory of the image."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[Line, Line] = Field(default_factory=dict)
     """Labels in the image's config."""
-    annotations: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[Line, str] = Field(default_factory=dict)
     """Annotations in the image's manifest, such as ``org.opencontainers.image.source``."""
     registry: Registry = Registry()
     layers: Layers = Layers()
@@ -277,8 +278,11 @@ def _load_merged(
     if parent is None:
         return data, [yaml]
 
-    if parent not in files or parent in (*children, name):
-        problem = "extends itself" if parent in files else f"extends {parent!r}, which does not exist"
+    if not isinstance(parent, str) or parent not in files:
+        problem = f"extends {reprlib.repr(parent)}, which does not exist"
+    else:
+        problem = "extends itself" if parent in (*children, name) else ""
+    if problem:
         raise ConfigError(
             f"{yaml.where('extends')}: target {name} {problem}", f"known targets: {', '.join(files)}"
         )

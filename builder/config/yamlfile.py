@@ -8,9 +8,12 @@ from typing import Any
 
 import yaml
 
+from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import ConfigError
 
 Key = str | int
+#: Bytes of a recipe or an environment file. Those of the largest sites have 10 kB.
+MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,10 @@ def load_yaml(path: Path) -> YamlFile:
     text = read_text(path)
     lines: dict[tuple[Key, ...], int] = {}
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = compose(text)
         if node is not None:
             _collect_lines(path, node, (), lines)
-        data = yaml.safe_load(text)
+        data = load(text)
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(data, dict):
@@ -65,7 +68,12 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         ConfigError: the file does not exist or cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        data = read_bytes(path)
+        if len(data) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: the {what} has more than {MAX_BYTES} bytes", "split it; comments count too"
+            )
+        return data.decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such {what}", hint) from None
     except (OSError, UnicodeDecodeError) as e:
@@ -90,6 +98,11 @@ def _collect_lines(
             _collect_lines(path, value, (*at, index), lines)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                raise ConfigError(
+                    f"{path}:{line}: a key is a list or mapping", "write it as KEY: VALUE lines"
+                )
             here = (*at, str(key.value))
             line = key.start_mark.line + 1
             if here in lines:

@@ -126,6 +126,9 @@ def definition(request: BuildRequest, inputs: InstallInputs, base: tuple[str, st
         inputs: Base and packages.
         base: Bootstrap agent and source, see :func:`write_base`.
         bundle: The folder of the install bundle on this host.
+
+    Raises:
+        ImageError: A line of a section would begin another section.
     """
     recipe = request.recipe
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
@@ -138,8 +141,8 @@ def definition(request: BuildRequest, inputs: InstallInputs, base: tuple[str, st
             f"rm -rf {PLACE}",
         ],
         # the same lines as in the SIFs that builder writes itself
-        "environment": environment_script(inputs.env).splitlines()[2:],
-        "runscript": run_script(entrypoint, recipe.cmd).splitlines()[2:],
+        "environment": environment_script(inputs.env).split("\n")[2:-1],
+        "runscript": run_script(entrypoint, recipe.cmd).split("\n")[2:-1],
         "labels": [f"{name} {' '.join(value.split())}" for name, value in labels.items() if value],
     }
     head = [
@@ -151,6 +154,12 @@ def definition(request: BuildRequest, inputs: InstallInputs, base: tuple[str, st
     ]
     parts = ["\n".join(head)]
     for name, lines in sections.items():
+        if wrong := next((line for line in lines if line.lstrip().startswith("%")), None):
+            raise ImageError(
+                f"target {recipe.name}: %{name} of the definition file would have the line {wrong!r}, "
+                "which begins a section",
+                "remove it from the variables and labels of recipe and base, or build with --engine layered",
+            )
         parts.append("\n".join([f"%{name}", *(f"    {line}" for line in lines)]))
     return "\n\n".join(parts) + "\n"
 

@@ -33,8 +33,13 @@ from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
 from builder.store.temporary import temporary_name
+from builder.text import visible
 
 _FILES = "files.tar.gz"
+#: A user of a base's config: NAME, NUMBER, or one of them with a group.
+_USER = re.compile(r"[\w.@+-]+(:[\w.@+-]+)?")
+#: A name of a base's variable that ENV takes as it is.
+_VARIABLE = re.compile(r"[\w.%()-]+", re.ASCII)
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 
 
@@ -99,11 +104,14 @@ def dockerfile(request: BuildRequest, inputs: InstallInputs, base: str) -> str:
     from it.
 
     ``base`` is the base image's name in the Docker engine.
+
+    Raises:
+        ImageError: The base's config has a value that would become an instruction of its own.
     """
     recipe = request.recipe
     prefix = recipe.conda.prefix
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
-    user = (inputs.base.config.get("config") or {}).get("User") or ""
+    user = _user(inputs.base)
     lines = [
         f"# Target {recipe.name}, written by builder for its docker engine (docs/engines.md).",
         f"# bundle/ holds the locked archives, {_FILES} the entry point, smoke test, lock and files.",
@@ -120,7 +128,7 @@ def dockerfile(request: BuildRequest, inputs: InstallInputs, base: str) -> str:
         f"COPY --from=install {_words([prefix, prefix])}",
         f"ADD {_FILES} /",
     ]
-    lines += [f"ENV {name}={_quoted(value)}" for name, value in inputs.env.items()]
+    lines += [f"ENV {_variable(name, inputs.base)}={_quoted(value)}" for name, value in inputs.env.items()]
     lines += [f"LABEL {_quoted(name)}={_quoted(value)}" for name, value in recipe.labels.items()]
     lines.append("WORKDIR /" if recipe.workdir == "/" else f"WORKDIR {_quoted(recipe.workdir)}")
     if user:
@@ -132,6 +140,30 @@ def dockerfile(request: BuildRequest, inputs: InstallInputs, base: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _user(base: BaseImage) -> str:
+    """The user of the base. The classic builder has no quotes for USER, and runs the base's ONBUILD."""
+    config = base.config.get("config") or {}
+    if config.get("OnBuild"):
+        raise _refused(base, f"ONBUILD instructions ({config['OnBuild']!r})")
+    user = config.get("User") or ""
+    if user and not (isinstance(user, str) and _USER.fullmatch(user)):
+        raise _refused(base, f"the user {user!r}")
+    return user
+
+
+def _variable(name: str, base: BaseImage) -> str:
+    if not _VARIABLE.fullmatch(name):
+        raise _refused(base, f"a variable with the name {name!r}")
+    return name
+
+
+def _refused(base: BaseImage, what: str) -> ImageError:
+    return ImageError(
+        f"the base {base.reference} has {what}, which cannot be in a Dockerfile",
+        "use another base, or build with --engine layered, which runs nothing",
+    )
+
+
 def _words(words: Iterable[str]) -> str:
     """A command in exec form."""
     return json.dumps(list(words))
@@ -139,7 +171,7 @@ def _words(words: Iterable[str]) -> str:
 
 def _quoted(value: str) -> str:
     """A value for ENV and LABEL, in which nothing is expanded."""
-    text = re.sub(r'(["\\$])', r"\\\1", value).replace("\n", "\\n")
+    text = visible(re.sub(r'(["\\$])', r"\\\1", value).replace("\n", "\\n"))
     return f'"{text}"'
 
 

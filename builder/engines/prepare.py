@@ -9,7 +9,7 @@ from builder.bases.image import BaseImage
 from builder.bases.resolve import open_base, resolve_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
-from builder.errors import ConfigError, ImageError
+from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
 from builder.image.config import environment
 from builder.image.files import system_entries
@@ -19,7 +19,10 @@ from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
 from builder.lock.environment import find_links
+from builder.lock.inputs import without_sha256
+from builder.lock.urls import url_variables
 from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
+from builder.redact import redact
 
 #: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
 FILES_TITLE = "builder: entry point, smoke test, files"
@@ -78,12 +81,19 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     current image of the recipe's base.
 
     Raises:
+        LockError: The lock pins another base than the recipe's.
         ConfigError: The base is a SIF, and the target is an OCI image.
         ImageError, RegistryError, SpaceError: The base cannot be opened.
     """
     recipe = request.recipe
+    pinned = request.lock.base
+    if pinned is not None and pinned.reference != recipe.base:
+        raise LockError(
+            f"the lock pins the base {redact(pinned.reference)}, and {recipe.source} names {recipe.base}",
+            f"lock again (builder lock {recipe.name}), or correct 'base:' in the recipe",
+        )
     base = open_base(
-        request.lock.base or _resolve_base(request),
+        pinned or _resolve_base(request),
         recipe.architecture,
         request.settings,
         request.store,
@@ -131,9 +141,16 @@ def fetch_locked(request: BuildRequest, packages: list[LockedPackage]) -> tuple[
     Raises:
         FetchError, SpaceError: A download failed.
     """
+    if problem := without_sha256(request.recipe, request.lock):
+        request.reporter.warn(f"{problem}; such an image cannot be published")
     links = find_links(request.recipe)
     fetched = fetch_packages(
-        packages, request.settings, request.store, find_links=links, reporter=request.reporter
+        packages,
+        request.settings,
+        request.store,
+        find_links=links,
+        variables=url_variables(request.recipe),
+        reporter=request.reporter,
     )
     return tuple(fetched)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 
 from builder.errors import FetchError
 from builder.model import DEBIAN_CHANNEL, FIND_LINKS, LockedPackage
+from builder.net.urlvariables import UrlVariables, variables_in
 from builder.redact import redact
 
 _MIRRORS = "BUILDER_MIRRORS='FROM=TO'"
@@ -17,21 +17,25 @@ class NotAvailable(Exception):
     """A place does not have the package, or is not available now; the text is the reason."""
 
 
-def not_found(package: LockedPackage, tried: Sequence[str], offline: bool) -> FetchError:
+def not_found(
+    package: LockedPackage, tried: Sequence[str], variables: UrlVariables, *, offline: bool
+) -> FetchError:
     """The error for a package that none of its places has.
 
     Args:
         package: the package.
         tried: for each place its address and why it did not help.
+        variables: those that the package's URL may contain.
         offline: whether builder runs offline.
     """
     reasons = "; ".join(tried) or "no find-links folder, page or index has it"
     return FetchError(
-        f"{package.name} {package.version} could not be fetched: {reasons}", _hint(package, reasons, offline)
+        f"{package.name} {package.version} could not be fetched: {reasons}",
+        _hint(package, reasons, variables, offline),
     )
 
 
-def _hint(package: LockedPackage, reasons: str, offline: bool) -> str:
+def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:
     if package.url.startswith(DEBIAN_CHANNEL):
         return (
             "the Debian mirror has other versions now: lock again (builder lock), "
@@ -44,9 +48,15 @@ def _hint(package: LockedPackage, reasons: str, offline: bool) -> str:
         )
     if offline:
         return f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"
-    unset = re.search(r"\$\{?(\w+)", os.path.expandvars(package.url))
-    if unset:
-        return f"the URL needs the environment variable {unset[1]}, which is not set: export {unset[1]}=..."
+    names = sorted(variables_in(package.url))
+    if missing := next(variables.missing(package.url), None):
+        return (
+            f"the lock's URL names the variable {missing}, which is replaced only where the recipe or the "
+            "environment file names it in a channel or index that begins like the URL: add that channel "
+            "or index there"
+        )
+    if unset := next((name for name in names if not os.environ.get(name)), None):
+        return f"the URL needs the environment variable {unset}, which is not set: export {unset}=..."
     if "CERTIFICATE" in reasons:
         return "set SSL_CERT_FILE, or cert in pip's configuration, to the certificate of the authority"
     if "HTTP 404" in reasons or "HTTP 410" in reasons:

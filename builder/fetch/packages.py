@@ -20,6 +20,7 @@ from builder.fetch.verify import Verifier
 from builder.model import Fetched, LockedPackage
 from builder.net.download import PartialFile
 from builder.net.http import make_client
+from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -32,6 +33,7 @@ def fetch_packages(
     store: Store,
     *,
     find_links: Sequence[str] = (),
+    variables: UrlVariables = NO_VARIABLES,
     jobs: int = 8,
     reporter: Reporter = QUIET,
 ) -> list[Fetched]:
@@ -46,6 +48,7 @@ def fetch_packages(
         settings: cache, mirrors, and whether to work offline.
         store: where downloads are stored.
         find_links: folders and pages with wheels, as pip's ``--find-links``.
+        variables: those that URLs of the packages may contain; by default none is replaced.
         jobs: the largest number of downloads at the same time.
         reporter: receives progress.
 
@@ -55,7 +58,9 @@ def fetch_packages(
             offline.
         SpaceError: the disk is full.
     """
-    fetcher = _Fetcher(settings, store, find_links, reporter)
+    fetcher = _Fetcher(
+        settings, store, Places(settings, find_links, variables, reporter), variables, reporter
+    )
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]
     downloaded = iter(fetcher.download(missing, jobs))
@@ -66,12 +71,13 @@ class _Fetcher:
     """One call of :func:`fetch_packages`."""
 
     def __init__(
-        self, settings: Settings, store: Store, find_links: Sequence[str], reporter: Reporter
+        self, settings: Settings, store: Store, places: Places, variables: UrlVariables, reporter: Reporter
     ) -> None:
         self._settings = settings
         self._store = store
         self._reporter = reporter
-        self._places = Places(settings, find_links, reporter)
+        self._places = places
+        self._variables = variables
         self._verifier = Verifier(store)
         self._unreachable: set[str] = set()
         self._stop = threading.Event()
@@ -134,7 +140,7 @@ class _Fetcher:
                     mismatch = e
                 except NotAvailable as e:
                     tried.append(f"{place}: {e}")
-            raise mismatch or not_found(package, tried, self._settings.offline)
+            raise mismatch or not_found(package, tried, self._variables, offline=self._settings.offline)
 
     def _from_disk(self, package: LockedPackage, path: Path) -> Fetched:
         if self._verifier.matches(path, package):

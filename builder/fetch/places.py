@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from builder.errors import FetchError
 from builder.model import DEBIAN_CHANNEL, FIND_LINKS, LockedPackage
 from builder.net.findlinks import FindLinks, as_path
 from builder.net.mirrors import mirrors_of
+from builder.net.urlvariables import UrlVariables
 from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
@@ -56,8 +56,15 @@ Place = Path | Url
 class Places:
     """Finds the places of packages. Safe for several threads."""
 
-    def __init__(self, settings: Settings, find_links: Sequence[str], reporter: Reporter) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        find_links: Sequence[str],
+        variables: UrlVariables,
+        reporter: Reporter,
+    ) -> None:
         self._settings = settings
+        self._variables = variables
         self._links = FindLinks(find_links)
         self._reporter = reporter
         self._channel_lock = threading.Lock()
@@ -77,7 +84,7 @@ class Places:
             FetchError: the package names a file that cannot be in the Debian channel, or the channel cannot
                 be made.
         """
-        url = os.path.expandvars(package.url)  # $TOKEN in a URL, as conda-lock does
+        url = self._variables.expanded(package.url)
         for mirrored in mirrors_of(self._settings, url):
             folder = as_path(mirrored)
             yield folder if folder is not None else Url(mirrored, redact(mirrored))

@@ -13,6 +13,7 @@ from builder.fetch.places import Places
 from builder.fetch.verify import Verifier
 from builder.model import LockedPackage
 from builder.net.http import make_client
+from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.progress import QUIET
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -24,6 +25,7 @@ def head_sizes(
     store: Store,
     *,
     find_links: Sequence[str] = (),
+    variables: UrlVariables = NO_VARIABLES,
     jobs: int = 16,
 ) -> dict[str, int | None]:
     """The size of each package's archive in bytes, by the package's key; None if no place reports it.
@@ -35,9 +37,10 @@ def head_sizes(
         settings: cache, mirrors, and whether to work offline.
         store: where earlier downloads are.
         find_links: folders and pages with wheels.
+        variables: those that URLs of the packages may contain.
         jobs: the largest number of requests at the same time.
     """
-    places = Places(settings, find_links, QUIET)
+    places = Places(settings, find_links, variables, QUIET)
     verifier = Verifier(store)
     sizes = {p.key: _local_size(p, places, verifier, store) for p in packages}
     unknown = {p.key: p for p in packages if sizes[p.key] is None}

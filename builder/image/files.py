@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -15,7 +14,6 @@ from builder.redact import redact
 #: Folder of builder's own files in an image.
 HOME = "/opt/builder"
 ENTRYPOINT = f"{HOME}/entrypoint"
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Name of a whiteout that hides everything that lower layers have in its folder (image-spec, layer.md).
 _OPAQUE = ".wh..wh..opq"
 
@@ -75,12 +73,11 @@ def entrypoint(recipe: Recipe, context: LinkContext, activation_scripts: Sequenc
     text = _SCRIPT.format(prefix=shlex.quote(context.prefix), command=shlex.join(recipe.cmd or ("sh",)))
     if activation_scripts:
         # The recipe's variables (or their values from `docker run -e`) override what a script sets.
-        names = [name for name in recipe.env if _VARIABLE.fullmatch(name)]
         text += _SOURCE.format(
             entrypoint=ENTRYPOINT,
             scripts=" ".join(shlex.quote("/" + s.lstrip("/")) for s in activation_scripts),
-            keep="".join(f"    builder_keep_{n}=${{{n}-}}\n" for n in names),
-            restore="".join(f"    {n}=$builder_keep_{n}\n    export {n}\n" for n in names),
+            keep="".join(f"    builder_keep_{n}=${{{n}-}}\n" for n in recipe.env),
+            restore="".join(f"    {n}=$builder_keep_{n}\n    export {n}\n" for n in recipe.env),
         )
     return text + 'exec "$@"\n'
 

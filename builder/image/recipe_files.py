@@ -28,7 +28,8 @@ def recipe_entries(recipe: Recipe) -> list[Entry]:
     """Returns the members for the recipe's ``files:``, in their order.
 
     Raises:
-        ConfigError: a file does not exist or cannot be read, or its target would break the base.
+        ConfigError: a file is outside of the project, does not exist or cannot be read, or its target would
+            break the base.
     """
     entries: list[Entry] = []
     for number, item in enumerate(recipe.files):
@@ -39,6 +40,7 @@ def recipe_entries(recipe: Recipe) -> list[Entry]:
 def _copy(recipe: Recipe, item: Files, where: str) -> list[Entry]:
     """Returns the members for one item; ``where`` names it in error messages."""
     source = recipe.root / item.source
+    _require_inside(source, recipe.root, where)
     target = _target(item, source, where)
     mode = _mode(item, where)
     try:
@@ -49,6 +51,21 @@ def _copy(recipe: Recipe, item: Files, where: str) -> list[Entry]:
             f"{where}: {e.filename} {problem}", f"correct 'source'; it is relative to {recipe.root}"
         ) from None
     return [*_special_parents(target), *entries]
+
+
+def _require_inside(source: Path, root: Path, where: str) -> None:
+    """Refuses a source outside of the project folder, also one below a symlink that leads out.
+
+    A symlink itself is copied as a symlink, so it may lead anywhere.
+    """
+    plain, project = (Path(os.path.normpath(path.absolute())) for path in (source, root))
+    inside = plain == project or (
+        plain.is_relative_to(project) and plain.parent.resolve().is_relative_to(project.resolve())
+    )
+    if not inside:
+        raise ConfigError(
+            f"{where}: {source} is outside of the project folder", f"copy it into a folder of {root}"
+        )
 
 
 def _mode(item: Files, where: str) -> int | None:

@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 from builder.errors import ConfigError, FetchError
 from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
-from builder.lock.urls import expanded
 from builder.model import DEBIAN_CHANNEL
 from builder.net.mirrors import mirrored_url
+from builder.net.urlvariables import expanded
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders

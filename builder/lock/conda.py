@@ -14,7 +14,7 @@ from builder.lock.channels import SolverChannel, gateway, reachable_channels
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
-from builder.lock.urls import unexpanded
+from builder.lock.urls import public, unexpanded
 from builder.model import DEBIAN_CHANNEL, LockedPackage
 from builder.redact import redact
 
@@ -193,7 +193,7 @@ def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> Lo
         str(record.version),
         "conda",
         platform,
-        redact(url),
+        public(url),
         sha256,
         md5,
         _dependencies(record.depends),

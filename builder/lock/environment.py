@@ -18,11 +18,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
 from builder.lock.spec import Environment, Spec
+from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 
+#: Characters of a line. conda-lock's pattern of selectors needs quadratic time.
+MAX_LINE = 2000
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
@@ -50,7 +54,7 @@ def read_environment(path: Path, platform: str) -> Environment:
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
     try:
-        root = yaml.compose("\n".join(_selected(path, text, platform)), Loader=yaml.SafeLoader)
+        root = compose("\n".join(_selected(path, text, platform)))
     except yaml.YAMLError as e:
         raise not_yaml(path, e) from None
     if not isinstance(root, yaml.MappingNode):
@@ -68,18 +72,24 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
         environment = read_environment(recipe.environment_path, recipe.platform)
         places += [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
-    return tuple(_absolute(os.path.expandvars(link), folder) for link, folder in places)
+    return tuple(_absolute(link, folder) for link, folder in places)
 
 
 def _absolute(link: str, folder: Path) -> str:
     if "://" in link:
-        return link
-    return str((folder / Path(link).expanduser()).absolute())
+        return UrlVariables((link,)).expanded(link)
+    place = os.path.expandvars(link)
+    return place if "://" in place else str((folder / Path(place).expanduser()).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
     """The lines for a platform. The others become empty lines, so that line numbers stay the same."""
     for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > MAX_LINE:
+            raise ConfigError(
+                f"{path}:{number}: the line has {len(line)} characters, at most {MAX_LINE} are allowed",
+                "write one package or channel per line",
+            )
         match = None if line.lstrip().startswith("#") else _SELECTOR.match(line)
         if match is None:
             yield line
@@ -130,6 +140,8 @@ class _Reader:
     def _keys(self, root: yaml.MappingNode) -> dict[str, yaml.Node]:
         keys: dict[str, yaml.Node] = {}
         for key, value in root.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
             if key.value in keys:
                 raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
             keys[key.value] = value

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import re
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
+from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.model import Lock, LockedBase, LockedPackage
+from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
 
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
-#: The parser in C, where PyYAML has it: a lock of 1,000 packages in under a second.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+#: A name, version or URL: it becomes a part of file names, requirements files and scripts.
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+#: The folder of a conda package in its channel, and the file name of a package, both from its URL.
+_SUBDIR = re.compile(r"[a-z0-9-]+")
+_FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
 _HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
@@ -42,7 +50,7 @@ def read_lock(path: Path) -> Lock:
             message names file, line and key.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_bytes(path)
     except FileNotFoundError:
         raise LockError(f"{path}: no such lock file", "create it: builder lock") from None
     except OSError as e:
@@ -55,8 +63,8 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(raw: bytes, path: Path) -> Lock:
     """The lock in the bytes of a lock file; ``path`` is for messages only. Raises as :func:`read_lock`."""
     try:
-        data = yaml.load(raw, Loader=_LOADER)  # noqa: S506  a safe loader, in C
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as e:
+        data = load(raw)
+    except yaml.YAMLError as e:
         mark = getattr(e, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(e, "problem", None) or "not UTF-8 text"
@@ -80,7 +88,7 @@ class _Reader:
         version = data.get("version")
         if version != 1:
             raise self._error(
-                f"lock format version {version!r}; builder reads version 1",
+                f"lock format version {reprlib.repr(version)}; builder reads version 1",
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
@@ -95,16 +103,25 @@ class _Reader:
             raise self._error("package: must be a list", ("package",))
         custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
+        if digest and not _DIGEST.fullmatch(digest):
+            place = ("metadata", "custom_metadata", _BASE_DIGEST)
+            raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
         return Lock(
             packages=tuple(self._package(item, i) for i, item in enumerate(items)),
             platforms=tuple(str(platform) for platform in platforms),
-            channels=tuple(_channel(channel) for channel in meta.get("channels") or ()),
-            sources=tuple(str(source) for source in meta.get("sources") or ()),
+            channels=tuple(_channel(channel) for channel in self._list(meta, "channels")),
+            sources=tuple(str(source) for source in self._list(meta, "sources")),
             content_hash=self._texts(meta.get("content_hash"), ("metadata", "content_hash")),
             custom=custom,
             base=LockedBase(reference, digest) if reference and digest else None,
             digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
         )
+
+    def _list(self, meta: Mapping[Any, Any], key: str) -> list[Any]:
+        value = meta.get(key) or []
+        if not isinstance(value, list):
+            raise self._error(f"metadata.{key}: must be a list", ("metadata", key))
+        return value
 
     def _texts(self, value: Any, keys: _Keys) -> dict[str, str]:
         if value is None:
@@ -121,10 +138,18 @@ class _Reader:
             if not isinstance(item.get(key), str) or not item[key]:
                 name = item.get("name") or position + 1
                 raise self._error(f"package {name}: {key} is missing or not text", (*keys, key))
+            if not _WORD.fullmatch(item[key]):
+                raise self._error(
+                    f"package {position + 1}: {key} has a blank, a control character or too many characters",
+                    (*keys, key),
+                )
         name = item["name"]
+        self._check_url(item, keys)
         manager = item.get("manager")
         if manager not in ("conda", "pip"):
-            raise self._error(f"package {name}: manager is {manager!r}, not conda or pip", (*keys, "manager"))
+            raise self._error(
+                f"package {name}: manager is {reprlib.repr(manager)}, not conda or pip", (*keys, "manager")
+            )
         sha256, md5 = self._hashes(name, item.get("hash"), keys)
         dependencies = item.get("dependencies") or {}
         if not isinstance(dependencies, dict):
@@ -141,6 +166,19 @@ class _Reader:
             category=str(item.get("category", "main")),
             optional=bool(item.get("optional", False)),
         )
+
+    def _check_url(self, item: Mapping[str, Any], keys: _Keys) -> None:
+        """Refuses a URL whose file name would lead out of the folders into which packages are put."""
+        try:
+            path = urlsplit(item["url"]).path
+            filename = unquote(path, errors="strict").rsplit("/", 1)[-1]
+        except ValueError:
+            raise self._error(f"package {item['name']}: url is not valid", (*keys, "url")) from None
+        is_conda = item.get("manager") == "conda"
+        subdir = path.split("/")[-2] if path.count("/") else ""
+        if not _FILENAME.fullmatch(filename) or (is_conda and not _SUBDIR.fullmatch(subdir)):
+            form = "SUBDIR/FILE" if is_conda else "a file name"
+            raise self._error(f"package {item['name']}: url does not end with {form}", (*keys, "url"))
 
     def _hashes(self, name: str, hashes: Any, keys: _Keys) -> tuple[str | None, str | None]:
         """SHA-256 and MD5 of a package; at least one is set."""
@@ -175,7 +213,7 @@ def _channel(channel: Any) -> str:
 
 def _line(raw: bytes, keys: _Keys) -> int | None:
     """The line of a key, or of its nearest parent in the file. Slow, and used only for errors."""
-    node: yaml.Node | None = yaml.compose(raw, Loader=_LOADER)
+    node: yaml.Node | None = compose(raw)
     line = None
     for key in keys:
         if isinstance(node, yaml.MappingNode):
@@ -205,7 +243,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
     metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
-        "channels": [{"url": c, "used_env_vars": _variables(c)} for c in lock.channels],
+        "channels": [{"url": c, "used_env_vars": sorted(variables_in(c))} for c in lock.channels],
         "platforms": list(lock.platforms),
         "sources": list(lock.sources),
     }
@@ -227,10 +265,6 @@ def _header(path: Path) -> str:
     if path.name.endswith(".lock.yml"):
         target = path.name.removesuffix(".lock.yml").rpartition(".")[2]
     return _HEADER.format(target=target).replace(" \n", "\n")
-
-
-def _variables(url: str) -> list[str]:
-    return sorted(set(re.findall(r"\$\{?(\w+)", url)))
 
 
 class _Dumper(yaml.SafeDumper):

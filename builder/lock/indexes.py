@@ -9,9 +9,9 @@ from pathlib import Path
 from builder.errors import ConfigError, FetchError
 from builder.lock.channels import PROBE_TIMEOUT
 from builder.lock.request import SolveRequest
-from builder.lock.urls import expanded
 from builder.net.mirrors import mirrored_url
 from builder.net.pipconfig import PipConfiguration, pip_configuration
+from builder.net.urlvariables import expanded
 from builder.redact import redact
 
 

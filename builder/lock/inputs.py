@@ -12,7 +12,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError
+from builder.errors import ConfigError, LockError
 from builder.lock.environment import read_environment
 from builder.lock.names import pypi_name
 from builder.lock.spec import Environment
@@ -109,8 +109,8 @@ def content_hash(custom: Mapping[str, str]) -> str:
 def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     """Why a lock no longer matches its recipe and environment file; empty if it matches.
 
-    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, and that
-    it contains every package of the environment file.
+    A lock of another tool has no record of its inputs. For such a lock only the platform is checked, the
+    base if it pins one, and that it contains every package of the environment file.
 
     Raises:
         ConfigError: the environment file is wrong.
@@ -118,17 +118,42 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     if recipe.platform not in lock.platforms:
         platforms = ", ".join(lock.platforms) or "no platform"
         return [f"the lock is for {platforms}, the recipe for {recipe.platform}"]
-    if _PREFIX + "conda" not in lock.custom:
-        return _missing(recipe, lock)
     reasons = []
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
+    if _PREFIX + "conda" not in lock.custom:
+        return reasons + _missing(recipe, lock)
     now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform))
     for key, title in _TITLES.items():
         old, new = lock.custom.get(_PREFIX + key, ""), now[_PREFIX + key]
         if old != new:
             reasons.append(f"{title} changed{_difference(old, new)}")
     return reasons
+
+
+def without_sha256(recipe: Recipe, lock: Lock) -> str:
+    """What is wrong with a lock whose packages have an MD5 alone; empty if all have a SHA-256.
+
+    Two archives with one MD5 can be made in seconds, so an MD5 proves nothing about a package whose publisher
+    is not trusted.
+    """
+    weak = [package.name for package in lock.for_platform(recipe.platform) if not package.sha256]
+    if not weak:
+        return ""
+    names = ", ".join(weak[:3]) + (", ..." if len(weak) > 3 else "")
+    return f"{len(weak)} packages of the lock have an MD5 and no SHA-256: {names}"
+
+
+def require_sha256(recipe: Recipe, lock: Lock) -> None:
+    """Refuses a lock whose packages have an MD5 alone.
+
+    Raises:
+        LockError: packages of the recipe's platform have no SHA-256.
+    """
+    if problem := without_sha256(recipe, lock):
+        raise LockError(
+            f"{recipe.lock_path}: {problem}", f"lock again with SHA-256 hashes: builder lock {recipe.name}"
+        )
 
 
 def _difference(old: str, new: str) -> str:

@@ -1,4 +1,4 @@
-"""Environment variables in URLs (``$TOKEN``): requests use their values, locks contain their names."""
+"""The variables of the project's URLs in what a solver returns: a lock has their names, not their values."""
 
 from __future__ import annotations
 
@@ -6,41 +6,53 @@ import os
 import re
 from collections.abc import Iterable
 
-from builder.errors import ConfigError
+from builder.config.recipe import Recipe
+from builder.errors import SolveError
+from builder.lock.environment import read_environment
+from builder.net.pipconfig import pip_configuration
+from builder.net.urlvariables import UrlVariables, variables_in
 from builder.redact import redact
 
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
-
-def expanded(url: str, where: str) -> str:
-    """A URL with the values of its environment variables (``$NAME``, ``${NAME}``), as conda-lock does.
-
-    Args:
-        url: the URL.
-        where: the file or key that contains the URL, for the message.
+def url_variables(recipe: Recipe) -> UrlVariables:
+    """The variables that URLs of the target's lock may contain: those of recipe, environment file and pip's
+    configuration.
 
     Raises:
-        ConfigError: a variable is not set.
+        ConfigError: the environment file is wrong.
     """
+    pip = pip_configuration()
+    urls = [*recipe.conda.channels, recipe.pip.index_url, *recipe.pip.extra_index_urls]
+    urls += [*recipe.pip.find_links, pip.index_url, *pip.extra_index_urls, *pip.find_links]
+    if recipe.environment_path.exists():
+        own = read_environment(recipe.environment_path, recipe.platform)
+        urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
+    return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
-    def value(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if not os.environ.get(name):
-            raise ConfigError(
-                f"{where}: {redact(url)}: the environment variable {name} is not set", f"export {name}=..."
-            )
-        return os.environ[name]
 
-    return _VARIABLE.sub(value, url)
+def public(url: str) -> str:
+    """The URL of a package as a lock stores it: without credentials and fragment.
+
+    Raises:
+        SolveError: its query has values, which may be secret, so that the stored URL would not work.
+    """
+    stored = redact(url.partition("#")[0])
+    if stored.partition("?")[2] != url.partition("#")[0].partition("?")[2]:
+        raise SolveError(
+            f"{stored}: the query of this URL may hold a secret, so a lock cannot store it",
+            "use a channel or index whose URLs have no query (credentials belong into ~/.netrc or a "
+            "variable: ?key=$NAME), or download the file into a find-links folder",
+        )
+    return stored
 
 
 def unexpanded(text: str, urls: Iterable[str]) -> str:
-    """The reverse of :func:`expanded` for a text that a solver returned or printed.
+    """The reverse of :func:`builder.net.urlvariables.expanded` for a text that a solver returned or printed.
 
     Replaces the values of the variables in ``urls`` with ``${NAME}``, where a value is a user name, a
     password or a part of a path: values may be secret, and must not be in a lock or a message.
     """
-    names = {match[1] or match[2] for url in urls for match in _VARIABLE.finditer(url)}
+    names = {name for url in urls for name in variables_in(url)}
     for name in sorted(names):
         value = os.environ.get(name)
         if value:

@@ -15,6 +15,7 @@ from builder.lock.request import SolveRequest
 from builder.lock.urls import unexpanded
 from builder.lock.wheels import ARCHITECTURES, glibc_minor
 from builder.net.pipconfig import pip_configuration
+from builder.net.urlvariables import is_own
 from builder.redact import redact
 from builder.store.folders import CacheFolders
 
@@ -94,11 +95,14 @@ def _command(request: SolveRequest, python: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without uv's own settings, and with pip's certificates."""
+    """This process's environment without uv's own settings, and with pip's certificates.
+
+    uv replaces variables in the URLs of requirements: builder's own are hidden from it.
+    """
     env = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("UV_") or _UV_SETTINGS.match(name)
+        if (not name.startswith("UV_") or _UV_SETTINGS.match(name)) and not is_own(name)
     }
     cert = pip_configuration().cert
     if cert:

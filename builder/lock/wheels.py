@@ -14,10 +14,9 @@ from builder.config.recipe import Recipe
 from builder.errors import ConfigError, SolveError
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
-from builder.lock.urls import unexpanded
+from builder.lock.urls import public, unexpanded
 from builder.model import FIND_LINKS, LockedPackage
 from builder.net.mirrors import public_url
-from builder.redact import redact
 
 #: conda's platforms, and the machine in the tags of their wheels.
 ARCHITECTURES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
@@ -79,7 +78,7 @@ class WheelChooser:
         url = public_url(self._settings, unexpanded(wheel.get("url", ""), self._sources))
         if not url.startswith(("http://", "https://")):
             url = FIND_LINKS + quote(filename, safe="+!")
-        return redact(url).partition("#")[0]
+        return public(url)
 
 
 def _ranks(recipe: Recipe, python: str) -> dict[Tag, int]:

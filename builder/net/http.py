@@ -75,7 +75,7 @@ class _Credentials(httpx.Auth):
 
     def __init__(self) -> None:
         self._netrc: netrc.netrc | None = None
-        with contextlib.suppress(OSError, netrc.NetrcParseError):
+        with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
             self._netrc = netrc.netrc(os.environ.get("NETRC") or str(Path("~/.netrc").expanduser()))
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:

@@ -80,7 +80,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
     recipe, lock, base = result.recipe, result.lock, result.base
     dependencies = [
         {"name": "lock", "digest": _digest_set(lock.digest)} if lock.digest else {"name": "lock"},
-        {"name": "base", "uri": base.reference, "digest": _digest_set(base.digest)},
+        {"name": "base", "uri": redact(base.reference), "digest": _digest_set(base.digest)},
     ]
     value = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -148,7 +148,7 @@ def _base(base: LockedBase) -> dict[str, Any]:
     return {
         "type": "container",
         "bom-ref": f"base:{base.digest}",
-        "name": base.reference,
+        "name": redact(base.reference),
         "version": base.digest,
         "hashes": [{"alg": "SHA-256", "content": base.digest.partition(":")[2]}],
     }
@@ -180,6 +180,4 @@ def _clean(value: Any) -> Any:
         return {k: _clean(v) for k, v in value.items()}
     if isinstance(value, list):
         return [_clean(v) for v in value]
-    if not isinstance(value, str) or value.startswith("docker://"):
-        return value  # an image reference contains no credentials, but may contain an @
-    return redact(value)
+    return redact(value) if isinstance(value, str) else value

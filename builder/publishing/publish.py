@@ -19,6 +19,7 @@ from typing import Any, Literal
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import SmokeError, UsageError
+from builder.lock.inputs import require_sha256
 from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
@@ -170,7 +171,9 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
         TagExistsError: a dated tag names another digest.
         RegistryError: the registry refuses, or cannot be reached.
         UsageError: no destination is configured.
+        LockError: packages of the lock have no SHA-256.
     """
+    require_sha256(result.recipe, result.lock)
     place = open_place(
         options.place_of(result.recipe),
         project.settings,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,12 +26,15 @@ from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.request import SolveRequest
 from builder.lock.solve import lock_target
+from builder.lock.urls import url_variables
 from builder.model import LockedBase
+from builder.oci.layout import write_layout
 from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support.channel import TIMESTAMP, index_channel, make_package, serve
+from tests.support.image_kit import image
 from tests.support.parts import part_missing
 
 ROOT = Path(__file__).parents[2]
@@ -251,7 +255,9 @@ def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
         assert "s3cret" not in text and yaml.safe_load(text)["metadata"]["channels"][0]["used_env_vars"] == [
             "MINE_TOKEN"
         ]
-        fetched = fetch_packages(made.packages, settings, Store(settings.cache))
+        fetched = fetch_packages(
+            made.packages, settings, Store(settings.cache), variables=url_variables(recipe)
+        )
         assert sha256_file(fetched[0].path) == f"sha256:{made.packages[0].sha256}"
         with pytest.raises(SolveError) as caught:
             lock(target("- python >=4\n", channels=(f"{server.url}/t/$MINE_TOKEN/mine",)), settings)
@@ -277,7 +283,9 @@ def test_variables_in_index(target, settings, tmp_path, monkeypatch):
         made = write_lock(lock(recipe, settings), tmp_path / "environment.t.lock.yml")
         assert made.packages[-1].url == f"{server.url}/${{MINE_TOKEN}}/simple/alpha-1.0-py3-none-any.whl"
         assert "s3cret" not in (tmp_path / "environment.t.lock.yml").read_text()
-        assert fetch_packages(made.packages[-1:], settings, Store(settings.cache))
+        assert fetch_packages(
+            made.packages[-1:], settings, Store(settings.cache), variables=url_variables(recipe)
+        )
         with pytest.raises(SolveError) as caught:
             text = (
                 f"- python\n- pip:\n  - --extra-index-url {server.url}/${{MINE_TOKEN}}/simple\n  - alpha>1\n"
@@ -297,6 +305,23 @@ def test_unsatisfiable(target, settings):
     assert "clash" in text and "libz" in text and "environment.yml" in text and caught.value.hint
     with pytest.raises(SolveError, match="no-such-package"):
         lock(target("- no-such-package\n"), settings)
+
+
+def test_exit_code_of_unsatisfiable(target, settings, tmp_path):
+    """Without a solution ``builder lock`` ends with code 5 each time: rattler's threads do not abort it."""
+    target("- clash\n- clash2\n")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "t.yaml").write_text("base: oci:base\nenvironment: environment.yml\n")
+    store = Store(settings.cache)
+    write_layout(image(store), tmp_path / "base", "latest", store)
+    env = {**os.environ, "BUILDER_CACHE": str(settings.cache), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "builder", "lock", "t"]
+    with ThreadPoolExecutor(4) as pool:
+        runs = pool.map(
+            lambda _: subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True),
+            range(16),
+        )
+    assert {(run.returncode, "Fatal" in run.stderr) for run in runs} == {(5, False)}
 
 
 def test_missing_cuda(target, settings):

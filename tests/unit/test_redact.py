@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from builder.redact import redact
@@ -20,10 +22,26 @@ from builder.redact import redact
         ("https://host/api/t/tok/chan/noarch", "https://host/api/t/***/chan/noarch"),
         (
             "https://h.org/x?X-Amz-Credential=a%2Fb&X-Amz-Signature=c&v=1",
-            "https://h.org/x?X-Amz-Credential=***&X-Amz-Signature=***&v=1",
+            "https://h.org/x?X-Amz-Credential=***&X-Amz-Signature=***&v=***",
         ),
         ("https://h.org/x?access_token=abc", "https://h.org/x?access_token=***"),
         ("https://u:secret@[broken/x", "https://[broken/x"),
+        ("https://robot$ml+ci:S3CR3T@harbor.org/x", "https://harbor.org/x"),
+        ("https://${USER}:S3CR3T@h.org", "https://h.org"),
+        ("https://S3CR3T:$PASSWORD+x@h.org", "https://h.org"),
+        ("https://u:pa$$x@h.org/y", "https://h.org/y"),
+        ("https://u:p@ss@h.org/y", "https://h.org/y"),
+        ("https://u:pa/ss@h.org/y", "https://h.org/y"),
+        ("https://u:p?a#s@h.org/y", "https://h.org/y"),
+        ("https://u:it's@h.org/y", "https://h.org/y"),
+        ("https://u:a/b@c/d@h.org", "https://h.org"),
+        ("docker://u:pw@h.org/name@sha256:ab", "docker://h.org/name@sha256:ab"),
+        ("https://a.org/x,https://u:p/w@b.org/", "https://a.org/x,https://b.org/"),
+        ("https://h.org/x?private_token=S3CR3T", "https://h.org/x?private_token=***"),
+        ("https://h.org/x?k=$TOKEN&l=${A}b&m", "https://h.org/x?k=$TOKEN&l=***&m"),
+        ("https://h.org/x?S3CR3T#a", "https://h.org/x?***#a"),
+        ("'https://h.org/x?k=S3CR3T', 'b'", "'https://h.org/x?k=***', 'b'"),
+        ('["https://a.org/?k=S3CR3T","https://u:p@b.org"]', '["https://a.org/?k=***","https://b.org"]'),
         ("two: https://a:b@c/ and https://d:e@f/", "two: https://c/ and https://f/"),
     ],
 )
@@ -36,7 +54,13 @@ def test_credentials_go(text: str, expected: str) -> None:
     [
         "https://h.org/chan#a@b and mail@h.org",
         "https://h.org/pkg@1.0/x",
-        "https://h.org/x?v=1&download=2",
+        "https://h.org/x?v=$VERSION&download=${D}",
+        "https://h.org:8443/pkg@1.0/x",
+        "http://[::1]:5000/pkg@1.0/x",
+        "docker://name:tag@sha256:ab",
+        "docker://h.org:5000/name:tag@sha256:ab",
+        "file:///home/a:b@c/x.whl#sha256=ab",
+        "pkg:conda/numpy@1.0?build=0&channel=conda-forge",
         "https://$USER_NAME:$PASSWORD@h.org/x",
         "https://me:${PASSWORD}@h.org/x",
         "https://$TOKEN@h.org/x",
@@ -53,3 +77,20 @@ def test_the_rest_stays(text: str) -> None:
 def test_dollar_in_a_password() -> None:
     """A password that merely contains a dollar sign is no variable."""
     assert redact("https://me:pa$word@h.org/x") == "https://h.org/x"
+
+
+def test_parts_of_variables() -> None:
+    """A user name beside a variable stays; a part of a variable does not."""
+    assert redact("https://me:$PASSWORD@h.org") == "https://me:$PASSWORD@h.org"
+    assert redact("https://me:a${PASSWORD}@h.org") == "https://h.org"
+
+
+def test_speed() -> None:
+    """A long lock takes little time, and so does a text made to be slow."""
+    started = time.process_time()
+    redact("  url: https://conda.example/conda-forge/linux-64/zlib-1.3-0.conda\n" * 10_000)
+    redact("https://" + "u:" * 100_000 + "@" * 100_000)
+    redact("https://h/?" + "=&" * 100_000)
+    redact("://" * 100_000)
+    redact("https://h" + "/t/" * 100_000)
+    assert time.process_time() - started < 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.text import human_bytes, one_line
+from builder.text import human_bytes, one_line, visible
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,9 @@ def test_human_bytes(n: float, text: str) -> None:
 
 def test_one_line() -> None:
     assert one_line("a\n\tb \x1b[2Jc\udcff caf\u00e9") == "a b \\x1b[2Jc\\udcff caf\u00e9"
+
+
+def test_visible() -> None:
+    """Characters that a terminal obeys become escapes; newlines and tabs stay."""
+    assert visible("a\x1b]0;title\x07\n\tb\x9b2J\x7f\r") == "a\\x1b]0;title\\x07\n\tb\\x9b2J\\x7f\\x0d"
+    assert visible("\u202egnp.exe\u2066 ä\u2028") == "\\u202egnp.exe\\u2066 ä\\u2028"

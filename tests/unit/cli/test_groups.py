@@ -73,3 +73,24 @@ def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]
     edit(copy.recipe, group=["own-one"])
     result = ask(copy, ["--help"])
     assert "--own-one" in result.output and "--ml" in result.output
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "words"),
+    [
+        ("[ml", 3, "not valid YAML"),
+        ("5", 3, "group: Input should be a valid"),
+        ("[5, '--x', 'a b', ml]", 3, "group.0: Input should be a valid string"),
+    ],
+)
+def test_invalid_recipe(tiny: TinyProject, group: str, code: int, words: str) -> None:
+    """A recipe that is wrong ends in one message, also while publish.py looks for groups."""
+    tiny.recipe.write_text(tiny.recipe.read_text().replace("group: [ml]", f"group: {group}"))
+    program = f"from pathlib import Path\nfrom builder.cli.groups import main\nmain(Path({str(tiny.root)!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--ml", "-y"],
+        env={**tiny.variables(), "PYTHONPATH": str(CLONE)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr, done.stderr

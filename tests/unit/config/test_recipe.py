@@ -150,3 +150,33 @@ def test_documented_recipe(project: Path) -> None:
         and recipe.files[0].target == "/app/ml"
         and recipe.conda.exclude_newer == "2026-11-01"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('name: "x\\nBootstrap: scratch"', "one.yaml:10: name: 'x\\nBootstrap: scratch' is not a name"),
+        ("name: ../x", "one.yaml:10: name: '../x' is not a name"),
+        ('env: {"A\\nRUN id": x}', "one.yaml:10: env.A\nRUN id: 'A\\nRUN id' is not a valid variable name"),
+        ('env:\n  A: "x\\e[2J"', "one.yaml:11: env.A: must be one line without control characters"),
+        (
+            'labels: {a: "b\\nc"}',
+            "one.yaml:10: labels.a: must be one line without control characters",
+        ),
+        ('workdir: "/a\\0"', "one.yaml:10: workdir: must be one line without control characters"),
+        ('cmd: [python, "a\\nb"]', "one.yaml:10: cmd.1: must be one line without control characters"),
+        (
+            'entrypoint: ["a\\u2028b"]',
+            "one.yaml:10: entrypoint.0: must be one line",
+        ),
+        ('conda: {prefix: "/opt/x\\nRUN id"}', "one.yaml:10: conda.prefix: must be one line"),
+        ('description: "a\\nb"', ""),
+    ],
+)
+def test_injection(project: Path, line: str, message: str) -> None:
+    """No value of a recipe becomes a line of its own in a Dockerfile or definition file."""
+    write(project, "one", GOOD.replace("description: a test\n", "") + "#\n" + line + "\n")
+    if message:
+        assert message in load_error(project, "one").message
+    else:
+        assert load_recipe("one", project).description == "a\nb"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.config.yamlfile import load_yaml
+from builder.config.yamlfile import MAX_BYTES, load_yaml
 from builder.errors import ConfigError
 
 
@@ -34,3 +34,18 @@ def test_invalid_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_yaml(tmp_path / "x.yaml")
     assert message in caught.value.message
+
+
+def test_bounds(tmp_path: Path) -> None:
+    """A file that is too large, and aliases that multiply: one line each, with the place."""
+    path = tmp_path / "x.yaml"
+    path.write_text("#" * (MAX_BYTES + 1))
+    with pytest.raises(ConfigError, match=r"x\.yaml: the file has more than 1048576 bytes"):
+        load_yaml(path)
+    levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
+    path.write_text(f"a0: &a0 [x]\n{levels}description: *a8\n")
+    with pytest.raises(ConfigError, match=r"x\.yaml:\d: not valid YAML: aliases \(\*NAME\) repeat more than"):
+        load_yaml(path)
+    path.write_text("? [a]\n: b\n")
+    with pytest.raises(ConfigError, match=r"x\.yaml:1: a key is a list or mapping"):
+        load_yaml(path)

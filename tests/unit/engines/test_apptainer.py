@@ -15,14 +15,14 @@ from tests.support.engines import install_inputs, request
 
 
 def test_definition(tmp_path: Path) -> None:
-    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels={"title": "two\nlines"})
+    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels={"title": "two  words"})
     text = definition(r, install_inputs(tmp_path, [], GREETING="a 'quoted' $value"), ("oci", "base"), "kit")
     assert "Bootstrap: oci\nFrom: base\n" in text
     assert f"%files\n    kit {PLACE}\n" in text
     assert """ export GREETING='a '"'"'quoted'"'"' $value'\n""" in text
     assert "    [ \"$#\" -gt 0 ] || set -- python -c 'print(1)'\n" in text
     assert '    exec /opt/builder/entrypoint "$@"\n' in text
-    assert "    title two lines\n" in text
+    assert "    title two words\n" in text
 
 
 def fake_singularity(folder: Path, script: str) -> dict[str, str]:
@@ -87,3 +87,13 @@ def test_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_apptainer() == f"{tmp_path}/apptainer"
     (tmp_path / "apptainer").unlink()
     assert find_apptainer() == f"{tmp_path}/singularity" and Apptainer().available() is None
+
+
+@pytest.mark.parametrize("value", ["x\n%setup\nid", "x\n  %post", "a\n\t%files"])
+def test_hostile_base(tmp_path: Path, value: str) -> None:
+    """No value of a base begins a section of the definition file; other values may have lines."""
+    r = request(tmp_path)
+    with pytest.raises(ImageError, match="which begins a section"):
+        definition(r, install_inputs(tmp_path, [], GREETING=value), ("oci", "base"), "kit")
+    text = definition(r, install_inputs(tmp_path, [], GREETING="a\x0b%post\u2028%b\nc"), ("oci", "b"), "kit")
+    assert [line for line in text.split("\n") if line.startswith("%post")] == ["%post"]

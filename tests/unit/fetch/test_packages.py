@@ -18,6 +18,7 @@ import pytest
 import builder.fetch.download
 from builder.errors import FetchError, HashMismatch, SpaceError
 from builder.fetch.packages import fetch_packages
+from builder.net.urlvariables import UrlVariables
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.disk import small_disk
@@ -86,10 +87,33 @@ def test_variables_in_urls(server, settings, store, monkeypatch):
     """Variables in a URL are expanded for the request, and not in messages."""
     monkeypatch.setenv("CHANNEL_TOKEN", "s3cr3t")
     server.put("/t/s3cr3t/c/p-1-0.conda")
-    assert fetch_packages([package(server.url + "/t/$CHANNEL_TOKEN/c/p-1-0.conda")], settings, store)
+    url = server.url + "/t/$CHANNEL_TOKEN/c/p-1-0.conda"
+    named = UrlVariables((server.url + "/t/${CHANNEL_TOKEN}/c",))
+    assert fetch_packages([package(url)], settings, store, variables=named)
     with pytest.raises(FetchError) as e:
-        fetch_packages([package(server.url + "/get/$CHANNEL_TOKEN/p-2-0.conda", b"x")], settings, store)
-    assert "s3cr3t" not in str(e.value) and "/get/$CHANNEL_TOKEN/p-2-0.conda: HTTP 404" in str(e.value)
+        missing = server.url + "/t/$CHANNEL_TOKEN/p-2-0.conda"
+        fetch_packages([package(missing, b"x")], settings, store, variables=named)
+    assert "s3cr3t" not in str(e.value) and "/t/$CHANNEL_TOKEN/p-2-0.conda: HTTP 404" in str(e.value)
+    assert server.log[-1][1] == "/t/s3cr3t/p-2-0.conda"
+    monkeypatch.delenv("CHANNEL_TOKEN")
+    with pytest.raises(FetchError, match="CHANNEL_TOKEN, which is not set"):
+        fetch_packages([package(missing, b"x")], settings, store, variables=named)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/linux-64/$CHANNEL_TOKEN/$REGISTRY_PASSWORD/$SECRET/p-1-0.conda", "/u/x$CHANNEL_TOKEN/p-1-0.conda"],
+)
+def test_hostile_lock(server, settings, store, monkeypatch, path):
+    """The URLs of a lock get no value of a variable that the project does not name for that place."""
+    for name in ("CHANNEL_TOKEN", "REGISTRY_PASSWORD", "SECRET"):
+        monkeypatch.setenv(name, "s3cr3t")
+    elsewhere = UrlVariables(("https://channel.example/t/$CHANNEL_TOKEN/c", server.url + "/t/$CHANNEL_TOKEN"))
+    for variables in (UrlVariables(), elsewhere):
+        with pytest.raises(FetchError) as e:
+            fetch_packages([package(server.url + path)], settings, store, variables=variables)
+        assert "names the variable CHANNEL_TOKEN" in e.value.hint and "s3cr3t" not in str(e.value)
+    assert server.log and not [request for request in server.log if "s3cr3t" in str(request)]
 
 
 # faults of servers
@@ -422,6 +446,7 @@ import sys
 from pathlib import Path
 from builder.fetch.packages import fetch_packages
 from builder.model import LockedPackage
+from builder.net.urlvariables import UrlVariables
 from builder.settings import Settings
 from builder.store.blobs import Store
 cache, url, sha256 = sys.argv[1:]

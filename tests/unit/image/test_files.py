@@ -33,6 +33,7 @@ def project(tmp_path: Path) -> Path:
     (folder / "app/sub/data.txt").chmod(0o600)
     (folder / "app/sub/__pycache__/x.pyc").write_text("")
     (folder / "app/link").symlink_to("sub/data.txt")
+    (folder / "way-out").symlink_to("/")
     (folder / "train.py").write_text("print(1)\n")
     return folder
 
@@ -107,6 +108,14 @@ def test_later_file_wins(project: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
+        (
+            {"source": "/etc/shadow", "target": "/x"},
+            r"files\[0\]: /etc/shadow is outside of",
+        ),
+        ({"source": "../secret", "target": "/x"}, "outside of the project folder"),
+        ({"source": "app/../../secret", "target": "/x"}, "outside of the project folder"),
+        ({"source": "..", "target": "/x"}, "outside of the project folder"),
+        ({"source": "way-out/etc", "target": "/x"}, "outside of the project folder"),
         ({"source": "gone.py", "target": "/x"}, r"files\[0\]: .*gone.py does not exist"),
         ({"source": "train.py", "target": "x"}, "not an absolute path"),
         ({"source": "train.py", "target": "/a/../../x"}, "not an absolute path"),

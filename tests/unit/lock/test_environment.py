@@ -205,3 +205,10 @@ def test_missing_and_binary_files(tmp_path):
     (tmp_path / "b.yml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_environment(tmp_path / "b.yml", "linux-64")
+
+
+def test_long_line(tmp_path):
+    """The pattern of selectors takes quadratic time, so lines have a bound."""
+    (tmp_path / "e.yml").write_text("dependencies:\n- a #" + "#" * 100_000 + "\n")
+    with pytest.raises(ConfigError, match=r"e\.yml:2: the line has 100005 characters, at most 2000"):
+        read_environment(tmp_path / "e.yml", "linux-64")

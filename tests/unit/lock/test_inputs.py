@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError
+from builder.errors import ConfigError, LockError
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
-from builder.lock.inputs import content_hash, cutoff, inputs, stale_reasons, virtual_packages
+from builder.lock.inputs import (
+    content_hash,
+    cutoff,
+    inputs,
+    require_sha256,
+    stale_reasons,
+    virtual_packages,
+    without_sha256,
+)
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.settings import Settings
 
@@ -161,6 +170,29 @@ def test_lock_of_conda_lock(tmp_path, settings):
     ]
     (tmp_path / "environment.yml").unlink()
     assert stale_reasons(recipe(tmp_path), lock, settings) == []
+
+
+def test_md5(tmp_path, settings):
+    """A lock with MD5 alone is reported at each build, and nothing is published from it."""
+    good = package("zlib")
+    weak = [replace(package(name), sha256=None) for name in "abcd"]
+    other = replace(weak[0], platform="osx-64")
+    fine, bad = Lock((good, other), ("linux-64",)), Lock((good, *weak), ("linux-64",))
+    assert without_sha256(recipe(tmp_path), fine) == ""
+    require_sha256(recipe(tmp_path), fine)
+    said = "4 packages of the lock have an MD5 and no SHA-256: a, b, c, ..."
+    assert without_sha256(recipe(tmp_path), bad) == said
+    with pytest.raises(LockError, match=f"environment.t.lock.yml: {said}"):
+        require_sha256(recipe(tmp_path), bad)
+
+
+def test_base_of_a_lock_of_another_tool(tmp_path, settings):
+    """A lock made elsewhere never replaces the recipe's base."""
+    evil = LockedBase("docker://host.example/evil:1", "sha256:" + "0" * 64)
+    lock = Lock((package("python"),), ("linux-64",), base=evil)
+    assert stale_reasons(recipe(tmp_path), lock, settings) == [
+        "base changed from docker://host.example/evil:1 to debian:bookworm"
+    ]
 
 
 def test_pip_name_from_conda(tmp_path, settings):

@@ -159,7 +159,12 @@ def test_provenance() -> None:
     """The provenance names recipe, lock and base, without paths and credentials."""
     ours = recipe(
         pip={
-            "extra_index_urls": ["https://user:secret@host.example/simple", "https://$TOKEN@host.example/x"]
+            "extra_index_urls": [
+                "https://user:secret@host.example/simple",
+                "https://robot$ml+ci:secret@host.example/simple",
+                "https://u:p@secret/secret@host.example/simple?private_token=secret",
+                "https://$TOKEN@host.example/x",
+            ]
         },
         env={"A": "1"},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.engines.base import BuildResult
-from builder.errors import TagExistsError, UsageError
+from builder.errors import LockError, TagExistsError, UsageError
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import NullReporter
 from builder.project import Project
@@ -104,6 +105,14 @@ def test_attached_before_tags(project: Project, result: BuildResult, fake: FakeR
     sent = json.loads(fake.blobs["a/b"][manifest["layers"][0]["digest"]])
     assert sent == report(result.digest)
     assert manifest["annotations"] == {"org.opencontainers.image.created": "2026-11-21T08:00:00Z"}
+
+
+def test_md5(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """Nothing is published from a lock whose packages have an MD5 alone."""
+    weak = replace(PYTHON, sha256=None, md5="b" * 32)
+    with pytest.raises(LockError, match="1 packages of the lock have an MD5 and no SHA-256: python"):
+        send(project, replace(result, lock=replace(LOCK, packages=(weak,))), fake)
+    assert not fake.requests
 
 
 def test_fixed_tag(project: Project, result: BuildResult, fake: FakeRegistry) -> None:

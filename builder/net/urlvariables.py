@@ -1,0 +1,121 @@
+"""Environment variables in URLs (``https://host/t/$TOKEN/channel``), and who may name them.
+
+The value of a variable may be a secret, and a request sends it to a host. So only the files that the user
+writes, recipe and environment file, say which variable goes to which host. A lock file is data that nobody
+reads and that may come from elsewhere: its URLs get the values of variables only where they repeat the
+beginning of a URL of those files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from builder.errors import ConfigError
+from builder.redact import redact, userinfo
+
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+#: Variables with builder's own credentials and settings: they are never put into a URL.
+_OWN = ("REGISTRY_", "BUILDER_")
+
+
+def is_own(name: str) -> bool:
+    """Whether a variable is builder's own, such as ``REGISTRY_PASSWORD``."""
+    return name.upper().startswith(_OWN)
+
+
+def variables_in(text: str) -> set[str]:
+    """The names of the variables in a text; not those in a password that merely contains a ``$``."""
+    return {match[1] or match[2] for match in _VARIABLE.finditer(redact(text))}
+
+
+def expanded(url: str, where: str) -> str:
+    """A URL of the project's own files with the values of its variables, as conda-lock does.
+
+    Args:
+        url: the URL.
+        where: the file or key that contains the URL, for the message.
+
+    Raises:
+        ConfigError: a variable is not set, or is builder's own.
+    """
+
+    def value(name: str) -> str:
+        if is_own(name):
+            raise ConfigError(
+                f"{where}: {redact(url)}: {name} is builder's own variable and is not put into a URL",
+                "use a variable with another name",
+            )
+        if not os.environ.get(name):
+            raise ConfigError(
+                f"{where}: {redact(url)}: the environment variable {name} is not set", f"export {name}=..."
+            )
+        return os.environ[name]
+
+    return _replaced(url, {name: value(name) for name in sorted(variables_in(url))})
+
+
+@dataclass(frozen=True, slots=True)
+class UrlVariables:
+    """The variables that URLs of a lock may contain."""
+
+    sources: tuple[str, ...] = ()
+    """URLs of channels, indexes and find-links as the project's files and pip's configuration name them."""
+
+    def expanded(self, url: str) -> str:
+        """A URL of a lock with the values of its variables.
+
+        A variable stays as it is if it is not set, is builder's own, or no source with the same beginning, up
+        to its last variable, names it.
+        """
+        if "$" not in url:
+            return url
+        names = {name for source in self.sources for name in self._of(source, url)}
+        return _replaced(url, {n: os.environ[n] for n in names if os.environ.get(n) and not is_own(n)})
+
+    def missing(self, url: str) -> Iterator[str]:
+        """The variables of a URL that no source names for it; those that are only not set are not among
+        them.
+        """
+        named = {name for source in self.sources for name in self._of(source, url)}
+        yield from sorted(name for name in variables_in(url) if name not in named or is_own(name))
+
+    @staticmethod
+    def _of(source: str, url: str) -> set[str]:
+        """The names that ``source`` allows in ``url``."""
+        plain_source, plain_url = _plain(source), _plain(url)
+        names = variables_in(source)
+        matches = list(_VARIABLE.finditer(plain_source))
+        if not names or not matches or _place(plain_source) != _place(plain_url):
+            return set()
+        return names if plain_url.startswith(plain_source[: matches[-1].end()]) else set()
+
+
+#: No variable of a URL is replaced.
+NO_VARIABLES = UrlVariables()
+
+
+def _plain(url: str) -> str:
+    """The URL without literal credentials and with all variables as ``${NAME}``: one spelling for each."""
+    return _VARIABLE.sub(lambda match: f"${{{match[1] or match[2]}}}", redact(url))
+
+
+def _place(url: str) -> tuple[str, str]:
+    """Scheme and host of a URL."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "", url
+    return parts.scheme, parts.netloc
+
+
+def _replaced(url: str, values: dict[str, str]) -> str:
+    """The URL with the values of variables; a literal password stays as it is, whatever ``$`` it has."""
+    literal = userinfo(url)
+    if literal and redact("https://" + literal + "h") == "https://h":
+        head, tail = url.split(literal, 1)
+        return _replaced(head, values) + literal + _replaced(tail, values)
+    return _VARIABLE.sub(lambda match: values.get(match[1] or match[2], match[0]), url)
