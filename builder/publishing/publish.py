@@ -35,6 +35,8 @@ from builder.store.records import read_record, write_record
 
 SmokePolicy = Literal["auto", "always"]
 PASSED = ("pass", "warn")
+#: Of records of smoke tests. Format 1 had none: such a record of a job may be of another image.
+_RECORD_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -299,14 +301,16 @@ class SmokeRecord:
             runner: what ran the test.
             report: the file of its report.
         """
-        data = {"digest": digest, "verdict": verdict, "runner": runner}
+        data = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict, "runner": runner}
         if report is not None:
             data["report"] = str(report.absolute())
         write_record(self._path(digest), data)
 
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))
-        return record if isinstance(record, dict) and record.get("digest") == digest else {}
+        if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:
+            return {}
+        return record if record.get("digest") == digest else {}
 
     def _path(self, digest: str) -> Path:
         return self._folder / f"{digest.replace(':', '-')}.json"
