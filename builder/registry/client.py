@@ -13,7 +13,7 @@ from builder.model import Descriptor
 from builder.progress import QUIET, Reporter
 from builder.registry.blobs import Blobs
 from builder.registry.credentials import Credentials
-from builder.registry.manifests import ACCEPT, Manifests
+from builder.registry.manifests import ACCEPT, ANY, Manifests, TagMove
 from builder.registry.meter import Progress
 from builder.registry.transport import Access, Transport
 from builder.registry.upload import BlobSource
@@ -98,6 +98,12 @@ class RegistryClient:
     def put_manifest(self, repo: str, ref: str, data: bytes, media_type: str) -> str:
         """Stores a manifest under a tag or its digest; returns the digest."""
         return self._manifests.put(repo, ref, data, media_type)
+
+    def move_tag(
+        self, repo: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
+    ) -> TagMove:
+        """Points a tag at a manifest unless it is not as expected, and reads it back."""
+        return self._manifests.move_tag(repo, tag, data, media_type, expected=expected)
 
     def put_referrer(self, repo: str, data: bytes, media_type: str) -> bool:
         """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer."""

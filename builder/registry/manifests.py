@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import httpx
 
@@ -22,6 +23,22 @@ ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
 #: A list with more pages is a registry's fault (a page that links to itself).
 MAX_PAGES = 1000
 _REFERRERS_TAG = re.compile(r"sha256-[0-9a-f]{64}")
+#: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a registry.
+READ_BACKS = 4
+#: For :meth:`Manifests.move_tag`: the tag may name anything, or not exist.
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class TagMove:
+    """What happened to a tag."""
+
+    before: str | None
+    """The digest that the tag named before; None: it did not exist."""
+    now: str | None
+    """The digest that the tag names now, as the registry reports it; None: the tag does not exist."""
+    written: bool
+    """Whether a manifest was sent. False: the tag named the manifest already, or was not as expected."""
 
 
 class Manifests:
@@ -49,17 +66,23 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
+        found = self._head(repository, ref)
+        return found[0] if found else None
+
+    def _head(self, repository: str, ref: str) -> tuple[Descriptor, str] | None:
+        """See :meth:`head`; also the ``ETag``, which is empty when the registry sends none."""
         answer = self._read("HEAD", repository, ref, ACCEPT)
         if answer.status == 404:
             return None
         if answer.status != 200:
             raise self._transport.refusal(answer, f"describe {self._name(repository, ref)}")
+        etag = answer.headers.get("ETag", "")
         digest = answer.headers.get("Docker-Content-Digest", "")
         size = answer.headers.get("Content-Length", "")
         if not is_digest(digest) or not size.isdigit():
             data, media_type, digest = self.get(repository, ref)
-            return Descriptor(media_type, digest, len(data))
-        return Descriptor(answer.media_type, digest, int(size))
+            return Descriptor(media_type, digest, len(data)), etag
+        return Descriptor(answer.media_type, digest, int(size)), etag
 
     def get(self, repository: str, ref: str, accept: Sequence[str] = ACCEPT) -> tuple[bytes, str, str]:
         """A manifest or index: its bytes, media type and digest, verified.
@@ -101,6 +124,52 @@ class Manifests:
         answer = self._put(repository, ref, data, media_type)
         self._check_stored(answer, repository, ref, data)
         return sha256(data)
+
+    def move_tag(
+        self, repository: str, tag: str, data: bytes, media_type: str, *, expected: str | None = ANY
+    ) -> TagMove:
+        """Points a tag at a manifest whose blobs exist already, and reads the tag back.
+
+        The registry is asked directly before the write; a tag that is not as expected is not written. Between
+        that and the write another client may still move the tag: only a registry that honours ``If-Match``
+        and ``If-None-Match`` prevents that. The caller compares ``now`` with the digest of ``data``: another
+        digest belongs to another client.
+
+        Args:
+            repository: in the registry.
+            tag: the tag.
+            data: the manifest's bytes.
+            media_type: of the manifest.
+            expected: the digest that the tag must name before; None: the tag must not exist; :data:`ANY`: the
+                tag is moved in any case.
+
+        Raises:
+            RegistryError: the registry refuses, changes the manifest, or cannot be reached.
+        """
+        digest = sha256(data)
+        found = self._head(repository, tag)
+        before = found[0].digest if found else None
+        if before == digest or expected not in (ANY, before):
+            return TagMove(before, before, written=False)
+        conditions = _conditions(found[1] if found else None) if expected != ANY else {}
+        answer = self._put(repository, tag, data, media_type, conditions=conditions)
+        if answer.status != 412:
+            self._check_stored(answer, repository, tag, data)
+        now = self._read_back(repository, tag, before)
+        if answer.status == 412 and now == before:
+            # Not a condition of this request: Harbor answers 412 for tags that its owner made immutable.
+            raise self._transport.refusal(answer, f"move the tag {self._name(repository, tag)}")
+        return TagMove(before, now, written=answer.status != 412)
+
+    def _read_back(self, repository: str, tag: str, before: str | None) -> str | None:
+        """What a tag names after a write. Caches before a registry may still hold what it named before."""
+        for failures in range(1, READ_BACKS + 1):
+            found = self.head(repository, tag)
+            now = found.digest if found else None
+            if now != before or failures == READ_BACKS:
+                break
+            self._transport.pause(failures)
+        return now
 
     def put_referrer(self, repository: str, data: bytes, media_type: str) -> bool:
         """Stores a manifest with a ``subject``; returns whether the registry lists it as a referrer.
@@ -178,12 +247,19 @@ class Manifests:
         data: bytes,
         media_type: str,
         refused: type[RegistryError] = RegistryError,
+        conditions: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Sends a manifest; ``refused`` is the error for a registry that does not accept this kind of it."""
+        """Sends a manifest; the answer is a success, or 412 when there are ``conditions``.
+
+        Args:
+            repository, ref, data, media_type: see :meth:`put`.
+            refused: the error for a registry that does not accept this kind of manifest.
+            conditions: headers (RFC 9110, 13.1).
+        """
         url = self._url(repository, ref)
-        headers = {"Content-Type": media_type}
+        headers = {"Content-Type": media_type, **(conditions or {})}
         answer = self._transport.ask(Request("PUT", url, push_scopes(repository), repository, headers, data))
-        if answer.status in (200, 201, 202):
+        if answer.status in (200, 201, 202) or (conditions and answer.status == 412):
             return answer
         missing_blob = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}
         of_this_kind = answer.status in (400, 405, 415, 422) and not missing_blob
@@ -207,6 +283,20 @@ class Manifests:
 
     def _name(self, repository: str, ref: str) -> str:
         return f"{self._transport.host}/{repository}{'@' if is_digest(ref) else ':'}{ref}"
+
+
+def _conditions(etag: str | None) -> dict[str, str]:
+    """The headers for a write that must not replace anything else than what was read.
+
+    The distribution-spec has no conditional requests; most registries ignore the headers. A weak ``ETag``
+    never matches (RFC 9110, 8.8.3.2), so it is not sent.
+
+    Args:
+        etag: of what was read; empty: it has none; None: there was nothing.
+    """
+    if etag is None:
+        return {"If-None-Match": "*"}
+    return {"If-Match": etag} if etag.startswith('"') else {}
 
 
 def _media_type(answer: Answer) -> str:

@@ -21,6 +21,7 @@ from builder.model import Descriptor, Image, Layer
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
+from builder.registry.manifests import ANY, TagMove
 from builder.registry.origins import Origins
 from builder.registry.upload import bytes_source
 
@@ -65,22 +66,34 @@ def push_image(
     return _Push(image, client, repository, mount_from, reporter).run()
 
 
-def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
-    """Points tags at an image that the repository has. Tags that point at it already are not written.
+def move_tag(
+    image: Image, client: RegistryClient, repository: str, tag: str, *, expected: str | None = ANY
+) -> TagMove:
+    """Points a tag at an image that the repository has. See :meth:`Manifests.move_tag`.
 
     Args:
         image: the image.
         client: the registry.
         repository: in that registry.
-        tags: in the order in which they are set.
+        tag: the tag.
+        expected: the digest that the tag must name before; None: it must not exist; :data:`ANY`: it is moved
+            in any case.
+
+    Raises:
+        RegistryError: the registry refuses, or cannot be reached.
+    """
+    media_type = image.manifest_descriptor.media_type
+    return client.move_tag(repository, tag, image.manifest, media_type, expected=expected)
+
+
+def move_tags(image: Image, client: RegistryClient, repository: str, tags: Sequence[str]) -> None:
+    """Points tags at an image that the repository has, whatever they name now.
 
     Raises:
         RegistryError: the registry refuses, or cannot be reached.
     """
     for tag in tags:
-        current = client.head_manifest(repository, tag)
-        if current is None or current.digest != image.digest:
-            client.put_manifest(repository, tag, image.manifest, image.manifest_descriptor.media_type)
+        move_tag(image, client, repository, tag)
 
 
 class _Push:

@@ -8,7 +8,7 @@ schema. OCI layouts list such manifests in ``index.json``, without a tag.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,8 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 _EMPTY_CONFIG = b"{}"
 #: The list of an old registry is read, extended and written, and others may do the same at the same time:
-#: each writer checks afterwards whether its entry is still there, this many times.
+#: each writer checks afterwards whether its entry is still there, this many times, and once more at the end
+#: of publishing (:func:`restore_attached`).
 _TRIES = 5
 
 
@@ -130,7 +131,7 @@ def attach(
     client.expect_push(repository)
     artifact = _Artifact(artifact_type, files, annotations or {})
     manifest, entry = artifact.manifest(subject)
-    if _is_listed(entry, referrers(client, repository, subject.digest)):
+    if _is_listed(entry.digest, referrers(client, repository, subject.digest)):
         return entry.digest
     config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
     for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
@@ -139,27 +140,66 @@ def attach(
     listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:
         # A registry may list the manifest without sending the OCI-Subject header.
-        listed = _is_listed(entry, client.get_referrers(repository, subject.digest) or [])
+        listed = _is_listed(entry.digest, client.get_referrers(repository, subject.digest) or [])
     if not listed:
         _list_by_tag(client, repository, subject.digest, entry)
     return entry.digest
 
 
-def _is_listed(entry: Descriptor, listed: Sequence[Descriptor]) -> bool:
-    return any(descriptor.digest == entry.digest for descriptor in listed)
+def restore_attached(
+    client: RegistryClient, repository: str, subject: str, digests: Collection[str]
+) -> list[str]:
+    """Looks again whether artifacts that were attached are listed, and lists those again that are not.
+
+    On a registry without the referrers API the list is a tag: a client that attaches at the same time may
+    have replaced it after :func:`attach` looked. Publishing calls this once more after the tags have moved.
+
+    Args:
+        client: the registry.
+        repository: of the image.
+        subject: the digest of the image.
+        digests: what :func:`attach` returned.
+
+    Returns:
+        The digests that were not listed, and are listed now.
+
+    Raises:
+        RegistryError: the registry refuses, lacks one of the artifacts, or cannot be reached.
+    """
+    listed = client.get_referrers(repository, subject) or []
+    missing = [digest for digest in digests if not _is_listed(digest, listed)]
+    if missing:
+        listed, _ = _listed_by_tag(client, repository, subject)
+        missing = [digest for digest in missing if not _is_listed(digest, listed)]
+    for digest in missing:
+        _list_by_tag(client, repository, subject, _entry_of(client, repository, digest))
+    return missing
+
+
+def _entry_of(client: RegistryClient, repository: str, digest: str) -> Descriptor:
+    """The descriptor of an artifact as lists of referrers contain it, from its manifest."""
+    manifest, media_type, _ = client.get_manifest(repository, digest, [OCI_MANIFEST])
+    descriptor = Descriptor(media_type, digest, len(manifest))
+    attached = _attached(parse_manifest(manifest, descriptor, f"{client.host}/{repository}"), digest, [])
+    return replace(descriptor, artifact_type=attached.artifact_type, annotations=attached.annotations)
+
+
+def _is_listed(digest: str, listed: Sequence[Descriptor]) -> bool:
+    return any(descriptor.digest == digest for descriptor in listed)
 
 
 def _list_by_tag(client: RegistryClient, repository: str, subject: str, entry: Descriptor) -> None:
     """Adds an entry to the list under the tag; see :data:`_TRIES`."""
     tag = referrers_tag(subject)
     for _ in range(_TRIES):
-        listed = _listed_by_tag(client, repository, subject)
-        if _is_listed(entry, listed):
+        listed, digest = _listed_by_tag(client, repository, subject)
+        if _is_listed(entry.digest, listed):
             return
         manifests = [descriptor.to_json() for descriptor in (*listed, entry)]
         index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-        client.put_manifest(repository, tag, canonical_json(index), OCI_INDEX)
-    if not _is_listed(entry, _listed_by_tag(client, repository, subject)):
+        client.move_tag(repository, tag, canonical_json(index), OCI_INDEX, expected=digest)
+    listed, _ = _listed_by_tag(client, repository, subject)
+    if not _is_listed(entry.digest, listed):
         raise RegistryError(
             f"{client.host}/{repository}:{tag} was changed by other clients {_TRIES} times",
             "wait until they are done, then publish again",
@@ -186,7 +226,7 @@ def referrers(
     """
     found = client.get_referrers(repository, subject)
     if found is None:
-        found = _listed_by_tag(client, repository, subject)
+        found, _ = _listed_by_tag(client, repository, subject)
     return [d for d in found if artifact_type in (None, d.artifact_type)]
 
 
@@ -195,11 +235,14 @@ def referrers_tag(subject: str) -> str:
     return subject.replace(":", "-", 1)
 
 
-def _listed_by_tag(client: RegistryClient, repository: str, subject: str) -> list[Descriptor]:
+def _listed_by_tag(
+    client: RegistryClient, repository: str, subject: str
+) -> tuple[list[Descriptor], str | None]:
+    """The list under the tag, and its digest; None: there is no such tag."""
     tag = referrers_tag(subject)
     current = client.head_manifest(repository, tag)
     if current is None:
-        return []
+        return [], None
     name = f"{client.host}/{repository}:{tag}"
     data, media_type, _ = client.get_manifest(repository, current.digest, [OCI_INDEX])
     if media_type != OCI_INDEX:
@@ -208,7 +251,7 @@ def _listed_by_tag(client: RegistryClient, repository: str, subject: str) -> lis
             "something else uses this tag, which the OCI reserves: delete it there",
             host=client.host,
         )
-    return parse_index(data, name)
+    return parse_index(data, name), current.digest
 
 
 def fetch_attached(

@@ -75,6 +75,7 @@ class FakeRegistry:
         self.put_limit: int | None = None
         self.lists_referrers = False
         self.sends_subject = True
+        self.honours_conditions = False
         self.lock = threading.Lock()
         outer = self
 
@@ -299,6 +300,12 @@ class _Handler(BaseHTTPRequestHandler):
     def manifest(self, request: Request, repo: str, ref: str) -> None:
         there = self.fake.manifests.setdefault(repo, {})
         if request.method == "PUT":
+            etag = f'"{sha256(there[ref][0])}"' if ref in there else None
+            wanted = request.headers.get("if-match", etag)
+            replaces = etag is not None and request.headers.get("if-none-match") == "*"
+            if self.fake.honours_conditions and (wanted != etag or replaces):
+                self.error(412, "PRECONDITION_FAILED", "the tag names something else")
+                return
             digest = sha256(request.body)
             there[ref] = there[digest] = (request.body, request.headers["content-type"])
             subject = (json.loads(request.body).get("subject") or {}).get("digest")
@@ -310,7 +317,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.reply(201, b"", {"Docker-Content-Digest": digest, **known})
         elif ref in there:
             data, media_type = there[ref]
-            self.reply(200, data, {"Content-Type": media_type, "Docker-Content-Digest": sha256(data)})
+            digest = sha256(data)
+            headers = {"Content-Type": media_type, "Docker-Content-Digest": digest, "ETag": f'"{digest}"'}
+            self.reply(200, data, headers)
         else:
             self.error(404, "MANIFEST_UNKNOWN", "manifest unknown")
 

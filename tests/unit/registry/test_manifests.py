@@ -8,7 +8,8 @@ from builder.errors import HashMismatch, RegistryError
 from builder.model import OCI_MANIFEST, Descriptor
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
-from tests.support.fakeregistry import FakeRegistry, Reply, sha256
+from builder.registry.manifests import ANY, TagMove
+from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 
 
 def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
@@ -28,6 +29,85 @@ def test_head_without_digest(fake: FakeRegistry, client: RegistryClient) -> None
     fake.manifests["a/b"] = {"t": (data, OCI_MANIFEST)}
     fake.fault = lambda r: Reply(200, {"Content-Type": OCI_MANIFEST}) if r.method == "HEAD" else None
     assert client.head_manifest("a/b", "t") == Descriptor(OCI_MANIFEST, sha256(data), len(data))
+
+
+OLD, NEW, OTHER = b'{"old":1}', b'{"new":1}', b'{"other":1}'
+
+
+def test_tag_is_moved_as_expected(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A tag moves when it names what the caller expects, and is read back."""
+    moved = client.move_tag("a/b", "t", OLD, OCI_MANIFEST, expected=None)
+    assert moved == TagMove(None, sha256(OLD), written=True)
+    moved = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=sha256(OLD))
+    assert moved == TagMove(sha256(OLD), sha256(NEW), written=True)
+    puts = [r.headers for r in fake.requests if r.method == "PUT"]
+    assert puts[0]["if-none-match"] == "*" and puts[1]["if-match"] == f'"{sha256(OLD)}"'
+
+
+def test_tag_of_another_client_stays(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A tag that is not as expected is not written; with ANY it is."""
+    fake.manifests["a/b"] = {"t": (OTHER, OCI_MANIFEST)}
+    moved = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=sha256(OLD))
+    assert moved == TagMove(sha256(OTHER), sha256(OTHER), written=False)
+    assert client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=None).now == sha256(OTHER)
+    assert not fake.count("PUT")
+    moved = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=ANY)
+    assert moved == TagMove(sha256(OTHER), sha256(NEW), written=True)
+    again = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=sha256(OLD))
+    assert again == TagMove(sha256(NEW), sha256(NEW), written=False)
+
+
+@pytest.mark.parametrize("honours", [True, False])
+def test_race_for_a_tag(fake: FakeRegistry, client: RegistryClient, honours: bool) -> None:
+    """Another client moves the tag between the look and the write.
+
+    A registry that honours the condition keeps the other's manifest. Any other one is read back.
+    """
+    fake.honours_conditions = honours
+
+    def race(request: Request) -> None:
+        if request.method == "PUT":
+            fake.manifests["a/b"] = {"t": (OTHER, OCI_MANIFEST)}
+
+    fake.fault = race
+    moved = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=None)
+    assert moved == TagMove(None, sha256(OTHER if honours else NEW), written=not honours)
+
+
+def test_tag_overwritten_after_the_write(fake: FakeRegistry, client: RegistryClient) -> None:
+    """The digest that is returned is the one that the registry reports after the write."""
+
+    def overwrite(request: Request) -> None:
+        if request.method == "HEAD" and "t" in fake.manifests.get("a/b", {}):
+            fake.manifests["a/b"]["t"] = (OTHER, OCI_MANIFEST)
+
+    fake.fault = overwrite
+    moved = client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=None)
+    assert moved == TagMove(None, sha256(OTHER), written=True)
+
+
+def test_stale_cache_is_read_again(fake: FakeRegistry, client: RegistryClient, waits: list[float]) -> None:
+    """A cache before the registry may answer once more with what the tag named before."""
+    heads = []
+
+    def stale(request: Request) -> Reply | None:
+        heads.extend([1] if request.method == "HEAD" else [])
+        return Reply(404) if request.method == "HEAD" and len(heads) == 2 else None
+
+    fake.fault = stale
+    assert client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=None).now == sha256(NEW)
+    assert len(heads) == 3 and len(waits) == 1
+
+
+def test_immutable_tag(fake: FakeRegistry, client: RegistryClient) -> None:
+    """Harbor answers 412 when its owner made a tag immutable: that is an error, not a race."""
+    fake.manifests["a/b"] = {"t": (OLD, OCI_MANIFEST)}
+    fake.fault = lambda r: (
+        Reply(412, body=b'{"errors":[{"code":"PRECONDITION"}]}') if r.method == "PUT" else None
+    )
+    for expected in (sha256(OLD), ANY):
+        with pytest.raises(RegistryError, match="PRECONDITION"):
+            client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=expected)
 
 
 def test_not_a_registry() -> None:

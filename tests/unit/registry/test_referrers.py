@@ -24,10 +24,11 @@ from builder.registry.referrers import (
     layout_referrers,
     referrers,
     referrers_tag,
+    restore_attached,
 )
 from builder.settings import Settings
 from builder.store.blobs import Store
-from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request, sha256
 from tests.support.images import make_layer, make_test_image, push_tagged
 
 REPORT, OTHER = "application/vnd.builder.smoke-report.v1+json", "application/vnd.cyclonedx+json"
@@ -180,6 +181,47 @@ def test_overwritten_entry(client: RegistryClient, fake: FakeRegistry, pushed: I
     fake.fault = fault
     ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
     assert lost and [d.digest for d in referrers(client, "a/b", pushed.digest)] == [theirs["digest"], ours]
+
+
+def entry(digit: str) -> dict[str, object]:
+    """An entry of somebody else."""
+    digest = "sha256:" + digit * 64
+    return {"mediaType": OCI_MANIFEST, "digest": digest, "size": 7, "artifactType": "application/vnd.theirs"}
+
+
+@by_tag
+def test_write_between(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """A registry that honours If-Match keeps an entry that came between the look and the write."""
+    tag, index = referrers_tag(pushed.digest), {"schemaVersion": 2, "mediaType": OCI_INDEX}
+    put(fake, tag, json.dumps({**index, "manifests": [entry("1")]}).encode())
+    fake.honours_conditions = True
+    done = []
+
+    def race(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith(tag) and not done:
+            done.append(1)
+            put(fake, tag, json.dumps({**index, "manifests": [entry("1"), entry("2")]}).encode())
+
+    fake.fault = race
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")])
+    listed = [d.digest for d in referrers(client, "a/b", pushed.digest)]
+    assert listed == [entry("1")["digest"], entry("2")["digest"], ours]
+
+
+def test_restore(client: RegistryClient, fake: FakeRegistry, pushed: Image) -> None:
+    """An artifact whose entry was overwritten after it was attached is listed again, as it was."""
+    created = {CREATED: "2026-11-01T00:00:00Z"}
+    ours = attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}")], annotations=created)
+    listed = referrers(client, "a/b", pushed.digest)
+    fake.requests.clear()
+    assert restore_attached(client, "a/b", pushed.digest, [ours]) == []
+    assert not fake.count("PUT")
+    if fake.lists_referrers:
+        return
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry("1")]}
+    put(fake, referrers_tag(pushed.digest), json.dumps(index).encode())
+    assert restore_attached(client, "a/b", pushed.digest, [ours]) == [ours]
+    assert referrers(client, "a/b", pushed.digest)[1:] == listed
 
 
 @by_tag
