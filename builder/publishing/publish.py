@@ -1,7 +1,8 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed. An OCI image is published unchanged, a SIF as an ORAS artifact.
-The SBOM, the provenance and the report of the smoke test are attached before a tag names the image.
+No tag moves before the smoke test has passed and what was sent has been read back. An OCI image is published
+unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of the smoke test are attached
+before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
 host, or a place that does not have them. An image has the same digest with and without them on this machine.
@@ -23,7 +24,9 @@ from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.places import Place, open_place
-from builder.publishing.tags import TagPlan, check_tags
+from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.tag_check import check_tags
+from builder.publishing.tags import TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
@@ -59,6 +62,8 @@ class PublishOptions:
     """What runs the smoke test. None: the first that works."""
     mount_from: tuple[str, ...] = ()
     """Repositories of the same registry that may have some of the blobs."""
+    verify: VerifyMode = "sent"
+    """What is read back before a tag moves: the blobs that were sent, ``all`` of the image, or ``none``."""
     dry_run: bool = False
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -91,6 +96,10 @@ class Published:
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    """What the tags named before, as digests: for a rollback. None: there was no such tag."""
+    verified: Verified | None = None
+    """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
 
 
 def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
@@ -169,7 +178,9 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
 
     Raises:
         SmokeError: the smoke test did not pass.
-        TagExistsError: a dated tag names another digest.
+        TagExistsError: a dated tag names another digest, a tag would go back to an older image, or another
+            publish moved a tag at the same time.
+        HashMismatch, ImageError: what was published is not what its digest says; no tag was moved.
         RegistryError: the registry refuses, or cannot be reached.
         UsageError: no destination is configured.
     """
@@ -190,11 +201,12 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     plan = options.tags_of(recipe)
     tags = plan.tags if options.move_tags else ()
     place.prepare_push()
+    named: dict[str, str | None] = {}
     if options.move_tags:
-        check_tags(place, plan, image.digest, force=options.force)
+        named = check_tags(place, plan, image, force=options.force, reporter=project.reporter)
     done = Published(recipe.name, place.name, image.digest, tags, None, "not run", options.dry_run)
     if options.dry_run:
-        return done
+        return replace(done, before=named)
 
     passed = None
     if options.move_tags and options.policy == "auto":
@@ -207,11 +219,24 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
         passed = run_smoke(project, result, options.runner)
     verdict, report = passed or ("not run", None)
 
-    pushed = place.push(image)
+    pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
     attached = attach_all(place, result, image, report, project)
-    for tag in tags:
-        place.move_tag(tag, image)
-    return replace(done, push=pushed, smoke=verdict, attached=attached)
+    if any(digest != image.digest for digest in named.values()):  # test and push may have taken hours
+        named = check_tags(place, plan, image, force=options.force)
+    moved = move_all(place, tags, image, named)
+    if moved or pushed.sent:
+        _restore_attached(place, image, attached, project)
+    return replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+
+
+def _restore_attached(place: Place, image: Image, attached: Mapping[str, str], project: Project) -> None:
+    """Lists attached artifacts again that another publish of the image removed from the list meanwhile."""
+    restored = place.restore_attached(image, list(attached.values()))
+    if restored:
+        project.reporter.note(
+            f"{place.name}: another publish had removed {len(restored)} attached artifacts from the list; "
+            "they are listed again"
+        )
 
 
 def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,19 +127,54 @@ class Blobs:
         """
         self._download(repository, descriptor, partial, Meter(progress, descriptor.size))
 
-    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
-        def retry(error: httpx.HTTPError, failures: int) -> None:
-            if failures >= TRIES or not isinstance(error, httpx.TransportError):
-                raise self._transport.unreachable(error, self._name(repository)) from None
-            self._transport.pause(failures)
+    def hash(
+        self, repository: str, descriptor: Descriptor, progress: Progress | None = None
+    ) -> tuple[str, int]:
+        """Reads a blob and stores nothing: the digest and the number of the bytes that the registry returns.
 
+        More bytes than the descriptor states are not read.
+
+        Args:
+            repository: in the registry.
+            descriptor: digest and size.
+            progress: receives the bytes as they arrive.
+
+        Raises:
+            RegistryError: the registry does not have it, or refuses.
+        """
+        digest, size, failures = hashlib.sha256(), 0, 0
+        meter = Meter(progress, descriptor.size)
+        while size < descriptor.size:
+            before = size
+            try:
+                for data in self.read(repository, descriptor.digest, size):
+                    digest.update(data)
+                    size += len(data)
+                    meter.at(size)
+                    if size > descriptor.size:
+                        break
+            except httpx.HTTPError as e:
+                failures = 1 if size > before else failures + 1
+                self._retry(repository, e, failures)
+                continue
+            if size == before:
+                break
+        return f"sha256:{digest.hexdigest()}", size
+
+    def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:
+        """Waits before the next attempt; raises RegistryError instead of the last one."""
+        if failures >= TRIES or not isinstance(error, httpx.TransportError):
+            raise self._transport.unreachable(error, self._name(repository)) from None
+        self._transport.pause(failures)
+
+    def _download(self, repository: str, descriptor: Descriptor, partial: Path, meter: Meter) -> None:
         # The bytes of an earlier run may be damaged: the second attempt starts from the beginning.
         for _ in range(2):
             with PartialFile(partial) as part:
                 resume(
                     part,
                     lambda offset: self.read(repository, descriptor.digest, offset),
-                    retry,
+                    lambda error, failures: self._retry(repository, error, failures),
                     size=descriptor.size,
                     position=meter.at,
                 )

@@ -131,6 +131,12 @@ class RegistryClient:
         """A blob's bytes from an offset on; one attempt, not verified."""
         return self._blobs.read(repo, digest, offset)
 
+    def hash_blob(
+        self, repo: str, descriptor: Descriptor, progress: Progress | None = None
+    ) -> tuple[str, int]:
+        """The digest and the number of the bytes that the registry returns for a blob; nothing is stored."""
+        return self._blobs.hash(repo, descriptor, progress)
+
     def get_blob_to(
         self, repo: str, descriptor: Descriptor, store: Store, progress: Progress | None = None
     ) -> Path:

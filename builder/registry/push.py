@@ -34,6 +34,8 @@ class PushReport:
     """What a push did. Blobs are layers and the config."""
 
     digest: str
+    sent: tuple[Descriptor, ...] = ()
+    """The blobs whose bytes were sent: those that were neither present nor mounted."""
     blobs_sent: int = 0
     bytes_sent: int = 0
     blobs_mounted: int = 0
@@ -131,15 +133,17 @@ class _Push:
             self._repository, image.digest, image.manifest, image.manifest_descriptor.media_type
         )
 
-        sent = len(to_send) + config_sent
+        sent = [layer.descriptor for layer in to_send]
+        if config_sent:
+            sent.append(image.config_descriptor)
         mounted = len(missing) - len(to_send) + config_mounted
-        size = sum(layer.descriptor.size for layer in to_send)
         return PushReport(
             image.digest,
-            blobs_sent=sent,
-            bytes_sent=size + config_sent * image.config_descriptor.size,
+            sent=tuple(sent),
+            blobs_sent=len(sent),
+            bytes_sent=sum(blob.size for blob in sent),
             blobs_mounted=mounted,
-            blobs_present=blobs - sent - mounted,
+            blobs_present=blobs - len(sent) - mounted,
             seconds=time.monotonic() - started,
         )
 
