@@ -26,7 +26,7 @@ from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance
 from builder.publishing.places import Place, open_place
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
 from builder.publishing.tag_check import check_tags
-from builder.publishing.tags import TagPlan, move_all
+from builder.publishing.tags import TagLost, TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
@@ -38,6 +38,8 @@ from builder.store.records import read_record, write_record
 
 SmokePolicy = Literal["auto", "always"]
 PASSED = ("pass", "warn")
+#: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
+_TRIES = 3
 #: Of records of smoke tests. Format 1 had none: such a record of a job may be of another image.
 _RECORD_FORMAT = 2
 
@@ -221,12 +223,37 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
 
     pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
     attached = attach_all(place, result, image, report, project)
-    if any(digest != image.digest for digest in named.values()):  # test and push may have taken hours
-        named = check_tags(place, plan, image, force=options.force)
-    moved = move_all(place, tags, image, named)
+    moved: list[str] = []
+    if any(digest != image.digest for digest in named.values()):
+        named, moved = _move_tags(place, plan, image, named, force=options.force)
     if moved or pushed.sent:
         _restore_attached(place, image, attached, project)
     return replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+
+
+def _move_tags(
+    place: Place, plan: TagPlan, image: Image, before: Mapping[str, str | None], *, force: bool
+) -> tuple[dict[str, str | None], list[str]]:
+    """Checks all tags again (test and push may have taken hours) and moves them.
+
+    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags again.
+
+    Args:
+        before: what the tags named at the first check.
+
+    Returns:
+        What the tags named before they moved, and those that moved.
+    """
+    last = dict(before)
+    for attempt in range(1, _TRIES + 1):
+        named = check_tags(place, plan, image, force=force)
+        last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
+        try:
+            return last, move_all(place, plan.tags, image, named)
+        except TagLost as e:
+            if e.tag in plan.fixed or attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
 
 
 def _restore_attached(place: Place, image: Image, attached: Mapping[str, str], project: Project) -> None:

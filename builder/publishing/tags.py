@@ -17,6 +17,19 @@ from builder.model import Image
 from builder.publishing.places import Place
 
 
+class TagLost(TagExistsError):
+    """Another client changed a tag between the check and the end of this publish.
+
+    Args:
+        message, hint: see :class:`builder.errors.BuilderError`.
+        tag: the tag.
+    """
+
+    def __init__(self, message: str, hint: str, tag: str) -> None:
+        super().__init__(message, hint)
+        self.tag = tag
+
+
 @dataclass(frozen=True)
 class TagPlan:
     """The tags for an image.
@@ -79,7 +92,7 @@ def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str
         named: what the tags must name until they move; None: they must not exist.
 
     Raises:
-        TagExistsError: another client moved one of them at the same time. Tags that had moved before stay.
+        TagLost: another client moved one of them at the same time. Tags that had moved before stay.
         RegistryError: the registry refuses, or cannot be reached.
     """
     written: list[str] = []
@@ -98,11 +111,12 @@ def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str
     return written
 
 
-def _lost(place: Place, tag: str, now: str | None, image: Image, written: list[str]) -> TagExistsError:
+def _lost(place: Place, tag: str, now: str | None, image: Image, written: list[str]) -> TagLost:
     names = f"names {now[:19]}" if now else "does not exist"
     done = f"; this publish has moved {', '.join(written)}" if written else "; this publish moved no tag"
-    return TagExistsError(
+    return TagLost(
         f"another client changed {place.name}:{tag} at the same time: it {names} now, not {image.digest[:19]}"
         + done,
         "if this image should have the tag, publish again: it then tells what is in the way",
+        tag,
     )
