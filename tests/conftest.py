@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 from tests.support import parts
@@ -29,6 +30,9 @@ def keep_compiled_modules() -> None:
 
 
 keep_compiled_modules()  # before pytest imports tests and xdist starts workers
+
+#: HYPOTHESIS_PROFILE=soak looks for new cases, for minutes to hours. See tests/support/fuzz.py.
+hypothesis.settings.register_profile("soak", max_examples=5000, deadline=None)
 
 
 def pytest_configure() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from builder.errors import ImageError
-from builder.model import OCI_MANIFEST, Descriptor, Layer, SifImage
+from builder.model import Descriptor, Layer, SifImage
+from builder.oci.documents import MAX_DOCUMENT, check_size
 from builder.oci.manifest import image_layers, parse_config, parse_manifest, with_path
 from builder.store.blobs import Store
 
@@ -35,8 +36,10 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
         ImageError: the manifest or config is missing or damaged.
     """
     manifest = _stored(digest, store)
-    data = parse_manifest(manifest, Descriptor(OCI_MANIFEST, digest, len(manifest)), reference)
-    config = parse_config(_stored(data["config"]["digest"], store), reference)
+    data = parse_manifest(manifest, Descriptor("", digest, len(manifest)), reference)
+    described = Descriptor.from_json(data["config"])
+    check_size(described, f"the config of {reference}")
+    config = parse_config(_stored(described.digest, store), reference)
     layers = image_layers(data, config, reference)
     in_store = tuple(with_path(layer, store.path(layer.descriptor.digest)) for layer in layers)
     return BaseImage(reference, digest, config, in_store)
@@ -44,7 +47,10 @@ def stored_base(reference: str, digest: str, store: Store) -> BaseImage:
 
 def _stored(digest: str, store: Store) -> bytes:
     path = store.get(digest)
-    return path.read_bytes() if path else b""
+    if path is None:
+        return b""
+    with path.open("rb") as f:
+        return f.read(MAX_DOCUMENT + 1)  # the parser refuses more
 
 
 def no_such_base(reference: str, path: Path) -> ImageError:

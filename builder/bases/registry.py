@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.bases.image import BaseImage
-from builder.model import OCI_MANIFEST, Descriptor, LockedBase
+from builder.model import Descriptor, LockedBase
+from builder.oci.documents import check_size
 from builder.oci.manifest import (
     INDEXES,
     choose_platform,
     image_layers,
     parse_config,
-    parse_json,
+    parse_index,
     parse_manifest,
 )
 from builder.oci.reference import Reference
@@ -47,7 +48,7 @@ def resolve_registry_base(
     with RegistryClient(parsed.host, settings=settings, reporter=reporter) as client:
         data, media_type, digest = client.get_manifest(parsed.repository, parsed.ref)
         if media_type in INDEXES:
-            index = parse_json(data, f"the image index of {reference}")
+            index = parse_index(data, f"the image index of {reference}", media_type)
             wanted = choose_platform(index, architecture, reference)
             data, media_type, digest = client.get_manifest(parsed.repository, wanted.digest)
     parse_manifest(data, Descriptor(media_type, digest, len(data)), reference)
@@ -81,9 +82,10 @@ def open_registry_base(
     parsed = Reference.parse(actual)
     with _Source(parsed, settings, store, reporter) as source:
         data = source.manifest(locked.digest)
-        described = Descriptor(OCI_MANIFEST, locked.digest, len(data))
-        manifest = parse_manifest(data, described, locked.reference)
-        config = parse_config(source.blob(Descriptor.from_json(manifest["config"])), locked.reference)
+        manifest = parse_manifest(data, Descriptor("", locked.digest, len(data)), locked.reference)
+        described = Descriptor.from_json(manifest["config"])
+        check_size(described, f"the config of {locked.reference}")
+        config = parse_config(source.blob(described), locked.reference)
         layers = image_layers(manifest, config, locked.reference)
         descriptors = [layer.descriptor for layer in layers]
         paths = source.layers(descriptors, f"base {locked.reference}", download=download)

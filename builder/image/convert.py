@@ -16,7 +16,7 @@ from builder.errors import UsageError
 from builder.image.archive import write_docker_archive, write_oci_archive
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.oci.layout import read_layout, write_layout
-from builder.oci.manifest import parse_json, require_layers
+from builder.oci.manifest import parse_manifest, require_layers
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 from builder.sif.format import OCI_CONFIG_NAME
@@ -79,7 +79,7 @@ def open_image(
     locked = resolve_base(reference, wanted, settings, store, reporter=reporter)
     base = open_base(locked, wanted, settings, store, reporter=reporter)
     manifest = store.path(base.digest).read_bytes()
-    data = parse_json(manifest, f"the manifest of {reference}")
+    data = parse_manifest(manifest, Descriptor("", base.digest, len(manifest)), reference)
     config = Descriptor.from_json(data["config"])
     descriptor = Descriptor(data.get("mediaType") or OCI_MANIFEST, base.digest, len(manifest))
     return Image(base.layers, store.path(config.digest).read_bytes(), config, manifest, descriptor)

@@ -23,7 +23,12 @@ from types import TracebackType
 
 import httpx
 
+from builder.net.pace import Pace
 from builder.store.files import CHUNK, space_errors
+
+#: In bytes: an attempt that gains less counts as one that gained nothing. A server that breaks off after each
+#: byte does not hold a command for ever.
+MIN_GAIN = 64 << 10
 
 #: Returns the bytes of the remote file from an offset (in bytes) on. May end early or raise httpx.HTTPError.
 Source = Callable[[int], Iterator[bytes]]
@@ -116,7 +121,7 @@ def resume(
     Args:
         part: the file.
         source: called with ``part.size`` for each attempt.
-        retry: decides after each failed attempt; an attempt that added bytes resets the count of failures.
+        retry: decides after each failed attempt; one that gained enough resets the count of failures.
         size: the expected size in bytes: attempts continue until the file has it, or until an attempt adds
             nothing. None: the first attempt that ends without an error is the last one.
         position: receives the size of the file as it grows.
@@ -132,11 +137,16 @@ def resume(
                 if size is not None and part.size > size:
                     return  # longer than expected: the digest will not match
         except httpx.HTTPError as e:
-            failures = 1 if part.size > before else failures + 1
+            failures = count_failure(failures, part.size - before)
             retry(e, failures)
             continue
         if size is None or part.size == before:
             return
+
+
+def count_failure(failures: int, gained: int) -> int:
+    """The failures in a row, after one more. An attempt that gained :data:`MIN_GAIN` bytes begins a new row."""
+    return 1 if gained >= MIN_GAIN else failures + 1
 
 
 def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
@@ -146,6 +156,7 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
 
     Raises:
         WrongRange: the server sent another range.
+        TooSlow: the bytes arrive too slowly, see :mod:`builder.net.pace`.
     """
     skip = offset
     if response.status_code == 206:
@@ -154,7 +165,7 @@ def body_from(response: httpx.Response, offset: int) -> Iterator[bytes]:
         if start is None or int(start[1]) != offset:
             raise WrongRange(f"requested bytes from {offset}, received {content_range!r}")
         skip = 0
-    for data in response.iter_raw():
+    for data in Pace.of(response.iter_raw()):
         if skip >= len(data):
             skip -= len(data)
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from builder.oci.documents import Sha256, Shape, Text
+
 #: The PATH of a container whose image sets none.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -14,3 +16,44 @@ def config_environment(config: Mapping[str, Any]) -> dict[str, str]:
     entries = (config.get("config") or {}).get("Env") or ()
     pairs = (text.partition("=") for text in entries)
     return {name: value for name, _, value in pairs if name}
+
+
+class _RuntimeShape(Shape):
+    """``config``: how a container of the image runs."""
+
+    User: Text | None = None
+    Env: list[Text] | None = None
+    Entrypoint: list[Text] | None = None
+    Cmd: list[Text] | None = None
+    WorkingDir: Text | None = None
+    StopSignal: Text | None = None
+    Labels: dict[str, str] | None = None
+    ExposedPorts: dict[str, Any] | None = None
+    Volumes: dict[str, Any] | None = None
+
+
+class _HistoryShape(Shape):
+    created: Text | None = None
+    created_by: str | None = None
+    empty_layer: bool | None = None
+
+
+class RuntimeConfigShape(Shape):
+    """What a config needs for an image to run."""
+
+    architecture: Text | None = None
+    os: Text | None = None
+    variant: Text | None = None
+    created: Text | None = None
+    config: _RuntimeShape | None = None
+    history: list[_HistoryShape] | None = None
+
+
+class _RootfsShape(Shape):
+    diff_ids: list[Sha256]
+
+
+class ConfigShape(RuntimeConfigShape):
+    """The config of an image with layers."""
+
+    rootfs: _RootfsShape

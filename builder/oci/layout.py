@@ -13,6 +13,7 @@ import filelock
 from builder.errors import ImageError
 from builder.model import OCI_INDEX, Descriptor, Image, Layer, canonical_json
 from builder.oci.digest import hex_of, sha256
+from builder.oci.documents import MAX_DOCUMENT, check_ordinary, check_size, read_file, shown
 from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
@@ -22,6 +23,7 @@ from builder.oci.manifest import (
     choose_platform,
     image_layers,
     parse_config,
+    parse_index,
     parse_json,
     parse_manifest,
     require_layers,
@@ -158,9 +160,15 @@ def _used_blobs(folder: Path) -> set[str]:
         used.add(descriptor.digest)
         if descriptor.media_type not in (*INDEXES, *MANIFESTS):
             continue
-        data = parse_json(read_blob(folder, descriptor), f"{descriptor.digest} in {folder}")
-        children = [*data.get("manifests", []), *data.get("layers", [])]
-        children += [data[key] for key in ("config", "subject") if data.get(key)]
+        data = read_blob(folder, descriptor)
+        if descriptor.media_type in INDEXES:
+            document = parse_index(data, f"{descriptor.digest} in {folder}", descriptor.media_type)
+            children = list(document["manifests"])
+        else:
+            document = parse_manifest(data, descriptor, str(folder))
+            children = [document["config"], *document["layers"]]
+        if document.get("subject"):
+            children.append(document["subject"])
         found = [Descriptor.from_json(child) for child in children]
         pending += [child for child in found if blob_path(folder, child.digest).exists()]
     return used
@@ -243,26 +251,34 @@ def read_layout(folder: Path, tag_or_digest: str | None = None, architecture: st
     return Image(found, config, config_descriptor, manifest, descriptor)
 
 
-def read_blob(folder: Path, descriptor: Descriptor) -> bytes:
+def read_blob(folder: Path, descriptor: Descriptor, most: int = MAX_DOCUMENT) -> bytes:
     """A small blob of a layout, verified.
 
+    Args:
+        folder: the layout.
+        descriptor: of the blob.
+        most: bytes that it may have; more are refused before they are read.
+
     Raises:
-        ImageError: it is missing or corrupt.
+        ImageError: it is missing, corrupt, too large, or not an ordinary file.
     """
     path = blob_path(folder, descriptor.digest)
+    check_size(descriptor, f"{folder}: blob {descriptor.digest}", most)
     try:
-        data = path.read_bytes()
+        data = read_file(path, str(path), most)
     except FileNotFoundError:
         raise ImageError(f"{folder}: blob {descriptor.digest} is missing", _DAMAGED) from None
     except OSError as e:
         raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
     if sha256(data) != descriptor.digest:
         raise ImageError(f"{path} is corrupt: its content does not match its digest", _DAMAGED)
+    if len(data) != descriptor.size:
+        raise ImageError(f"{path}: {len(data)} bytes, its descriptor lists {descriptor.size}", _DAMAGED)
     return data
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The ``index.json`` of a layout.
+    """The ``index.json`` of a layout. Each of its ``manifests`` is a descriptor.
 
     Raises:
         ImageError: the folder is not an OCI layout.
@@ -270,24 +286,19 @@ def read_index(folder: Path) -> dict[str, Any]:
     hint = "name a folder that an OCI tool wrote (builder build, skopeo copy ... oci:DIR)"
     if not folder.is_dir():
         raise ImageError(f"{folder}: no such folder", hint)
+    marker_file, index_file = folder / "oci-layout", folder / "index.json"
     try:
-        marker = parse_json((folder / "oci-layout").read_bytes(), str(folder / "oci-layout"))
-        index = parse_json((folder / "index.json").read_bytes(), str(folder / "index.json"))
+        marker = parse_json(read_file(marker_file, str(marker_file)), str(marker_file))
+        index = parse_index(read_file(index_file, str(index_file)), str(index_file))
     except FileNotFoundError as e:
         raise ImageError(f"{folder} is not an OCI layout: {Path(e.filename).name} is missing", hint) from None
     except OSError as e:
         raise ImageError(f"{e.filename}: {e.strerror}", "let this user read the layout") from None
     version = marker.get("imageLayoutVersion")
     if version != "1.0.0":
-        raise ImageError(f"{folder}: OCI layout version {version!r}, builder reads 1.0.0", hint)
-    entries = index.get("manifests")
-    if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
-        raise ImageError(f"{folder / 'index.json'} has no list of manifests", _DAMAGED)
+        found = shown(version) if isinstance(version, str) else "of no version"
+        raise ImageError(f"{folder}: OCI layout version {found}, builder reads 1.0.0", hint)
     return index
-
-
-def _is_entry(value: object) -> bool:
-    return isinstance(value, dict) and "digest" in value and "size" in value
 
 
 def _image_manifest(folder: Path, tag_or_digest: str | None, architecture: str | None) -> Descriptor:
@@ -296,7 +307,8 @@ def _image_manifest(folder: Path, tag_or_digest: str | None, architecture: str |
     for _ in range(MAX_INDEX_DEPTH):
         if wanted.media_type not in INDEXES:
             return wanted
-        index = parse_json(read_blob(folder, wanted), f"the image index {wanted.digest} in {folder}")
+        what = f"the image index {wanted.digest} in {folder}"
+        index = parse_index(read_blob(folder, wanted), what, wanted.media_type)
         wanted = choose_platform(index, architecture, f"{folder} ({wanted.digest})")
     if wanted.media_type in INDEXES:
         raise ImageError(f"{folder}: image indexes refer to each other", _DAMAGED)
@@ -305,9 +317,14 @@ def _image_manifest(folder: Path, tag_or_digest: str | None, architecture: str |
 
 def _layer_file(folder: Path, layer: Layer) -> Path:
     path = blob_path(folder, layer.descriptor.digest)
-    if not path.is_file():
-        raise ImageError(f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED)
-    size = path.stat().st_size
+    try:
+        info = path.lstat()
+    except FileNotFoundError:
+        raise ImageError(f"{folder}: layer {layer.descriptor.digest} is missing", _DAMAGED) from None
+    except OSError as e:
+        raise ImageError(f"{path}: {e.strerror}", "let this user read the layout") from None
+    check_ordinary(info, str(path))
+    size = info.st_size
     if size != layer.descriptor.size:
         raise ImageError(f"{path}: {size} bytes, the manifest lists {layer.descriptor.size}", _DAMAGED)
     return path

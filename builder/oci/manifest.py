@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,19 @@ from typing import Any
 
 from builder.errors import ImageError
 from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Layer
+from builder.oci.config import ConfigShape
+from builder.oci.documents import (
+    BlobShape,
+    DescriptorShape,
+    MediaType,
+    Shape,
+    Text,
+    check_digest,
+    check_shape,
+    load_json,
+    refuse_look_alikes,
+    shown,
+)
 
 #: The annotation that holds an image's tag in an OCI layout.
 REF_NAME = "org.opencontainers.image.ref.name"
@@ -30,7 +42,7 @@ def choose(entries: Sequence[Mapping[str, Any]], tag_or_digest: str | None, wher
     """The entry of an ``index.json`` with a tag or digest; with None, the only image.
 
     Args:
-        entries: its ``manifests``.
+        entries: its ``manifests``, from :func:`parse_index`.
         tag_or_digest: which image.
         where: the layout, for messages.
 
@@ -61,14 +73,15 @@ def choose_platform(index: Mapping[str, Any], architecture: str | None, where: s
         where: its name, for messages.
 
     Raises:
-        ImageError: there is no such manifest.
+        ImageError: there is no such manifest, or it is not an index.
     """
+    _check_index(index, where)
     found: list[tuple[str, str, Mapping[str, Any]]] = []
-    for entry in index.get("manifests", []):
+    for entry in index["manifests"]:
         platform = entry.get("platform") or {}
         known = platform.get("architecture") not in (None, "unknown")
-        if known and platform.get("os", "linux") == "linux":
-            found.append((platform["architecture"], platform.get("variant", ""), entry))
+        if known and (platform.get("os") or "linux") == "linux":
+            found.append((platform["architecture"], platform.get("variant") or "", entry))
     architectures = sorted({name for name, _, _ in found})
     available = ", ".join(architectures) or "none for linux"
     if architecture is None and len(architectures) > 1:
@@ -94,46 +107,152 @@ def parse_json(data: bytes, what: str) -> dict[str, Any]:
         what: its name, for messages.
 
     Raises:
-        ImageError: it is something else.
+        ImageError: it is something else, or larger or deeper than documents of the OCI may be.
     """
-    try:
-        value = json.loads(data)
-    except ValueError as e:
-        raise ImageError(f"{what} is not JSON: {e}", _DAMAGED) from None
+    value = load_json(data, what)
     if not isinstance(value, dict):
         raise ImageError(f"{what} is not a JSON object", _DAMAGED)
     return value
 
 
+class _ManifestShape(Shape):
+    """An image manifest, or that of an artifact (image-spec, manifest.md)."""
+
+    mediaType: MediaType | None = None
+    artifactType: MediaType | None = None
+    config: BlobShape
+    layers: list[BlobShape]
+    subject: DescriptorShape | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _IndexShape(Shape):
+    """An image index, or the ``index.json`` of a layout (image-spec, image-index.md)."""
+
+    mediaType: MediaType | None = None
+    manifests: list[DescriptorShape]
+    subject: DescriptorShape | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _DockerImageShape(Shape):
+    """An entry of the ``manifest.json`` of a docker-archive."""
+
+    Config: Text
+    Layers: list[Text]
+    RepoTags: list[Text] | None = None
+
+
+class _DockerListingShape(Shape):
+    images: list[_DockerImageShape]
+
+
 def parse_manifest(data: bytes, descriptor: Descriptor, where: str) -> dict[str, Any]:
-    """An image manifest with its config and layers.
+    """An image manifest with its config and layers, all of them descriptors with sha256 digests.
 
     Args:
         data: its bytes.
-        descriptor: its digest, for messages.
+        descriptor: its digest, for messages; and its media type, which the manifest must not contradict.
         where: the image's name, for messages.
 
     Raises:
         ImageError: it is not an image manifest.
     """
-    value = parse_json(data, f"the manifest {descriptor.digest} of {where}")
+    what = f"the manifest {descriptor.digest} of {where}"
+    value = parse_json(data, what)
     if value.get("schemaVersion") == 1:
         raise ImageError(
             f"{where} is a Docker schema 1 image",
             "pull and push it once with a current Docker, or use another base",
         )
-    config, layers = value.get("config"), value.get("layers")
-    complete = isinstance(layers, list) and all(_is_descriptor(d) for d in (config, *layers))
-    if not complete:
-        raise ImageError(
-            f"the manifest {descriptor.digest} of {where} has no config or layers",
-            "it is not an image, or it is damaged",
-        )
+    _check_media_type(value, descriptor.media_type, what)
+    if not value.get("config") or not isinstance(value.get("layers"), list):
+        raise ImageError(f"{what} has no config or layers", "it is not an image, or it is damaged")
+    check_shape(_ManifestShape, value, what)
+    for part in (value["config"], *value["layers"]):
+        refuse_look_alikes(part, what)
     return value
 
 
-def _is_descriptor(value: object) -> bool:
-    return isinstance(value, dict) and "digest" in value and "size" in value
+def parse_index(data: bytes, what: str, media_type: str = "") -> dict[str, Any]:
+    """An image index, or the ``index.json`` of a layout. Each of its ``manifests`` is a descriptor.
+
+    Args:
+        data: its bytes.
+        what: its name, for messages.
+        media_type: what its descriptor states, or the response that it came with.
+
+    Raises:
+        ImageError: it is not an index.
+    """
+    value = parse_json(data, what)
+    _check_media_type(value, media_type, what)
+    _check_index(value, what)
+    return value
+
+
+def _check_index(value: Mapping[str, Any], what: str) -> None:
+    if not isinstance(value.get("manifests"), list):
+        raise ImageError(f"{what} has no list of manifests", _DAMAGED)
+    check_shape(_IndexShape, value, what)
+    for number, entry in enumerate(value["manifests"]):
+        check_digest(entry["digest"], f"{what}: manifests[{number}]")
+        refuse_look_alikes(entry, what)
+
+
+def stated_media_type(data: bytes, content_type: str, what: str) -> str:
+    """The media type of a manifest or index: its own, else the ``Content-Type`` of the response.
+
+    Args:
+        data: its bytes; of anything else, such as a page for people, the Content-Type counts.
+        content_type: without parameters; empty if the response has none.
+        what: its name, for messages.
+
+    Raises:
+        ImageError: the two contradict each other, or it is both a manifest and an index (CVE-2021-41190).
+    """
+    try:
+        value = parse_json(data, what)
+    except ImageError:
+        if content_type in (*MANIFESTS, *INDEXES):
+            raise
+        return content_type
+    _check_media_type(value, content_type, what)
+    own = value.get("mediaType")
+    return own if isinstance(own, str) and own else content_type
+
+
+def _check_media_type(value: Mapping[str, Any], stated: str, what: str) -> None:
+    """Refuses a document that is a manifest for one reader and an index for another."""
+    refuse_look_alikes(value, what)
+    own = value.get("mediaType") or ""
+    if not isinstance(own, str):
+        raise ImageError(f"{what}: mediaType is not a text", _DAMAGED)
+    known = (*MANIFESTS, *INDEXES)
+    if own and stated in known and own != stated:
+        raise ImageError(f"{what} has the media type {shown(own)}, and is served as {stated}", _DAMAGED)
+    is_index = value.get("manifests") is not None or (own or stated) in INDEXES
+    keys_of_manifests = any(value.get(key) is not None for key in ("config", "layers", "fsLayers"))
+    is_manifest = keys_of_manifests or (own or stated) in MANIFESTS
+    if is_index and is_manifest:
+        raise ImageError(f"{what} can be read as a manifest and as an index", _DAMAGED)
+
+
+def parse_docker_listing(data: bytes, where: str) -> list[dict[str, Any]]:
+    """The images of a docker-archive: its ``manifest.json``.
+
+    Args:
+        data: its bytes.
+        where: the archive, for messages.
+
+    Raises:
+        ImageError: it is something else.
+    """
+    what = f"manifest.json of {where}"
+    images = load_json(data, what)
+    check_shape(_DockerListingShape, {"images": images}, what)
+    assert isinstance(images, list)
+    return images
 
 
 def parse_config(data: bytes, where: str) -> dict[str, Any]:
@@ -146,12 +265,13 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
     Raises:
         ImageError: it is not an image config.
     """
-    value = parse_json(data, f"the config of {where}")
-    if not isinstance((value.get("rootfs") or {}).get("diff_ids"), list):
-        raise ImageError(
-            f"the config of {where} has no rootfs.diff_ids",
-            "it is not a container image (an artifact, perhaps)",
-        )
+    what = f"the config of {where}"
+    value = parse_json(data, what)
+    rootfs = value.get("rootfs") or {}
+    if not isinstance(rootfs, dict) or not isinstance(rootfs.get("diff_ids"), list):
+        hint = "it is not a container image (an artifact, perhaps)"
+        raise ImageError(f"{what} has no rootfs.diff_ids", hint)
+    check_shape(ConfigShape, value, what)
     return value
 
 
@@ -170,7 +290,7 @@ def image_layers(manifest: Mapping[str, Any], config: Mapping[str, Any], where: 
     if len(diff_ids) != len(descriptors):
         raise ImageError(f"{where}: {len(descriptors)} layers but {len(diff_ids)} diff_ids", _DAMAGED)
     history = config.get("history") or []
-    titles = [h.get("created_by", "") for h in history if not h.get("empty_layer")]
+    titles = [h.get("created_by") or "" for h in history if not h.get("empty_layer")]
     if len(titles) != len(descriptors):
         titles = [""] * len(descriptors)
     rows = zip(descriptors, diff_ids, titles, strict=True)

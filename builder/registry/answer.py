@@ -9,16 +9,23 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
 from builder.errors import RegistryError
+from builder.net.pace import Pace
 
 #: HTTP statuses of a registry that may accept the same request later.
 BUSY = frozenset({429, 500, 502, 503, 504})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: In bytes: no manifest, error or list of tags is larger.
-MAX_ANSWER = 32 << 20
+#: In bytes: no manifest, index, config, error or page of a list is larger. skopeo, containerd and Docker have
+#: limits from 4 to 8 MiB for manifests and configs.
+MAX_ANSWER = 8 << 20
+#: In bytes: small blobs that are read into memory, such as an attached SBOM.
+MAX_SMALL_BLOB = 32 << 20
+#: Errors of one response that a message quotes.
+_MAX_ERRORS = 5
 
 #: The permissions that a token must include: ``repository:NAME:pull,push`` (Docker's token authentication).
 Scopes = frozenset[str]
@@ -36,6 +43,8 @@ class Request:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | Callable[[], Iterator[bytes]] | None = None
     """A function is called each time that the request is sent."""
+    most: int = MAX_ANSWER
+    """In bytes: a larger response is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +59,21 @@ class Answer:
     """The address that answered, after redirects."""
 
     def errors(self) -> list[tuple[str, str]]:
-        """The codes and messages in the body (distribution-spec, error codes)."""
+        """The codes and messages in the body (distribution-spec, error codes); the first few of them."""
         try:
-            entries = json.loads(self.body)["errors"]
-            return [(str(e.get("code", "")), str(e.get("message", ""))[:300]) for e in entries]
+            entries = load_json(self.body)["errors"][:_MAX_ERRORS]
+            return [(str(e.get("code", ""))[:100], str(e.get("message", ""))[:300]) for e in entries]
         except (ValueError, KeyError, TypeError, AttributeError):
             return []
 
     def codes(self) -> tuple[str, ...]:
         """The error codes in the body."""
         return tuple(code for code, _ in self.errors())
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the status is 200 to 299."""
+        return 200 <= self.status < 300
 
     @property
     def media_type(self) -> str:
@@ -76,30 +90,94 @@ class Answer:
     def retry_after(self) -> float | None:
         """Seconds to wait before the next request (``Retry-After``: a number or a date); None: not stated."""
         text = self.headers.get("Retry-After", "").strip()
-        if text.isdigit():
-            return float(text)
+        seconds = number(text)
+        if seconds is not None:
+            return float(seconds)
         try:
             return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             return None
 
+    @property
+    def content_length(self) -> int | None:
+        """The length of the content in bytes; None when it is not stated, or is that of compressed bytes."""
+        return content_length(self.headers)
 
-def read_answer(response: httpx.Response) -> Answer:
-    """Reads a response.
+
+def content_length(headers: httpx.Headers) -> int | None:
+    """See :attr:`Answer.content_length`."""
+    if headers.get("Content-Encoding", "identity").lower() != "identity":
+        return None
+    return number(headers.get("Content-Length", ""))
+
+
+def number(text: str) -> int | None:
+    """The number of a header; None when it is something else. ``isdigit`` accepts what ``int`` does not."""
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
+
+
+def load_json(data: bytes) -> Any:
+    """A JSON value of a registry.
 
     Raises:
-        RegistryError: it is larger than :data:`MAX_ANSWER`.
+        ValueError: it is not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def parse_url(text: str, base: httpx.URL | None = None) -> httpx.URL:
+    """An address that a registry sent.
+
+    Args:
+        text: the address.
+        base: what a relative address is relative to.
+
+    Raises:
+        ValueError: it is not a URL with ``http`` or ``https`` and the name of a host.
+    """
+    try:
+        url = base.join(text) if base is not None else httpx.URL(text)
+        usable = url.scheme in ("http", "https") and re.fullmatch(r"[\w.:-]+", url.host)
+    except (httpx.InvalidURL, ValueError):  # idna's errors are ValueErrors
+        usable = False
+    if not usable:
+        raise ValueError("not a URL")
+    return url
+
+
+def read_answer(response: httpx.Response, most: int = MAX_ANSWER) -> Answer:
+    """Reads a response.
+
+    Args:
+        response: the response.
+        most: the largest allowed body in bytes.
+
+    Raises:
+        RegistryError: it is larger.
+        httpx.TransportError: the connection broke, or is too slow.
     """
     body = bytearray()
-    for data in response.iter_raw():
+    # A response to HEAD states the length of a body that does not follow.
+    stated = number(response.headers.get("Content-Length", "")) if response.request.method != "HEAD" else 0
+    if (stated or 0) > most:
+        raise _too_large(response, most)
+    for data in Pace.of(response.iter_raw()):
         body += data
-        if len(body) > MAX_ANSWER:
-            raise RegistryError(
-                f"{response.url.host} sent a response of more than {MAX_ANSWER >> 20} MiB",
-                "is this the address of a registry?",
-                host=response.url.host,
-            )
+        if len(body) > most:
+            raise _too_large(response, most)
     return Answer(response.status_code, response.reason_phrase, response.headers, bytes(body), response.url)
+
+
+def _too_large(response: httpx.Response, most: int) -> RegistryError:
+    limit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"
+    return RegistryError(
+        f"{response.url.host} sent a response of more than {limit}",
+        "is this the address of a registry?",
+        host=response.url.host,
+    )
 
 
 def drain(response: httpx.Response) -> None:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import httpx
 
 from builder.errors import RegistryError
-from builder.registry.answer import Scopes
+from builder.registry.answer import Answer, Scopes, load_json, parse_url
 from builder.registry.credentials import ANONYMOUS, Credentials
 from builder.registry.errors import credentials_hint
+from builder.registry.tls import is_loopback
 
 #: Seconds that a token is valid when the token server does not state it (Docker's token authentication).
 DEFAULT_LIFETIME_S = 60.0
@@ -58,25 +59,28 @@ class Authenticator:
     Args:
         host: the registry, for messages.
         http: creates token requests.
-        send: sends them; repeats them while the server is busy.
+        send: sends them; repeats them while the server is busy. The response is read within a limit.
         credentials: returns the credentials for a repository; called at the first challenge, not before.
         secure: whether the registry uses TLS; passwords are then sent to token servers with https only.
+        warn: receives a warning when the password is sent to another domain; repeats are dropped there.
     """
 
     def __init__(
         self,
         host: str,
         http: httpx.Client,
-        send: Callable[[httpx.Request], httpx.Response],
+        send: Callable[[httpx.Request], Answer],
         credentials: Callable[[str], Credentials],
         *,
         secure: Callable[[], bool],
+        warn: Callable[[str], None],
     ) -> None:
         self._host = host
         self._http = http
         self._send = send
         self._find = credentials
         self._secure = secure
+        self._warn = warn
         self._lock = threading.RLock()
         self._challenge: Challenge | None = None
         self._tokens: dict[Scopes, tuple[str, float]] = {}
@@ -135,24 +139,29 @@ class Authenticator:
                 "ask the registry's owner to correct the realm in its configuration",
                 host=self._host,
             )
+        if credentials and not same_owner(self._host, url.host):
+            self._warn(
+                f"{self._host} has its token server on another domain: the credentials of "
+                f"{credentials.source} are sent to {url.host}"
+            )
         started = time.monotonic()
         try:
             request = self._token_request(challenge, url, scopes, credentials)
-            response = self._send(request)
+            answer = self._send(request)
         except httpx.HTTPError as e:
             raise RegistryError(
                 f"cannot reach {where}: {type(e).__name__}",
                 "check the network and the proxy settings",
                 host=self._host,
             ) from None
-        if response.status_code != 200:
+        if answer.status != 200:
             raise RegistryError(
-                f"{where} refused: {response.status_code} {response.reason_phrase}",
+                f"{where} refused: {answer.status} {answer.reason}",
                 credentials_hint(self._host, credentials),
-                status=response.status_code,
+                status=answer.status,
                 host=self._host,
             )
-        token, lifetime = _parse_token(response)
+        token, lifetime = _parse_token(answer.body)
         if not token:
             raise RegistryError(
                 f"{where} answered without a token",
@@ -164,8 +173,8 @@ class Authenticator:
 
     def _realm(self, challenge: Challenge) -> httpx.URL:
         try:
-            return httpx.URL(challenge.params["realm"])
-        except httpx.InvalidURL:
+            return parse_url(challenge.params["realm"])
+        except ValueError:
             raise RegistryError(
                 f"the address of the token server of {self._host} is not a URL",
                 "is this the address of a registry?",
@@ -195,11 +204,46 @@ class Authenticator:
         return self._http.build_request("GET", url.copy_merge_params(query), headers=headers)
 
 
-def _parse_token(response: httpx.Response) -> tuple[str, float]:
+def _parse_token(body: bytes) -> tuple[str, float]:
     """The token and its lifetime in seconds; an empty token when the response is not what it should be."""
     try:
-        data = response.json()
+        data = load_json(body)
         token = str(data.get("token") or data.get("access_token") or "")
+        if not re.fullmatch(r"[!-~]*", token):  # it becomes part of a header
+            return "", 0.0
         return token, float(data.get("expires_in") or DEFAULT_LIFETIME_S)
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError):
         return "", 0.0
+
+
+#: Domains of registries whose token servers are in another one: ``registry.hub.docker.com`` is Docker Hub.
+_TOKEN_DOMAINS = {"docker.com": "docker.io"}
+
+
+def same_owner(registry: str, realm: str) -> bool:
+    """Whether a token server belongs to a registry, as far as their names show it.
+
+    Known and the same: ``docker.io`` and ``auth.docker.io``; ``registry.gitlab.com`` and ``gitlab.com``;
+    ``ghcr.io``, ``quay.io`` and Harbor answer themselves.
+
+    Args:
+        registry: ``host[:port]``.
+        realm: the host of the token server.
+    """
+    if is_loopback(registry):
+        return is_loopback(f"[{realm}]" if ":" in realm else realm)
+    host = registry[1 : registry.index("]")] if registry.startswith("[") else registry.partition(":")[0]
+    domain = _domain(host.lower())
+    return _domain(realm.lower()) in (domain, _TOKEN_DOMAINS.get(domain))
+
+
+def _domain(host: str) -> str:
+    """The part of a host name that is registered: the last two labels, or three below ``co.uk`` and the like.
+
+    The public suffix list would be exact; here a wrong result is a warning too many or one too few.
+    """
+    labels = host.rstrip(".").split(".")
+    if labels[-1].isdigit() or ":" in host:
+        return host  # an IP address
+    has_two_part_suffix = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= 3
+    return ".".join(labels[-3:] if has_two_part_suffix else labels[-2:])

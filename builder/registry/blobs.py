@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 
 from builder.errors import HashMismatch, RegistryError
 from builder.model import Descriptor
-from builder.net.download import PartialFile, body_from, range_header, resume
+from builder.net.download import PartialFile, body_from, count_failure, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
-from builder.registry.answer import Request, read_answer
+from builder.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
 from builder.registry.meter import Meter, Progress
+from builder.registry.source import BlobSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
-from builder.registry.upload import Blob, BlobSource, ChunkSize, Upload, file_source
+from builder.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
 from builder.store.blobs import Store
 from builder.store.files import space_errors
+from builder.text import human_bytes
 
 _DAMAGED = "the registry's copy is damaged, or a proxy changes it"
 
@@ -31,7 +35,7 @@ class Blobs:
         self._chunk = ChunkSize()
 
     def head(self, repository: str, digest: str) -> int | None:
-        """A blob's size in bytes (0 when it is not stated); None when the repository lacks it.
+        """A blob's size in bytes, or UNKNOWN when it is not stated; None when the repository lacks it.
 
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
@@ -41,17 +45,46 @@ class Blobs:
             return None
         if answer.status != 200:
             raise self._transport.refusal(answer, f"report whether {self._name(repository)} has {digest}")
-        size = answer.headers.get("Content-Length", "")
-        return int(size) if size.isdigit() else 0
+        size = answer.content_length
+        return UNKNOWN if size is None else size
+
+    def stored(self, repository: str, descriptor: Descriptor) -> int | None:
+        """As :meth:`head`; a size that differs from the descriptor's is confirmed by a GET, without its body.
+
+        Some proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off.
+        """
+        size = self.head(repository, descriptor.digest)
+        if size in (None, UNKNOWN, descriptor.size):
+            return size
+        found = None
+        request = self._request("GET", repository, descriptor.digest)
+        with contextlib.suppress(httpx.TransportError), self._transport.open(request) as response:
+            found = content_length(response.headers) if response.status_code == 200 else None
+        return UNKNOWN if found is None else found
+
+    def has(self, repository: str, descriptor: Descriptor) -> bool:
+        """Whether the repository has a blob of this size, as far as it states sizes.
+
+        Raises:
+            RegistryError: the registry refuses, or cannot be reached.
+        """
+        return self.stored(repository, descriptor) in (UNKNOWN, descriptor.size)
 
     def get(self, repository: str, descriptor: Descriptor) -> bytes:
         """A small blob, verified.
 
         Raises:
-            RegistryError: the registry does not have it, or refuses.
+            RegistryError: the registry does not have it, or refuses; or it is not small.
             HashMismatch: the content does not match the digest.
         """
-        answer = self._transport.ask(self._request("GET", repository, descriptor.digest))
+        if descriptor.size > MAX_SMALL_BLOB:
+            raise RegistryError(
+                f"the blob {descriptor.digest} of {self._name(repository)} is too large: "
+                f"{human_bytes(descriptor.size)}, at most {human_bytes(MAX_SMALL_BLOB)} are allowed",
+                "it is not what builder attaches to an image: remove it there",
+            )
+        request = replace(self._request("GET", repository, descriptor.digest), most=MAX_SMALL_BLOB)
+        answer = self._transport.ask(request)
         if answer.status != 200:
             action = f"return the blob {descriptor.digest} of {self._name(repository)}"
             raise self._transport.refusal(answer, action)
@@ -154,7 +187,7 @@ class Blobs:
                     if size > descriptor.size:
                         break
             except httpx.HTTPError as e:
-                failures = 1 if size > before else failures + 1
+                failures = count_failure(failures, size - before)
                 self._retry(repository, e, failures)
                 continue
             if size == before:
@@ -262,7 +295,7 @@ class Blobs:
         Upload(
             self._transport,
             Blob(repository, digest, size, source),
-            lambda: self.head(repository, digest) is not None,
+            lambda: self.stored(repository, descriptor),
             self._chunk,
             Meter(progress, size),
         ).run()

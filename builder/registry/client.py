@@ -15,8 +15,8 @@ from builder.registry.blobs import Blobs
 from builder.registry.credentials import Credentials
 from builder.registry.manifests import ACCEPT, ANY, Manifests, TagMove
 from builder.registry.meter import Progress
+from builder.registry.source import BlobSource
 from builder.registry.transport import Access, Transport
-from builder.registry.upload import BlobSource
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -120,8 +120,12 @@ class RegistryClient:
     # blobs: see builder.registry.blobs ----------------------------------------------------------------------
 
     def head_blob(self, repo: str, digest: str) -> int | None:
-        """A blob's size in bytes; None when the repository lacks it."""
+        """A blob's size in bytes (-1: not stated); None when the repository lacks it."""
         return self._blobs.head(repo, digest)
+
+    def has_blob(self, repo: str, descriptor: Descriptor) -> bool:
+        """Whether the repository has a blob of this size, as far as the registry states sizes."""
+        return self._blobs.has(repo, descriptor)
 
     def get_blob(self, repo: str, descriptor: Descriptor) -> bytes:
         """A small blob, verified."""

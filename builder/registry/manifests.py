@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import httpx
 
-from builder.errors import HashMismatch, RegistryError
+from builder.errors import HashMismatch, ImageError, RegistryError
 from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.oci.digest import sha256
+from builder.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.oci.reference import check_repository, is_digest
-from builder.registry.answer import BUSY, Answer, Request
+from builder.registry.answer import BUSY, Answer, Request, load_json
 from builder.registry.errors import ArtifactRefused
 from builder.registry.transport import Transport, push_scopes
 
@@ -22,6 +22,8 @@ from builder.registry.transport import Transport, push_scopes
 ACCEPT = (OCI_INDEX, OCI_MANIFEST, DOCKER_INDEX, DOCKER_MANIFEST)
 #: A list with more pages is a registry's fault (a page that links to itself).
 MAX_PAGES = 1000
+#: In bytes, all pages of a list together: enough for 100,000 of the longest tags.
+MAX_LIST = 32 << 20
 _REFERRERS_TAG = re.compile(r"sha256-[0-9a-f]{64}")
 #: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a registry.
 READ_BACKS = 4
@@ -78,11 +80,11 @@ class Manifests:
             raise self._transport.refusal(answer, f"describe {self._name(repository, ref)}")
         etag = answer.headers.get("ETag", "")
         digest = answer.headers.get("Docker-Content-Digest", "")
-        size = answer.headers.get("Content-Length", "")
-        if not is_digest(digest) or not size.isdigit():
+        size = answer.content_length
+        if not is_digest(digest) or size is None:
             data, media_type, digest = self.get(repository, ref)
             return Descriptor(media_type, digest, len(data)), etag
-        return Descriptor(answer.media_type, digest, int(size)), etag
+        return Descriptor(answer.media_type, digest, size), etag
 
     def get(self, repository: str, ref: str, accept: Sequence[str] = ACCEPT) -> tuple[bytes, str, str]:
         """A manifest or index: its bytes, media type and digest, verified.
@@ -95,19 +97,21 @@ class Manifests:
         Raises:
             RegistryError: it does not exist, or the registry refuses.
             HashMismatch: the content does not match the digest.
+            ImageError: its media types contradict each other, or it is both a manifest and an index.
         """
         answer = self._read("GET", repository, ref, accept)
         name = self._name(repository, ref)
         if answer.status != 200:
             raise self._transport.refusal(answer, f"return {name}")
         digest = sha256(answer.body)
-        expected = ref if is_digest(ref) else answer.headers.get("Docker-Content-Digest", digest)
-        if expected != digest:
+        stated = answer.headers.get("Docker-Content-Digest", digest)
+        expected = ref if is_digest(ref) else stated
+        if not is_digest_of(expected, answer.body):
             raise HashMismatch(
                 f"digest mismatch: the manifest of {name} is {digest}, expected {expected}",
                 "try again; a proxy may have changed it",
             )
-        return answer.body, _media_type(answer), digest
+        return answer.body, stated_media_type(answer.body, answer.media_type, name), digest
 
     def put(self, repository: str, ref: str, data: bytes, media_type: str) -> str:
         """Stores a manifest under a tag or its digest; returns the digest. Its blobs must exist already.
@@ -199,7 +203,7 @@ class Manifests:
                 raise self._transport.refusal(answer, f"list what is attached to {name}")
             if answer.status != 200 or not answer.headers.get("Content-Type", "").startswith(OCI_INDEX):
                 return None
-            found += parse_index(answer.body, self._transport.host)
+            found += parse_referrers(answer.body, self._transport.host)
         return found
 
     def list_tags(self, repository: str) -> list[str]:
@@ -214,8 +218,8 @@ class Manifests:
             if answer.status != 200:
                 raise self._transport.refusal(answer, f"list the tags of {self._transport.host}/{repository}")
             try:
-                tags.update(str(tag) for tag in json.loads(answer.body).get("tags") or [])
-            except (ValueError, AttributeError):
+                tags.update(str(tag) for tag in load_json(answer.body).get("tags") or [])
+            except (ValueError, AttributeError, TypeError):
                 raise RegistryError(
                     f"{self._transport.host} did not answer with a list of tags",
                     "is this the address of a registry?",
@@ -228,12 +232,23 @@ class Manifests:
         transport = self._transport
         scopes = transport.pull_scopes(repository)
         url = transport.url(path)
+        left = MAX_LIST
         for _ in range(MAX_PAGES):
             answer = transport.ask(Request("GET", url, scopes, repository, headers))
             yield answer
-            if answer.next_page is None:
+            left -= len(answer.body)
+            following = transport.next_page(answer)
+            if following is None:
                 return
-            url = transport.location(answer.url, answer.next_page)
+            if left < 0:
+                break
+            url = following
+        raise RegistryError(
+            f"{transport.host}: the list {path.partition('?')[0]} does not end: "
+            f"more than {MAX_PAGES} pages or {MAX_LIST >> 20} MiB",
+            "this is a fault of the registry: ask its owner",
+            host=transport.host,
+        )
 
     def _read(self, method: str, repository: str, ref: str, accept: Sequence[str]) -> Answer:
         url = self._url(repository, ref)
@@ -269,7 +284,7 @@ class Manifests:
     def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
         digest = sha256(data)
         stored = answer.headers.get("Docker-Content-Digest", digest)
-        if stored != digest:
+        if not is_digest_of(stored, data):
             raise RegistryError(
                 f"{self._transport.host} stored the manifest of {self._name(repository, ref)} as {stored}, "
                 f"not as {digest}",
@@ -299,24 +314,33 @@ def _conditions(etag: str | None) -> dict[str, str]:
     return {"If-Match": etag} if etag.startswith('"') else {}
 
 
-def _media_type(answer: Answer) -> str:
-    """The manifest's own ``mediaType``, else the response's ``Content-Type``."""
-    with contextlib.suppress(ValueError, AttributeError):
-        own = json.loads(answer.body).get("mediaType")
-        if own:
-            return str(own)
-    return answer.media_type
+def is_digest_of(digest: str, data: bytes) -> bool:
+    """Whether a registry's ``Docker-Content-Digest`` is of these bytes.
+
+    It may use another algorithm of the image-spec, such as sha512. One that builder does not know says
+    nothing: what counts is the sha256 that builder computes itself.
+    """
+    algorithm, _, value = digest.partition(":")
+    if algorithm not in ("sha256", "sha384", "sha512"):
+        return True
+    return hashlib.new(algorithm, data).hexdigest() == value
 
 
-def parse_index(data: bytes, where: str) -> list[Descriptor]:
-    """The entries of an image index.
+def parse_referrers(data: bytes, where: str) -> list[Descriptor]:
+    """The entries of a list of attached artifacts.
+
+    Args:
+        data: the image index.
+        where: its name, for messages.
 
     Raises:
         RegistryError: it is damaged.
     """
+    what = f"{where}: the list of attached artifacts"
     try:
-        return [Descriptor.from_json(entry) for entry in json.loads(data)["manifests"] or []]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise RegistryError(
-            f"{where}: the list of attached artifacts is damaged", "ask the registry's owner"
-        ) from None
+        if parse_json(data, what).get("manifests", "") is None:
+            return []  # an empty list of a program in Go
+        index = parse_index(data, what, OCI_INDEX)
+    except ImageError as e:
+        raise RegistryError(e.message, "ask the registry's owner") from None
+    return [Descriptor.from_json(entry) for entry in index["manifests"]]

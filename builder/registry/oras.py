@@ -23,7 +23,7 @@ from builder.net.download import PartialFile
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
-from builder.registry.upload import file_source
+from builder.registry.source import file_source
 from builder.store.blobs import Store
 from builder.store.files import require_space, space_errors
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
+from builder.oci.documents import check_size
 from builder.oci.manifest import (
     INDEXES,
     MANIFESTS,
@@ -16,7 +17,7 @@ from builder.oci.manifest import (
     choose_platform,
     image_layers,
     parse_config,
-    parse_json,
+    parse_index,
     parse_manifest,
 )
 from builder.oci.reference import Reference, is_digest
@@ -57,8 +58,11 @@ def resolve_manifest(
                 "push an older one again with a current Docker",
                 host=client.host,
             )
-        index = parse_json(data, f"the image index {where}")
-        ref = choose_platform(index, architecture, where).digest
+        wanted = choose_platform(
+            parse_index(data, f"the image index {where}", media_type), architecture, where
+        )
+        check_size(wanted, f"the manifest {wanted.digest} of {where}")
+        ref = wanted.digest
     raise RegistryError(
         f"{where}: image indexes refer to each other", "the image is damaged: push it again", host=client.host
     )
@@ -89,6 +93,7 @@ def pull_image(
     manifest, descriptor = resolve_manifest(client, repository, ref, architecture)
     data = parse_manifest(manifest, descriptor, where)
     config_descriptor = Descriptor.from_json(data["config"])
+    check_size(config_descriptor, f"the config of {where}")
     config = client.get_blob_to(repository, config_descriptor, store).read_bytes()
     layers = image_layers(data, parse_config(config, where), where)
     remote = tuple(replace(layer, origin=where) for layer in layers)

@@ -23,7 +23,7 @@ from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.origins import Origins
-from builder.registry.upload import bytes_source
+from builder.registry.source import bytes_source
 
 #: Requests at a time: small ones, and transfers.
 CHECKS, TRANSFERS = 16, 4

@@ -20,10 +20,10 @@ from builder.oci.manifest import parse_json, parse_manifest
 from builder.oci.reference import Reference, is_digest
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
-from builder.registry.manifests import parse_index
+from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
 from builder.registry.profile import named_credentials
-from builder.registry.upload import bytes_source
+from builder.registry.source import bytes_source
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -251,7 +251,7 @@ def _listed_by_tag(
             "something else uses this tag, which the OCI reserves: delete it there",
             host=client.host,
         )
-    return parse_index(data, name), current.digest
+    return parse_referrers(data, name), current.digest
 
 
 def fetch_attached(

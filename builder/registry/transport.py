@@ -15,7 +15,16 @@ import httpx
 from builder.errors import RegistryError
 from builder.oci.reference import DOCKER_ALIASES, DOCKER_IO, check_repository
 from builder.progress import QUIET, Reporter
-from builder.registry.answer import BUSY, REDIRECTS, Answer, Request, Scopes, drain, read_answer
+from builder.registry.answer import (
+    BUSY,
+    REDIRECTS,
+    Answer,
+    Request,
+    Scopes,
+    drain,
+    parse_url,
+    read_answer,
+)
 from builder.registry.auth import Authenticator
 from builder.registry.credentials import Credentials, find_credentials
 from builder.registry.errors import error_of_answer, error_of_connection
@@ -27,6 +36,8 @@ from builder.version import __version__
 TRIES = 6
 MAX_WAIT_S = 120.0
 MAX_REDIRECTS = 5
+#: In bytes: a token with all its claims has some kilobytes.
+MAX_TOKEN_ANSWER = 1 << 20
 _CONNECTIONS = 32
 #: Registries on object storage (distribution 2.8 with S3) answer the last PUT of a large blob only after they
 #: have copied it, which takes minutes.
@@ -89,6 +100,7 @@ class Transport:
             self._send_token_request,
             self.credentials,
             secure=lambda: self.scheme == "https",
+            warn=self._warn_once,
         )
 
     def close(self) -> None:
@@ -122,14 +134,17 @@ class Transport:
             self._warned.add(message)
             self._access.reporter.warn(message)
 
-    def _send_token_request(self, request: httpx.Request) -> httpx.Response:
-        for attempt in range(1, TRIES):
-            response = self._http.send(request)
-            if response.status_code not in BUSY:
-                return response
-            refusal = Answer(response.status_code, response.reason_phrase, response.headers, b"", request.url)
-            self.pause(attempt, refusal)
-        return self._http.send(request)
+    def _send_token_request(self, request: httpx.Request) -> Answer:
+        for attempt in range(1, TRIES + 1):
+            response = self._start(request)
+            try:
+                answer = read_answer(response, MAX_TOKEN_ANSWER)
+            finally:
+                response.close()
+            if answer.status not in BUSY or attempt == TRIES:
+                return answer
+            self.pause(attempt, answer)
+        raise AssertionError("the last attempt returns")
 
     # requests -----------------------------------------------------------------------------------------------
 
@@ -143,7 +158,7 @@ class Transport:
             last = attempt == TRIES
             try:
                 with self.open(request) as response:
-                    answer = read_answer(response)
+                    answer = read_answer(response, request.most)
             except httpx.TransportError as e:
                 # Before the first response the address may be wrong: do not spend a minute on retries.
                 if last or not self._reached:
@@ -197,16 +212,22 @@ class Transport:
             headers["Authorization"] = authorization
         content = request.body() if callable(request.body) else request.body
         prepared = self._http.build_request(request.method, url, headers=headers, content=content)
-        return self._http.send(prepared, stream=True)
+        return self._start(prepared)
+
+    def _start(self, request: httpx.Request) -> httpx.Response:
+        """Sends a request; the response's body is not read yet."""
+        try:
+            return self._http.send(request, stream=True)
+        except UnicodeError:  # httpx 0.28 parses Location in any case, and idna raises this
+            raise self._not_a_url(request.url) from None
 
     def _redirect_target(self, url: httpx.URL, response: httpx.Response, redirects: int) -> httpx.URL:
         target = self.location(url, response.headers["Location"])
-        leaves_tls = url.scheme == "https" and target.scheme != "https"
-        if redirects > MAX_REDIRECTS or leaves_tls:
+        if redirects > MAX_REDIRECTS:
             raise RegistryError(
                 f"{url.host} redirects to {target.scheme}://{target.host}{target.path}, "
-                "which builder does not follow",
-                "ask the registry's owner: its redirects form a loop, or lead from https to http",
+                f"which builder does not follow: it is redirect {redirects}",
+                "ask the registry's owner: its redirects form a loop",
                 host=self.host,
             )
         return target
@@ -238,22 +259,48 @@ class Transport:
 
         Registries behind a proxy that terminates TLS (distribution 2.8 without ``http.host``, Harbor without
         ``external_url``) send addresses with ``http:``; for the registry's own host they become ``https:``.
+        No other address leads from https to http: a layer would be sent, or received, in clear.
+
+        Raises:
+            RegistryError: it is not a URL, or leads from https to http.
+        """
+        target = self._parse(location, url)
+        base = self.url("/")
+        if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
+            target = target.copy_with(scheme="https", port=base.port)
+        if url.scheme == "https" and target.scheme != "https":
+            raise RegistryError(
+                f"{url.host} sent the address http://{target.host}{target.path}, which is not encrypted",
+                "builder does not leave https: ask the registry's owner",
+                host=self.host,
+            )
+        return target
+
+    def next_page(self, answer: Answer) -> httpx.URL | None:
+        """The address of the next page of a list, always on the registry itself; None on the last page.
+
+        Only path and query of the ``Link`` header count, as in skopeo: a list is never continued elsewhere.
 
         Raises:
             RegistryError: it is not a URL.
         """
+        if answer.next_page is None:
+            return None
+        target = self._parse(answer.next_page, answer.url)
+        return self.url("/").copy_with(raw_path=target.raw_path)
+
+    def _parse(self, address: str, base: httpx.URL) -> httpx.URL:
         try:
-            target = url.join(location)
-        except httpx.InvalidURL:
-            raise RegistryError(
-                f"{url.host} sent an address that is not a URL",
-                "this is a fault of the registry: try again later",
-                host=self.host,
-            ) from None
-        base = self.url("/")
-        if base.scheme == "https" and target.scheme == "http" and target.host == base.host:
-            return target.copy_with(scheme="https", port=base.port)
-        return target
+            return parse_url(address, base)
+        except ValueError:
+            raise self._not_a_url(base) from None
+
+    def _not_a_url(self, sender: httpx.URL) -> RegistryError:
+        return RegistryError(
+            f"{sender.host} sent an address that is not a URL",
+            "this is a fault of the registry: try again later",
+            host=self.host,
+        )
 
     def _probe(self) -> str:
         """The scheme of a registry on this machine; asks over plain http, without credentials.

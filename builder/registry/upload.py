@@ -1,52 +1,57 @@
 """The upload of one blob: one PUT, and chunks where that fails.
 
 One PUT with the whole blob is the fastest way, and all registries accept it. When the registry refuses it as
-too large (413), or the connection breaks, the upload continues with chunks (PATCH) from the byte that the
-registry has.
+too large (413), or the connection breaks, a new session sends the blob in chunks (PATCH), and continues after
+each failure from the byte that the registry has.
 
 The invariant: ``offset`` is the number of bytes that the *registry* reports for this upload session, never
-the number that was sent. After every failure the registry is asked (GET on the session), so no byte is
-missing or duplicated however the connection broke; and a final PUT with the digest makes the registry check
-the whole blob. Example, 20 MiB::
+the number that was sent. After a failed PATCH the registry is asked (GET on the session), so no byte is
+missing or duplicated however the connection broke. What a session holds after a PUT with a body that failed
+is not defined: it is never continued. Example, 20 MiB::
 
-    POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/SESSION      offset = 0
-    PUT   SESSION?digest=sha256:...         the connection breaks while sending
-    HEAD  /v2/a/b/blobs/sha256:...          404  (200 would mean: only the response was lost, done)
-    GET   SESSION                           204  Range: 0-9437183                             offset = 9 MiB
-    PATCH SESSION  Content-Range: 9-14 MiB  202  Range: 0-14680063                            offset = 14 MiB
-    PATCH SESSION  Content-Range: 14-19 MiB 202  Range: 0-19922943                            offset = 19 MiB
-    PATCH SESSION  Content-Range: 19-20 MiB 202  Range: 0-20971519                            offset = 20 MiB
-    PUT   SESSION?digest=sha256:...         201  (empty body)
+    POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/ONE          offset = 0
+    PUT   ONE?digest=sha256:...             the connection breaks after 9 MiB
+    HEAD  /v2/a/b/blobs/sha256:...          404  (200 and 20 MiB: only the response was lost, done)
+    POST  /v2/a/b/blobs/uploads/            202  Location: /v2/a/b/blobs/uploads/TWO          offset = 0
+    PATCH TWO  Content-Range: 0-5 MiB       202  Range: 0-5242879                             offset = 5 MiB
+    PATCH TWO  Content-Range: 5-10 MiB      the connection breaks after 1 MiB
+    GET   TWO                               204  Range: 0-6291455                             offset = 6 MiB
+    ...
+    PUT   TWO?digest=sha256:...             201  (empty body)
+    HEAD  /v2/a/b/blobs/sha256:...          200  Content-Length: 20971520
 
-A session that the registry has forgotten (404) is replaced by a new one, with ``offset`` 0. Six failures in a
-row without a new byte end the upload.
+The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off, without a look
+at the digest. A session that the registry has forgotten (404) is replaced by a new one, with ``offset`` 0.
+Six failures in a row without a new byte end the upload, and so does sending six times the blob's bytes. When
+a registry answers a PATCH in a way that is not defined, or finds the digest wrong although the bytes were
+right when they were sent, a new session with one PUT is tried once.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import httpx
 
 from builder.errors import RegistryError
-from builder.registry.answer import BUSY, Answer, Request, read_answer
+from builder.net.pace import Pace
+from builder.registry.answer import BUSY, Answer, Request, number, read_answer
 from builder.registry.meter import Meter
+from builder.registry.source import BlobSource, HashedSource
 from builder.registry.transport import TRIES, push_scopes
-from builder.store.files import CHUNK
 
 #: In bytes: the first chunk when one PUT fails, and the smallest. A refused chunk is followed by one of a
 #: quarter.
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
 #: In bytes: the first chunk for registries with a known limit. ghcr.io refuses larger PATCH bodies with 413.
 CHUNKS = {"ghcr.io": 4 << 20}
-
-#: Returns a blob's bytes from an offset (in bytes) on; called again after a failure.
-BlobSource = Callable[[int], Iterator[bytes]]
+#: The size of a blob whose registry does not state it.
+UNKNOWN = -1
 
 
 class UploadTransport(Protocol):
@@ -88,7 +93,8 @@ class Upload:
     Args:
         transport: sends requests.
         blob: what to send.
-        exists: asks the registry whether it has the blob.
+        stored: asks the registry for the size in bytes of the blob that it holds; :data:`UNKNOWN` when it
+            does not state it, None when it has no such blob.
         shared: the chunk size of earlier uploads; a smaller one is stored there.
         meter: receives the position.
     """
@@ -97,28 +103,36 @@ class Upload:
         self,
         transport: UploadTransport,
         blob: Blob,
-        exists: Callable[[], bool],
+        stored: Callable[[], int | None],
         shared: ChunkSize,
         meter: Meter,
     ) -> None:
         self._transport = transport
         self._blob = blob
+        self._source = HashedSource(blob.source, blob.digest, blob.size)
         self._scopes = push_scopes(blob.repository)
-        self._exists = exists
+        self._stored = stored
         self._shared = shared
         self._meter = meter
         self._chunk = shared.size
         self._min_chunk = MIN_CHUNK
         self._session: httpx.URL | None = None
         self._offset = 0
+        self._method = ""
+        """Of the last request with bytes of the blob."""
         self._attempted = 0
         """Bytes in the body of the last request."""
+        self._sent = 0
+        """Bytes that were sent, each time counted."""
+        self._started_over = False
+        """Whether an odd answer was followed by a new session with one PUT."""
 
     def run(self) -> None:
         """Uploads the blob.
 
         Raises:
-            RegistryError: the registry refuses it, or cannot be reached.
+            DamagedSource: the bytes do not match the digest; the last of them was not sent.
+            RegistryError: the registry refuses it, holds something else afterwards, or cannot be reached.
         """
         failures = 0
         while True:
@@ -132,12 +146,16 @@ class Upload:
             except httpx.TransportError as e:
                 error = e
             if error is None and answer is None:
+                self._check_stored()
                 return
-            if answer is not None and answer.status == 202 and self._offset > before:
+            too_much = self._sent >= TRIES * self._blob.size > 0
+            if answer is not None and answer.is_success and self._offset > before and not too_much:
                 failures = 0
                 continue
             failures += 1
-            if failures >= TRIES or self._is_final(answer):
+            if self._starts_over(answer):
+                continue
+            if failures >= TRIES or too_much or self._is_final(answer):
                 raise self._failure(answer, error)
             if self._recover(answer, failures):
                 return
@@ -151,8 +169,7 @@ class Upload:
         answer = self._transport.ask(Request("POST", url, self._scopes, repository, body=b""))
         if answer.status != 202 or "Location" not in answer.headers:
             raise self._transport.refusal(answer, f"begin an upload to {self._transport.host}/{repository}")
-        minimum = answer.headers.get("OCI-Chunk-Min-Length", "")
-        self._min_chunk = max(MIN_CHUNK, int(minimum)) if minimum.isdigit() else MIN_CHUNK
+        self._min_chunk = max(MIN_CHUNK, number(answer.headers.get("OCI-Chunk-Min-Length", "")) or 0)
         self._offset = 0
         self._follow(answer)
 
@@ -166,19 +183,19 @@ class Upload:
             return self._finish(size)
         end = min(self._offset + self._chunk, size)
         answer = self._send("PATCH", self._offset, end)
-        if answer.status == 202:
+        if answer.is_success:  # the spec says 202; go-containerregistry's registry answers 204
             self._offset = min(_bytes_received(answer, end), end)
             self._follow(answer)
         return answer
 
     def _finish(self, start: int) -> Answer | None:
         answer = self._send("PUT", start, self._blob.size)
-        return None if answer.status in (201, 204) else answer
+        return None if answer.status in (200, 201, 204) else answer
 
     def _send(self, method: str, start: int, end: int) -> Answer:
         """Sends the bytes from ``start`` to ``end`` (exclusive)."""
         assert self._session is not None
-        self._attempted = end - start
+        self._method, self._attempted = method, end - start
         url = self._session
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(end - start)}
         if method == "PUT":
@@ -196,17 +213,17 @@ class Upload:
         self._meter.at(position)
         if start == end:
             return
-        for data in self._blob.source(start):
+        pace = Pace()
+        for data in self._source(start):
             data = data[: end - position]
+            before = time.monotonic()
             yield data
             position += len(data)
+            self._sent += len(data)
             self._meter.at(position)
             if position >= end:
                 return
-        raise RegistryError(
-            f"the blob {self._blob.digest} is {end - position} bytes shorter than expected",
-            "a file of the cache was changed: build again",
-        )
+            pace.add(len(data), time.monotonic() - before)
 
     def _follow(self, answer: Answer) -> None:
         """The address for the next request; every response of a session may change it."""
@@ -214,6 +231,16 @@ class Upload:
             self._session = self._transport.location(answer.url, answer.headers["Location"])
 
     # after a failure ----------------------------------------------------------------------------------------
+
+    def _starts_over(self, answer: Answer | None) -> bool:
+        """Prepares a new session with one PUT after an odd answer, once; returns whether it did."""
+        if answer is None or self._started_over or not self._is_final(answer):
+            return False
+        if self._method != "PATCH" and "DIGEST_INVALID" not in answer.codes():
+            return False
+        self._started_over = True
+        self._session, self._offset, self._chunk = None, 0, 0
+        return True
 
     def _is_final(self, answer: Answer | None) -> bool:
         """Whether another attempt, from another offset or in a new session, cannot succeed."""
@@ -223,7 +250,7 @@ class Upload:
             return True
         if set(answer.codes()) & {"BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN"}:
             return False
-        return answer.status not in (202, 404, 413, 416, *BUSY)
+        return not answer.is_success and answer.status not in (404, 413, 416, *BUSY)
 
     def _recover(self, answer: Answer | None, failures: int) -> bool:
         """Prepares the next attempt; returns True when the registry has the blob after all."""
@@ -233,10 +260,13 @@ class Upload:
             self._shared.size = self._chunk
         else:
             self._transport.pause(failures, answer)
-            if self._exists():  # only the response was lost
+            if self._stored() == self._blob.size:  # only the response was lost
                 self._meter.at(self._blob.size)
                 return True
-        self._find_offset()
+        if self._method == "PUT" and self._attempted:
+            self._session, self._offset = None, 0
+        else:
+            self._find_offset()
         return False
 
     def _reduce_chunk(self) -> None:
@@ -256,6 +286,18 @@ class Upload:
                 return
         self._session, self._offset = None, 0
 
+    def _check_stored(self) -> None:
+        """Compares the size of what the registry holds now. A registry that does not state it is believed."""
+        blob, stored = self._blob, self._stored()
+        if stored in (None, UNKNOWN, blob.size):
+            return
+        raise RegistryError(
+            f"{self._transport.host}/{blob.repository} holds {stored} bytes under the digest {blob.digest}, "
+            f"but {blob.size} were sent",
+            "an earlier upload was cut off there and the registry kept it: ask its owner to delete this blob",
+            host=self._transport.host,
+        )
+
     def _failure(self, answer: Answer | None, error: Exception | None) -> RegistryError:
         blob, host = self._blob, self._transport.host
         if answer is not None:
@@ -271,25 +313,8 @@ def _bytes_received(answer: Answer, default: int) -> int:
     ``0-0`` counts as none: distribution 2.8 (Debian's docker-registry) sends it for an upload without any
     byte, where one byte would be meant.
     """
-    match = re.fullmatch(r"(?:bytes=)?0-(\d+)", answer.headers.get("Range", "").strip())
+    match = re.fullmatch(r"(?:bytes=)?0-([0-9]{1,18})", answer.headers.get("Range", "").strip())
     if not match:
         return default
     last = int(match[1])
     return last + 1 if last else 0
-
-
-def file_source(path: Path) -> BlobSource:
-    """The bytes of a file, in chunks of 1 MiB."""
-
-    def read(offset: int) -> Iterator[bytes]:
-        with path.open("rb") as f:
-            f.seek(offset)
-            while data := f.read(CHUNK):
-                yield data
-
-    return read
-
-
-def bytes_source(data: bytes) -> BlobSource:
-    """Small data as a blob to upload."""
-    return lambda offset: iter((data[offset:],))

@@ -76,6 +76,12 @@ class FakeRegistry:
         self.lists_referrers = False
         self.sends_subject = True
         self.honours_conditions = False
+        self.token_answer: Reply | None = None
+        self.patch_status = 202
+        self.keeps_cut_put = False
+        """As Pulp 2.30: what arrived of a PUT that broke off is stored under the digest."""
+        self.replaces_blobs = True
+        """False: a blob that exists stays as it is, whatever is uploaded."""
         self.lock = threading.Lock()
         outer = self
 
@@ -156,6 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
             data = self.rfile.read(min(fault.after, length))
             if session in fake.uploads:
                 fake.uploads[session] += data
+            if fake.keeps_cut_put and request.method == "PUT" and "digest" in request.query:
+                repo = request.path.partition("/blobs/")[0].removeprefix("/v2/")
+                fake.blobs.setdefault(repo, {})[request.query["digest"][0]] = data
             self.hang_up()
             return
         request.body = self.rfile.read(length)
@@ -196,6 +205,9 @@ class _Handler(BaseHTTPRequestHandler):
         request.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with fake.lock:
             fake.tokens.append(request)
+        if fake.token_answer is not None:
+            self.reply(fake.token_answer.status, fake.token_answer.body, fake.token_answer.headers)
+            return
         if request.method == "POST":
             form = parse_qs(request.body.decode())
             good, scopes = (
@@ -290,13 +302,15 @@ class _Handler(BaseHTTPRequestHandler):
                 self.reply(416, b"", {**place, "Range": f"0-{max(len(data) - 1, 0)}"})
                 return
             data += request.body
-            self.reply(202, b"", {**place, "Range": f"0-{len(data) - 1}"})
+            headers = {**place, "Range": f"0-{len(data) - 1}"} if fake.patch_status == 202 else place
+            self.reply(fake.patch_status, b"", headers)
         else:
             data += request.body
             if sha256(bytes(data)) != request.query["digest"][0]:
                 self.error(400, "DIGEST_INVALID", "provided digest did not match uploaded content")
                 return
-            fake.put(repo, bytes(data))
+            if fake.replaces_blobs or request.query["digest"][0] not in fake.blobs.get(repo, {}):
+                fake.put(repo, bytes(data))
             del fake.uploads[session]
             self.reply(201, b"", {"Location": f"/v2/{repo}/blobs/{request.query['digest'][0]}"})
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from builder.net import download
 from builder.net.download import PartialFile, body_from, range_header, resume
 
 DATA = bytes(range(256)) * 40
@@ -45,8 +46,9 @@ def test_partial_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-def test_resume(tmp_path: Path) -> None:
-    """Every attempt asks for the rest; an attempt that adds bytes resets the count of failures."""
+def test_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every attempt asks for the rest; an attempt that adds enough resets the count of failures."""
+    monkeypatch.setattr(download, "MIN_GAIN", 500)
     asked, source = source_of(300, 300, 1000)
     failures: list[int] = []
     positions: list[int] = []

@@ -214,7 +214,7 @@ def test_digest_that_is_a_path(store: Store, tmp_path: Path) -> None:
     index = json.loads((tmp_path / "dist/index.json").read_text())
     index["manifests"][0]["digest"] = "sha256:../../../etc/passwd"
     (tmp_path / "dist/index.json").write_text(json.dumps(index))
-    with pytest.raises(ImageError, match="not a sha256 digest"):
+    with pytest.raises(ImageError, match="is not a digest"):
         read_layout(tmp_path / "dist", "x")
 
 
@@ -287,3 +287,52 @@ def test_move_tag(store: Store, tmp_path: Path) -> None:
     assert move_layout_tag(folder, "26.11", two.manifest_descriptor, lambda d: True) == (None, two.digest)
     assert list_tags(folder) == {"latest": one.digest, "26.11": two.digest}
     assert move_layout_tag(folder, "26.11", two.manifest_descriptor, refuse) == (two.digest, two.digest)
+
+
+def _elsewhere(store: Store, folder: Path) -> tuple[Path, Image]:
+    made = image(store)
+    write_layout(made, folder / "dist", "x", store)
+    return folder / "dist", made
+
+
+@pytest.mark.parametrize("name", ["index.json", "oci-layout", "manifest", "config", "layer"])
+@pytest.mark.parametrize("kind", ["link", "zero", "pipe"])
+def test_files_that_are_not_ordinary(store: Store, tmp_path: Path, name: str, kind: str) -> None:
+    """A layout from elsewhere is read without following links, and nothing waits for a pipe."""
+    dist, made = _elsewhere(store, tmp_path)
+    digests = {
+        "manifest": made.digest,
+        "config": made.config_descriptor.digest,
+        "layer": made.layers[0].descriptor.digest,
+    }
+    path = dist / "blobs" / digests[name].replace(":", "/") if name in digests else dist / name
+    data = path.read_bytes()
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        (tmp_path / "outside").write_bytes(data)
+        path.symlink_to(tmp_path / "outside")
+    message = f"{path} is not an ordinary file" if kind == "pipe" else f"{path} is a symbolic link"
+    with pytest.raises(ImageError) as caught:
+        read_layout(dist, "x")
+    assert caught.value.message == message
+
+
+def test_large_documents(store: Store, tmp_path: Path) -> None:
+    """A manifest or config over 8 MiB is refused before it is read."""
+    dist, made = _elsewhere(store, tmp_path)
+    index = json.loads((dist / "index.json").read_text())
+    index["manifests"][0]["size"] = 2_000_000_000
+    (dist / "index.json").write_text(json.dumps(index))
+    with pytest.raises(ImageError, match=rf"blob {made.digest} is too large: 2\.0 GB, at most 8\.4 MB"):
+        read_layout(dist, "x")
+    index["manifests"][0]["size"] = len(made.manifest) + 1
+    (dist / "index.json").write_text(json.dumps(index))
+    with pytest.raises(ImageError, match="its descriptor lists"):
+        read_layout(dist, "x")
+    os.truncate(dist / "index.json", 1 << 40)
+    with pytest.raises(ImageError, match=r"index\.json is too large: 1099\.5 GB"):
+        read_layout(dist, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 from builder.errors import RegistryError
 from builder.model import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
-from builder.registry.auth import parse_challenges
+from builder.registry import transport
+from builder.registry.auth import parse_challenges, same_owner
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials
 from tests.support.blobs import MIB, random_blob
 from tests.support.fakeregistry import FakeRegistry, Reply, sha256
+from tests.support.reporters import Warnings
 
 ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
 
@@ -96,6 +99,79 @@ def test_unusable_realm(realm: str) -> None:
         fake.fault = lambda r: Reply(401, {"WWW-Authenticate": f'Bearer realm="{realm}"'})
         with pytest.raises(RegistryError, match="token server"):
             client.head_blob("a/b", sha256(b""))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 200_000,
+        b'{"token": "\xc3\xa9"}',
+        b'{"token": "a\\nb: c"}',
+        b"[]",
+        b'{"token": "a", "expires_in": "x"}',
+    ],
+    ids=["deep", "not ASCII", "a line break", "a list", "no number"],
+)
+def test_odd_token(body: bytes) -> None:
+    """A token answer of the wrong shape is one error."""
+    with FakeRegistry(token_user=("a", "b")) as fake, RegistryClient(fake.host, ROBOT) as client:
+        fake.token_answer = Reply(200, body=body)
+        with pytest.raises(RegistryError, match="answered without a token"):
+            client.head_blob("a/b", sha256(b""))
+
+
+def test_large_token_answer() -> None:
+    """A token answer is read up to a limit, and never decompressed."""
+    bomb = gzip.compress(bytes(4 * MIB))
+    with FakeRegistry(token_user=("a", "b")) as fake, RegistryClient(fake.host, ROBOT) as client:
+        fake.token_answer = Reply(200, {"Content-Encoding": "gzip"}, bomb)
+        with pytest.raises(RegistryError, match="answered without a token"):
+            client.head_blob("a/b", sha256(b""))
+        fake.token_answer = Reply(200, body=b" " * (transport.MAX_TOKEN_ANSWER + 1))
+        with pytest.raises(RegistryError, match="more than 1 MiB"):
+            client.head_blob("a/b", sha256(b""))
+
+
+@pytest.mark.parametrize(
+    ("registry", "realm", "same"),
+    [
+        ("docker.io", "auth.docker.io", True),
+        ("registry.hub.docker.com", "auth.docker.io", True),
+        ("ghcr.io", "ghcr.io", True),
+        ("quay.io", "quay.io", True),
+        ("registry.gitlab.com", "gitlab.com", True),
+        ("registry.example.org:5000", "Gitlab.example.org", True),
+        ("registry.nersc.gov", "registry.nersc.gov", True),
+        ("registry.a.ac.uk", "auth.a.ac.uk", True),
+        ("registry.a.ac.uk", "auth.b.ac.uk", False),
+        ("registry.example.org", "attacker.example", False),
+        ("10.0.0.1:5000", "10.0.0.1", True),
+        ("10.0.0.1", "10.1.0.1", False),
+        ("localhost:5000", "127.0.0.1", True),
+        ("localhost:5000", "::1", True),
+        ("localhost:5000", "attacker.example", False),
+        ("[::2]:5000", "::2", True),
+    ],
+)
+def test_owner_of_a_token_server(registry: str, realm: str, same: bool) -> None:
+    """Which token servers belong to a registry, by their names."""
+    assert same_owner(registry, realm) is same
+
+
+def test_password_to_another_domain() -> None:
+    """The first password that goes to another domain is reported, with both names; no password, no report."""
+    realm = 'Bearer realm="https://attacker.invalid/token",service="x"'
+    for credentials, expected in ((ROBOT, 1), (ANONYMOUS, 0)):
+        warnings = Warnings()
+        with FakeRegistry() as fake:
+            fake.fault = lambda r: Reply(401, {"WWW-Authenticate": realm})
+            with RegistryClient(fake.host, credentials, reporter=warnings, sleep=lambda s: None) as client:
+                for _ in range(2):
+                    with pytest.raises(RegistryError, match="token server"):
+                        client.head_blob("a/b", sha256(b""))
+            assert len(warnings.messages) == expected
+            for message in warnings.messages:
+                assert fake.host in message and "attacker.invalid" in message and "s3cret" not in message
 
 
 def test_challenges() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from builder.errors import HashMismatch, RegistryError
-from builder.model import OCI_MANIFEST, Descriptor
+from builder.errors import HashMismatch, ImageError, RegistryError
+from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor
+from builder.registry import manifests
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.manifests import ANY, TagMove
@@ -21,6 +24,52 @@ def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
     assert client.head_manifest("a/b", "none") is None
     with pytest.raises(HashMismatch):
         client.get_manifest("a/b", sha256(b"x"))
+
+
+@pytest.mark.parametrize("algorithm", ["sha512", "sha384", "blake3"])
+def test_digest_of_another_algorithm(fake: FakeRegistry, client: RegistryClient, algorithm: str) -> None:
+    """A registry may state the digest by another algorithm: a known one is verified too."""
+    data = b'{"schemaVersion":2}'
+    known = hasattr(hashlib, algorithm)
+    value = hashlib.new(algorithm, data).hexdigest() if known else "0" * 64
+    headers = {"Content-Type": OCI_MANIFEST, "Docker-Content-Digest": f"{algorithm}:{value}"}
+    fake.fault = lambda r: Reply(201 if r.method == "PUT" else 200, headers, data)
+    assert client.get_manifest("a/b", "t") == (data, OCI_MANIFEST, sha256(data))
+    assert client.head_manifest("a/b", "t") == Descriptor(OCI_MANIFEST, sha256(data), len(data))
+    assert client.put_manifest("a/b", "t", data, OCI_MANIFEST) == sha256(data)
+    if known:
+        headers["Docker-Content-Digest"] = f"{algorithm}:{'0' * len(value)}"
+        with pytest.raises(HashMismatch):
+            client.get_manifest("a/b", "t")
+
+
+@pytest.mark.parametrize("body", [b"[" * 200_000, b"[]", b'{"tags": 7}', b'{"tags"'])
+def test_odd_tags(fake: FakeRegistry, client: RegistryClient, body: bytes) -> None:
+    """A list of tags of the wrong shape is one error."""
+    fake.fault = lambda r: Reply(200, body=body)
+    with pytest.raises(RegistryError, match="did not answer with a list of tags"):
+        client.list_tags("a/b")
+
+
+@pytest.mark.parametrize("bound", ["MAX_PAGES", "MAX_LIST"])
+def test_endless_list(
+    fake: FakeRegistry, client: RegistryClient, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    """A list that does not end is an error, not a shorter list."""
+    monkeypatch.setattr(manifests, bound, 20)
+    fake.fault = lambda r: Reply(200, {"Link": f'<{r.path}>; rel="next"'}, b'{"tags": ["a"]}')
+    with pytest.raises(RegistryError, match=r"/v2/a/b/tags/list does not end"):
+        client.list_tags("a/b")
+    assert len(fake.requests) == (20 if bound == "MAX_PAGES" else 2)
+
+
+def test_ambiguous_document(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A document that is a manifest for one reader and an index for another is refused (CVE-2021-41190)."""
+    both = b'{"schemaVersion":2,"config":{},"layers":[],"manifests":[]}'
+    fake.manifests["a/b"] = {"t": (both, OCI_MANIFEST), "i": (both, OCI_INDEX)}
+    for tag in ("t", "i"):
+        with pytest.raises(ImageError, match="can be read as a manifest and as an index"):
+            client.get_manifest("a/b", tag)
 
 
 def test_head_without_digest(fake: FakeRegistry, client: RegistryClient) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ImageError, RegistryError
-from builder.model import OCI_INDEX, Image
+from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image
+from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.client import RegistryClient
 from builder.registry.pull import fetch_layers, pull_image
 from builder.settings import Settings
@@ -44,6 +45,30 @@ def test_image_index(fake: FakeRegistry, client: RegistryClient, image: Image, t
     assert pull_image(client, "a/b", "multi", "amd64", store).digest == image.digest
     with pytest.raises(ImageError, match="ppc64le"):
         pull_image(client, "a/b", "multi", "ppc64le", store)
+
+
+def test_large_config(fake: FakeRegistry, client: RegistryClient, image: Image, store: Store) -> None:
+    """A config or manifest beyond the limit is refused by its descriptor: it is not requested."""
+    huge = {**image.config_descriptor.to_json(), "size": 2 << 30}
+    manifest = json.dumps({**json.loads(image.manifest), "config": huge}).encode()
+    client.put_manifest("a/b", "config", manifest, OCI_MANIFEST)
+    entry = {**image.manifest_descriptor.to_json(), "platform": {"os": "linux", "architecture": "amd64"}}
+    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [{**entry, "size": 2 << 30}]}
+    client.put_manifest("a/b", "index", json.dumps(index).encode(), OCI_INDEX)
+    fake.requests.clear()
+    for tag in ("config", "index"):
+        with pytest.raises(ImageError, match=r"is too large: 2\.1 GB, at most 8\.4 MB"):
+            pull_image(client, "a/b", tag, "amd64", store)
+    assert [r.path.rpartition("/")[2] for r in fake.requests] == ["config", "index"]
+
+
+def test_large_small_blob(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A blob that is read into memory has a limit, by its descriptor and while it is read."""
+    with pytest.raises(RegistryError, match="is too large"):
+        client.get_blob("a/b", Descriptor("", sha256(b""), 1 << 30))
+    fake.blobs["a/b"] = {sha256(b""): bytes(MAX_SMALL_BLOB + 1)}
+    with pytest.raises(RegistryError, match="more than 32 MiB"):
+        client.get_blob("a/b", Descriptor("", sha256(b""), 0))
 
 
 def test_not_an_image(client: RegistryClient, tmp_path: Path) -> None:

@@ -279,9 +279,12 @@ def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image
     """A missing image, a damaged list and another manifest under the tag are errors."""
     with pytest.raises(RegistryError, match=r"has no .*a/b:none"):
         fetch_attached(f"{fake.host}/a/b:none", REPORT, settings)
-    put(fake, referrers_tag(pushed.digest), b'{"manifests": 3}')
-    with pytest.raises(RegistryError, match="the list of attached artifacts is damaged"):
-        fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    for damaged in (b'{"manifests": 3}', b"[]", b"[" * 200_000, b'{"manifests": [{"digest": 1, "size": 2}]}'):
+        put(fake, referrers_tag(pushed.digest), damaged)
+        with pytest.raises((RegistryError, ImageError), match="the list of attached artifacts|JSON|nested"):
+            fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+    put(fake, referrers_tag(pushed.digest), b'{"manifests": null}')
+    assert fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings) == []
     put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
     with pytest.raises(RegistryError, match="is not a list of attached artifacts"):
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)

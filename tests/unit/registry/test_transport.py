@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from builder.errors import RegistryError
@@ -14,7 +18,7 @@ from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.blobs import described, random_blob
 from tests.support.blobs import upload as send
-from tests.support.fakeregistry import FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 
 ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
 
@@ -56,6 +60,129 @@ def test_location_is_no_url(fake: FakeRegistry, client: RegistryClient, tmp_path
     fake.fault = lambda r: Reply(202, {"Location": "http://a:port/x"})
     with pytest.raises(RegistryError, match="not a URL"):
         send(client, path, data)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["file:///etc/passwd", "http://[", "gopher://x/", "//:80", "https://xn--a/", "http://a b/"],
+)
+def test_odd_redirect(fake: FakeRegistry, client: RegistryClient, store: Store, address: str) -> None:
+    """A blob that is redirected to anything but a web address is one error, without attempts to open it."""
+    fake.fault = lambda r: Reply(307, {"Location": address}) if "/blobs/" in r.path else None
+    with pytest.raises(RegistryError, match="an address that is not a URL"):
+        client.get_blob_to("a/b", described(b"x"), store)
+    with pytest.raises(RegistryError, match="an address that is not a URL"):
+        list(client.read_blob("a/b", sha256(b"x")))
+    assert fake.count("GET", "/blobs/") == 2
+
+
+def encrypted(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, tuple[int, dict[str, str]]], body: Any = b""
+) -> list[httpx.Request]:
+    """Replaces the network by ``answers`` (by method); returns the list that the requests are added to."""
+    seen: list[httpx.Request] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        status, headers = answers.get(request.method, (404, {}))
+        stream = httpx.ByteStream(body) if isinstance(body, bytes) else None
+        return httpx.Response(status, headers=headers, stream=stream, content=None if stream else body)
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", lambda **kw: make(transport=httpx.MockTransport(handle)))
+    return seen
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+def test_upload_stays_encrypted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str) -> None:
+    """An https registry that names an http address for the upload gets no further byte."""
+    session, elsewhere = {"Location": "/v2/x"}, {"Location": "http://other.example/v2/x"}
+    answers = {"POST": (202, session), "PUT": (413, {}), method: (202, elsewhere)}
+    seen = encrypted(monkeypatch, answers)
+    path, data = random_blob(tmp_path, 3 << 20)
+    client = RegistryClient("registry.example", ANONYMOUS, sleep=lambda s: None)
+    with client, pytest.raises(RegistryError, match="http://other.example/v2/x, which is not encrypted"):
+        send(client, path, data)
+    assert {(r.url.scheme, r.url.host) for r in seen} == {("https", "registry.example")}
+
+
+def test_own_address_without_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A registry behind a proxy names its own address with http: it is used with https."""
+    session = {"Location": "http://registry.example/v2/x"}
+    seen = encrypted(monkeypatch, {"POST": (202, session), "PUT": (201, {})})
+    path, data = random_blob(tmp_path, 1000)
+    with RegistryClient("registry.example", ANONYMOUS) as client:
+        send(client, path, data)
+    assert {r.url.scheme for r in seen} == {"https"}
+
+
+def test_download_stays_encrypted(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    """An https registry that redirects a blob to http is not followed."""
+    seen = encrypted(monkeypatch, {"GET": (307, {"Location": "http://other.example/x"})})
+    client = RegistryClient("registry.example", ANONYMOUS)
+    with client, pytest.raises(RegistryError, match="not encrypted"):
+        client.get_blob_to("a/b", described(b"x"), store)
+    assert len(seen) == 1
+
+
+def test_pages_stay_at_the_registry(fake: FakeRegistry, client: RegistryClient) -> None:
+    """Of the address of a next page only path and query count."""
+    pages = iter([b'{"tags": ["a"]}', b'{"tags": ["b"]}'])
+    link = {"Link": '<http://169.254.169.254/v2/a/b/tags/list?last=a>; rel="next"'}
+
+    def fault(request: Request) -> Reply:
+        return Reply(200, {} if request.query.get("last") else link, next(pages))
+
+    fake.fault = fault
+    assert client.list_tags("a/b") == ["a", "b"]
+    assert [r.query for r in fake.requests] == [{"n": ["1000"]}, {"last": ["a"]}]
+
+
+@pytest.mark.parametrize("value", ["\xb2", "9" * 5000, "-1", "Mon, 01 Jan 99999 00:00:00 GMT", "1e9"])
+def test_odd_retry_after(fake: FakeRegistry, client: RegistryClient, waits: list[float], value: str) -> None:
+    """A Retry-After that is neither a number nor a date is not stated."""
+    fake.fail_once("HEAD", "/manifests/", Reply(503, {"Retry-After": value}))
+    assert client.head_manifest("a/b", "t") is None
+    assert len(waits) == 1 and waits[0] < 1
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, b'{"errors":' * 50_000, b'{"errors": 7}', b'{"errors": [7]}']
+)
+def test_odd_error(fake: FakeRegistry, client: RegistryClient, body: bytes) -> None:
+    """An error whose body is of the wrong shape has its status only."""
+    fake.fault = lambda r: Reply(403, body=body)
+    for ask in (lambda: client.list_tags("a/b"), lambda: client.get_manifest("a/b", "t")):
+        with pytest.raises(RegistryError, match="403 Forbidden\n"):
+            ask()
+
+
+def test_many_errors(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A message quotes a few errors only."""
+    body = json.dumps({"errors": [{"code": "DENIED", "message": "no" * 1000}] * 1000}).encode()
+    fake.fault = lambda r: Reply(403, body=body)
+    with pytest.raises(RegistryError, match="DENIED") as caught:
+        client.list_tags("a/b")
+    assert len(caught.value.message) < 3000
+
+
+@pytest.mark.parametrize("states", [True, False], ids=["Content-Length", "no Content-Length"])
+def test_large_manifest(monkeypatch: pytest.MonkeyPatch, states: bool) -> None:
+    """A manifest beyond the limit is refused: at once when its size is stated, else while it is read."""
+    monkeypatch.setattr(transport, "TRIES", 1)
+    read = []
+
+    def body() -> Iterator[bytes]:
+        for _ in range(100):
+            read.append(1)
+            yield bytes(1 << 20)
+
+    headers = {"Content-Length": str(100 << 20)} if states else {}
+    encrypted(monkeypatch, {"GET": (200, headers)}, body())
+    client = RegistryClient("registry.example", ANONYMOUS)
+    with client, pytest.raises(RegistryError, match="more than 8 MiB"):
+        client.get_manifest("a/b", "t")
+    assert len(read) == (0 if states else 9)
 
 
 def test_connection_refused() -> None:

@@ -1,0 +1,268 @@
+"""JSON documents of the OCI from any source, read with bounds and checked strictly.
+
+What other people wrote is never used before its shape is known. A wrong type, a negative size, or a key that
+occurs twice is an :class:`~builder.errors.ImageError` that names the document and the key.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from builder.errors import ImageError
+from builder.model import Descriptor
+from builder.text import human_bytes
+
+#: In bytes: a manifest, index or config. containerd, Docker and skopeo accept 4 to 8 MiB; real ones have less
+#: than 1 MiB.
+MAX_DOCUMENT = 8 << 20
+#: Objects and lists in each other. Documents of the OCI have 5 levels.
+MAX_JSON_DEPTH = 64
+#: In characters: what a message shows of a key that someone else wrote.
+_SHOWN = 60
+_DAMAGED = "the image is damaged or hostile: download or write it again"
+
+
+def load_json(data: bytes, what: str, most: int = MAX_DOCUMENT) -> Any:
+    """A JSON value of any type. Equal bytes have one meaning only, which every reader agrees on.
+
+    Args:
+        data: its bytes, in UTF-8.
+        what: its name, for messages.
+        most: bytes that it may have.
+
+    Raises:
+        ImageError: it is not JSON, too large, nested too deeply, or ambiguous: a key occurs twice, a number
+            is not finite, or a text is not Unicode.
+    """
+    if len(data) > most:
+        raise _too_large(what, len(data), most)
+    try:
+        text = data.decode()
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_finite_number
+        )
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
+    except ValueError as e:
+        raise ImageError(f"{what} is not JSON: {e}", _DAMAGED) from None
+    except RecursionError:
+        raise _too_deep(what) from None
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return value
+    raise _too_deep(what)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {shown(next(k for k in keys if keys.count(k) > 1))} occurs twice")
+    return found
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _children(value: object) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _too_deep(what: str) -> ImageError:
+    return ImageError(f"{what} is nested more than {MAX_JSON_DEPTH} levels deep", _DAMAGED)
+
+
+def _too_large(what: str, size: int, most: int) -> ImageError:
+    return ImageError(
+        f"{what} is too large: {human_bytes(size)}, at most {human_bytes(most)} are allowed", _DAMAGED
+    )
+
+
+def shown(text: str) -> str:
+    """A text of a document as a message can show it: short, in quotes, without control characters."""
+    return ascii(text if len(text) <= _SHOWN else text[:_SHOWN] + "...")
+
+
+# shapes -----------------------------------------------------------------------------------------------------
+
+_SHA256 = r"sha256:[0-9a-f]{64}"
+_SHA512 = r"sha512:[0-9a-f]{128}"
+#: Other algorithms, which builder does not know: an index may list what they name.
+_OTHER = r"(?!sha256:|sha512:)[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]{1,256}"
+_ANY_DIGEST = re.compile(f"{_SHA256}|{_SHA512}|{_OTHER}")
+
+#: A text that can be a media type, an architecture, a variable or an argument.
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Sha256 = Annotated[str, StringConstraints(pattern=f"^{_SHA256}$")]
+MediaType = Annotated[str, StringConstraints(pattern=r"^[!-~ ]*$", max_length=255)]
+
+
+class Shape(BaseModel):
+    """What a JSON object must look like. Keys that are not listed may have any value."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+
+
+class _Platform(Shape):
+    architecture: Text | None = None
+    os: Text | None = None
+    variant: Text | None = None
+
+
+class DescriptorShape(Shape):
+    """A descriptor (image-spec, descriptor.md)."""
+
+    mediaType: MediaType = ""
+    digest: Annotated[str, StringConstraints(max_length=512)]
+    size: Annotated[int, Field(ge=0, lt=1 << 63)]
+    annotations: dict[str, str] | None = None
+    platform: _Platform | None = None
+    artifactType: MediaType | None = None
+
+
+class BlobShape(DescriptorShape):
+    """A descriptor of something that builder reads, so its hash must be one that builder knows."""
+
+    digest: Sha256
+
+
+def check_shape(shape: type[Shape], value: object, what: str) -> None:
+    """Raises ImageError, which names the key, unless a value has a shape."""
+    try:
+        shape.model_validate(value)
+    except ValidationError as e:
+        first = e.errors(include_url=False, include_context=False, include_input=False)[0]
+        key = "".join(_step(part) for part in first["loc"]).removeprefix(".")
+        problem = first["msg"][:1].lower() + first["msg"][1:]
+        raise ImageError(f"{what}: {key + ': ' if key else ''}{problem}", _DAMAGED) from None
+
+
+def _step(part: int | str) -> str:
+    if isinstance(part, int):
+        return f"[{part}]"
+    return f".{part}" if part.isidentifier() and len(part) <= _SHOWN else f"[{shown(part)}]"
+
+
+def parse_descriptor(value: object, what: str) -> Descriptor:
+    """A descriptor. Its digest may be of any algorithm.
+
+    Args:
+        value: the JSON value.
+        what: its name, for messages.
+
+    Raises:
+        ImageError: it is not a descriptor.
+    """
+    check_shape(DescriptorShape, value, what)
+    assert isinstance(value, dict)
+    check_digest(value["digest"], what)
+    return Descriptor.from_json(value)
+
+
+def check_digest(digest: str, what: str) -> None:
+    """Raises ImageError unless a text has the form of a digest (image-spec, descriptor.md)."""
+    if not _ANY_DIGEST.fullmatch(digest):
+        raise ImageError(f"{what}: {shown(digest)} is not a digest", _DAMAGED)
+
+
+def check_size(descriptor: Descriptor, what: str, most: int = MAX_DOCUMENT) -> None:
+    """Raises ImageError when a descriptor is of more bytes than a document may have: before it is fetched."""
+    if descriptor.size > most:
+        raise _too_large(what, descriptor.size, most)
+
+
+#: Keys with a meaning in manifests, indexes and descriptors, by their spelling in small letters.
+_KEYS = {
+    key.casefold(): key
+    for key in (
+        "annotations",
+        "artifactType",
+        "config",
+        "data",
+        "digest",
+        "fsLayers",
+        "layers",
+        "manifests",
+        "mediaType",
+        "platform",
+        "schemaVersion",
+        "size",
+        "subject",
+        "urls",
+    )
+}
+
+
+def refuse_look_alikes(value: Mapping[str, Any], what: str) -> None:
+    """Raises ImageError when a key differs from one with a meaning by case only.
+
+    Programs in Go take ``Layers`` for ``layers``: one digest would name two images.
+    """
+    for key in value:
+        if _KEYS.get(key.casefold(), key) != key:
+            raise ImageError(f"{what}: {shown(key)} is spelled {_KEYS[key.casefold()]}", _DAMAGED)
+
+
+# files ------------------------------------------------------------------------------------------------------
+
+
+def read_file(path: Path, what: str, most: int = MAX_DOCUMENT) -> bytes:
+    """The content of a small file in a folder that other people may have written.
+
+    Args:
+        path: the file. Links are not followed, and a pipe or device is not opened.
+        what: its name, for messages.
+        most: bytes that it may have.
+
+    Raises:
+        ImageError: it is not an ordinary file, or larger.
+        OSError: it does not exist, or cannot be read.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as e:
+        if e.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            check_ordinary(path.lstat(), what)
+        raise
+    try:
+        info = os.fstat(fd)
+        check_ordinary(info, what)
+        if info.st_size > most:
+            raise _too_large(what, info.st_size, most)
+        with os.fdopen(fd, "rb", closefd=False) as f:
+            data = f.read(most + 1)
+    finally:
+        os.close(fd)
+    if len(data) > most:  # it grows
+        raise _too_large(what, len(data), most)
+    return data
+
+
+def check_ordinary(info: os.stat_result, what: str) -> None:
+    """Raises ImageError unless a file is an ordinary one: no link, pipe, device or folder."""
+    if stat.S_ISLNK(info.st_mode):
+        raise ImageError(f"{what} is a symbolic link", "copy the folder without links: cp -rL")
+    if not stat.S_ISREG(info.st_mode):
+        raise ImageError(f"{what} is not an ordinary file", _DAMAGED)

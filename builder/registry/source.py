@@ -1,0 +1,84 @@
+"""Where the bytes of an upload come from: a file, memory, or another registry; hashed while they are sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from builder.errors import RegistryError
+from builder.store.files import CHUNK
+
+#: Returns a blob's bytes from an offset (in bytes) on; called again after a failure.
+BlobSource = Callable[[int], Iterator[bytes]]
+
+
+class DamagedSource(RegistryError):
+    """The bytes to send do not match the blob's digest, or are too few."""
+
+
+def file_source(path: Path) -> BlobSource:
+    """The bytes of a file, in chunks of 1 MiB."""
+
+    def read(offset: int) -> Iterator[bytes]:
+        with path.open("rb") as f:
+            f.seek(offset)
+            while data := f.read(CHUNK):
+                yield data
+
+    return read
+
+
+def bytes_source(data: bytes) -> BlobSource:
+    """Small data as a blob to upload."""
+    return lambda offset: iter((data[offset:],))
+
+
+class HashedSource:
+    """A source that is compared with the digest before its last byte is sent.
+
+    The invariant: ``_hash`` covers the first ``_hashed`` bytes of the blob, each of them once, however often
+    the upload begins again. Example, with an upload that continues at 9 MiB after a failure at 10 MiB::
+
+        first attempt    |##########|                 hashed = 10 MiB
+        second attempt            |#|##########|      the first of these MiB is sent again, not hashed again
+
+    Args:
+        source: the bytes.
+        digest: what they must match.
+        size: of the blob in bytes.
+    """
+
+    def __init__(self, source: BlobSource, digest: str, size: int) -> None:
+        self._source = source
+        self._digest = digest
+        self._size = size
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+
+    def __call__(self, offset: int) -> Iterator[bytes]:
+        """The bytes from ``offset`` on.
+
+        Raises:
+            DamagedSource: they do not match the digest; raised before the last of them.
+        """
+        position = offset
+        for data in self._source(offset):
+            end = position + len(data)
+            if position <= self._hashed < end:
+                self._hash.update(memoryview(data)[self._hashed - position :])
+                self._hashed = end
+                if end >= self._size:
+                    self._check()
+            yield data
+            position = end
+        if position < self._size:
+            missing = self._size - position
+            raise DamagedSource(
+                f"the blob {self._digest} is {missing} bytes shorter than expected", "build again"
+            )
+
+    def _check(self) -> None:
+        found = f"sha256:{self._hash.hexdigest()}"
+        if found != self._digest:
+            raise DamagedSource(f"the blob {self._digest} is damaged: its bytes are {found}", "build again")

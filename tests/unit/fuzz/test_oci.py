@@ -1,0 +1,143 @@
+"""OCI documents with values of the wrong type."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.bases.resolve import open_base, resolve_base
+from builder.errors import BuilderError
+from builder.image.config import make_image
+from builder.image.convert import image_tree
+from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor, Image, Lock
+from builder.oci.layout import list_tags, prune_layout, read_layout, write_layout
+from builder.oci.manifest import parse_docker_listing
+from builder.settings import Settings
+from builder.sif.write import write_sif
+from builder.store.blobs import Store
+from tests.support.fuzz import STRANGE, fuzz, mutated, only_builder_errors
+from tests.support.image_kit import EPOCH, image, layer, member, recipe, settings
+
+DOCUMENTS = ("oci-layout", "index.json", "index", "manifest", "config")
+#: Keys that a document is given in addition.
+EXTRA = ("config", "layers", "manifests", "mediaType", "subject", "annotations", "artifactType", "Layers")
+
+
+class Place:
+    """A layout of an image in an index, which is written again for each case."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings = settings(folder)
+        self.store = Store(self.settings.cache)
+        self.image: Image = image(self.store, layer(self.store, member("a", b"1"), title="first"))
+        self.layout = folder / "layout"
+        write_layout(self.image, self.layout, "x", self.store)
+        self.documents: dict[str, Any] = {
+            "oci-layout": json.loads((self.layout / "oci-layout").read_bytes()),
+            "config": json.loads(self.image.config),
+            "manifest": json.loads(self.image.manifest),
+        }
+        index = json.loads((self.layout / "index.json").read_bytes())
+        entry = {"platform": {"architecture": "amd64", "os": "linux"}, "annotations": {}}
+        self.documents["index"] = {**index, "manifests": [{**index["manifests"][0], **entry}]}
+        self.documents["index.json"] = index
+        self.written: set[Path] = set()
+
+    def write(self, name: str, value: Any) -> None:
+        """Writes the layout with another value of one document. The documents above it name the new one."""
+        for path in self.written:
+            path.unlink()
+        self.written.clear()
+        new = {**self.documents, name: value}
+        config = self._blob(new["config"], "application/vnd.oci.image.config.v1+json")
+        if name != "manifest":
+            new["manifest"] = {**new["manifest"], "config": config}
+        manifest = self._blob(new["manifest"], OCI_MANIFEST)
+        if name != "index":
+            new["index"] = {**new["index"], "manifests": [{**new["index"]["manifests"][0], **manifest}]}
+        index = self._blob(new["index"], OCI_INDEX)
+        if name != "index.json":
+            new["index.json"] = {
+                **new["index.json"],
+                "manifests": [{**new["index.json"]["manifests"][0], **index}],
+            }
+        for file in ("index.json", "oci-layout"):
+            (self.layout / file).write_bytes(json.dumps(new[file]).encode())
+
+    def _blob(self, value: Any, media_type: str) -> dict[str, Any]:
+        data = json.dumps(value).encode()
+        descriptor = Descriptor.of(media_type, data)
+        path = self.layout / "blobs" / descriptor.digest.replace(":", "/")
+        path.write_bytes(data)
+        self.written.add(path)
+        return descriptor.to_json()
+
+    def use(self) -> None:
+        """Does everything with the layout that builder does."""
+        with only_builder_errors():
+            list_tags(self.layout)
+            found = read_layout(self.layout, "x", "amd64")
+            image_tree(found, self.store)
+            write_sif(found, self.folder / "a.sif", self.settings, self.store, layout="layered")
+            write_layout(found, self.folder / "copy", "x", self.store)
+            prune_layout(self.folder / "copy")
+        with only_builder_errors():
+            name = f"oci:{self.layout}:x"
+            locked = resolve_base(name, "amd64", self.settings, self.store)
+            base = open_base(locked, "amd64", self.settings, self.store)
+            lock = Lock((), ("linux-64",))
+            made = make_image(base, [], recipe=recipe(), lock=lock, env={}, annotations={}, epoch=EPOCH)
+            write_layout(made, self.layout, "built", self.store)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("layouts"))
+
+
+def test_undamaged(place: Place) -> None:
+    """The layout of these tests is read when nothing in it is changed."""
+    place.write("config", place.documents["config"])
+    place.use()
+    assert len(read_layout(place.layout, "x", "amd64").layers) == 2
+    assert (place.folder / "a.sif").exists()
+    assert set(list_tags(place.layout)) == {"x", "built"}
+
+
+@fuzz(300)
+@given(data=st.data())
+def test_layout(place: Place, data: st.DataObject) -> None:
+    """Documents of a layout with strange values."""
+    name = data.draw(st.sampled_from(DOCUMENTS))
+    place.write(name, data.draw(mutated(place.documents[name])))
+    place.use()
+
+
+@fuzz(60)
+@given(data=st.data())
+def test_extra_keys(place: Place, data: st.DataObject) -> None:
+    """Documents of a layout with keys that they should not have."""
+    name = data.draw(st.sampled_from(DOCUMENTS))
+    extra = data.draw(st.sampled_from(EXTRA))
+    value = data.draw(st.sampled_from([*STRANGE, *place.documents.values()]))
+    place.write(name, {**place.documents[name], extra: value})
+    place.use()
+
+
+@fuzz(100)
+@given(value=mutated([{"Config": "a.json", "Layers": ["a/layer.tar"], "RepoTags": ["a:b"]}]))
+def test_docker_listing(value: Any) -> None:
+    """The manifest.json of a docker-archive with strange values."""
+    try:
+        found = parse_docker_listing(json.dumps(value).encode(), "x.tar")
+    except BuilderError as e:
+        assert e.message.startswith("manifest.json of x.tar")
+        return
+    for entry in found:
+        assert all(isinstance(text, str) for text in (entry["Config"], *entry["Layers"]))
