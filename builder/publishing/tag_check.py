@@ -1,7 +1,7 @@
 """Refuses tags that must not move: dated ones to another image, and ``latest`` back to an older one.
 
 The creation time of an image says nothing by itself: it is 1980 unless SOURCE_DATE_EPOCH is set, so that the
-same lock has the same digest. Two facts tell which of two images is older:
+same lock has the same digest. Two facts tell which of two images is older, and either is enough:
 
 1. **Dated tags.** If ``latest`` names the image of ``26.12``, then an image for ``26.11`` is older.
 2. **Creation times**, if the user set one for both images.
@@ -82,15 +82,15 @@ def _check_fixed(place: Place, plan: TagPlan, moving: Mapping[str, Descriptor], 
 def _check_age(
     place: Place, plan: TagPlan, tag: str, current: Descriptor, image: Image, reporter: Reporter
 ) -> None:
-    age = _by_tags(place, plan, current)
-    if age is _UNKNOWN:
-        age = _by_creation(place, current, image)
-    if age.is_ == "older":
-        raise TagExistsError(
-            f"{place.name}:{tag} would go back to an older image: it is {current.digest[:19]}, {age.other}",
-            "publish without tags (--no-tags), or --force to move it back",
-        )
-    if age is _UNKNOWN:
+    ages = (_by_tags(place, plan, current), _by_creation(place, current, image))
+    for age in ages:
+        if age.is_ == "older":
+            raise TagExistsError(
+                f"{place.name}:{tag} would go back to an older image: "
+                f"it is {current.digest[:19]}, {age.other}",
+                "publish without tags (--no-tags), or --force to move it back",
+            )
+    if all(age is _UNKNOWN for age in ages):
         reporter.note(
             f"{place.name}:{tag} is {current.digest[:19]}; neither a dated tag nor a creation time tells "
             "whether that image is older"

@@ -96,6 +96,14 @@ def test_back_to_an_older_month() -> None:
     assert check(place, "27.01") == ({"27.01": None, "latest": OTHER}, [])
 
 
+def test_older_image_in_a_new_month() -> None:
+    """A new month's tag does not make an image newer that was created before."""
+    place = Tags(**{"26.10": OTHER, "latest": OTHER})
+    place.created = "2026-10-03T00:00:00Z"
+    with pytest.raises(TagExistsError, match="created 2026-10-03T00:00:00Z"):
+        check(place, created="2026-09-30T00:00:00Z")
+
+
 def test_same_month() -> None:
     """A dated tag that was moved by force takes ``latest`` with it: the same month is not older."""
     place = Tags(**{"26.11": image().digest, "latest": OTHER, "26.10": OTHER})
