@@ -145,7 +145,7 @@ def resume(
 
 
 def count_failure(failures: int, gained: int) -> int:
-    """The failures in a row, after one more. An attempt that gained :data:`MIN_GAIN` bytes begins a new row."""
+    """The failures in a row, after one more; an attempt that gained :data:`MIN_GAIN` begins a new row."""
     return 1 if gained >= MIN_GAIN else failures + 1
 
 

@@ -9,6 +9,7 @@
 ``errors``       from a response to a :class:`~builder.errors.RegistryError`
 ``manifests``    manifests and tags
 ``blobs``        blobs: query, download, mount
+``source``       where the bytes of an upload come from, hashed while they are sent
 ``upload``       blobs: upload, in one request or in chunks
 ``referrers``    artifacts attached to an image
 ``oras``         SIF files as artifacts

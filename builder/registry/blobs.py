@@ -17,7 +17,7 @@ from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
 from builder.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
 from builder.registry.meter import Meter, Progress
-from builder.registry.source import BlobSource, file_source
+from builder.registry.source import BlobSource, DamagedSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
 from builder.registry.upload import UNKNOWN, Blob, ChunkSize, Upload
 from builder.store.blobs import Store
@@ -263,14 +263,15 @@ class Blobs:
             progress: receives the bytes as they are sent; a negative number when some must be sent again.
 
         Raises:
-            RegistryError: the registry refuses it, cannot be reached, or the file has another size.
+            DamagedSource: the file does not match the descriptor.
+            RegistryError: the registry refuses it, or cannot be reached.
         """
         try:
             size = path.stat().st_size
         except OSError as e:
-            raise RegistryError(f"cannot read the layer {path}: {e.strerror}", "build again") from None
+            raise DamagedSource(f"cannot read the layer {path}: {e.strerror}", "build again") from None
         if size != descriptor.size:
-            raise RegistryError(
+            raise DamagedSource(
                 f"{path} has {size} bytes, expected {descriptor.size}",
                 "a file of the cache was changed: build again",
             )

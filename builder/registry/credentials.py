@@ -38,6 +38,9 @@ class Credentials:
     """An OAuth2 refresh token (Azure's registries); used instead of the password."""
     source: str = "none"
     """Where they come from, for messages."""
+    host: str = ""
+    """The only registry that they are sent to, as ``host[:port]``; empty: the one that is published to or
+    pulled from, whatever its name."""
 
     def __bool__(self) -> bool:
         return bool(self.username or self.identity_token)
@@ -54,7 +57,8 @@ ANONYMOUS = Credentials()
 def environment_credentials(environ: Mapping[str, str] | None = None) -> Credentials | None:
     """The credentials in REGISTRY_USER and REGISTRY_PASSWORD, taken literally; None when neither is set.
 
-    They are for the registry that the user names on the command line, never for another one.
+    They are sent to the registry that is published to or pulled from, which a recipe may name; with
+    REGISTRY_HOST to that registry only. They are never sent to the registry of a base image.
 
     Raises:
         RegistryError: only one of the two is set.
@@ -69,7 +73,18 @@ def environment_credentials(environ: Mapping[str, str] | None = None) -> Credent
         raise RegistryError(
             f"{present} is set but {missing[0]} is not", f"set {missing[0]} too, or unset {present}"
         )
-    return Credentials(env["REGISTRY_USER"], env["REGISTRY_PASSWORD"], source=" and ".join(names))
+    return Credentials(
+        env["REGISTRY_USER"],
+        env["REGISTRY_PASSWORD"],
+        source=" and ".join(names),
+        host=env.get("REGISTRY_HOST", ""),
+    )
+
+
+def are_for(credentials: Credentials, host: str) -> bool:
+    """Whether credentials may be sent to a registry; see :attr:`Credentials.host`."""
+    names = DOCKER_ALIASES if host in DOCKER_ALIASES else {host.lower()}
+    return not credentials.host or credentials.host.strip().lower() in names
 
 
 def find_credentials(

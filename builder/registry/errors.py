@@ -65,7 +65,7 @@ _HINTS: tuple[tuple[Callable[[int, set[str]], bool], str], ...] = (
     ),
     (
         lambda status, codes: bool(codes & {"DIGEST_INVALID", "SIZE_INVALID"}),
-        "the blob was damaged in transit or in the cache: publish again, or remove it (builder cache prune)",
+        "the blob was damaged on its way: publish again",
     ),
     (lambda status, codes: status == 429, "too many requests: wait, or log in for a higher limit"),
     (lambda status, codes: status >= 500, "this is a fault of the registry: try again later"),

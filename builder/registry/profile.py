@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.errors import RegistryError
@@ -19,6 +19,8 @@ from builder.registry.credentials import Credentials, environment_credentials
 
 VARIABLE = "BUILDER_REGISTRY_PROFILE"
 _NAMES = ("REGISTRY_USER", "REGISTRY_PASSWORD")
+#: May be in a profile: the only registry that its credentials are sent to.
+_HOST = "REGISTRY_HOST"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _KEYWORDS = re.compile(r"export|declare|typeset|readonly|-[a-z]+")
 #: In bytes; a larger file is not a profile.
@@ -34,11 +36,12 @@ def _ignore(message: str) -> None: ...
 def named_credentials(
     profile: Path | None = None, environ: Mapping[str, str] | None = None, warn: Warn = _ignore
 ) -> Credentials | None:
-    """The credentials for the registry that the user names on the command line; None when there are none.
+    """The credentials for the registry that is published to or pulled from; None when there are none.
 
     In this order: ``profile``; the variables REGISTRY_USER and REGISTRY_PASSWORD; the file that
-    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it does not
-    name its registry.
+    BUILDER_REGISTRY_PROFILE names. A ``registry.profile`` in the current folder is not read: it need not
+    name its registry. REGISTRY_HOST, in the environment or in the file, does: see
+    :attr:`~builder.registry.credentials.Credentials.host`.
 
     Args:
         profile: the file of ``--profile``.
@@ -56,11 +59,12 @@ def named_credentials(
         if not env.get(VARIABLE):
             return None
         profile = Path(env[VARIABLE])
-    return read_profile(profile.expanduser(), warn)
+    found = read_profile(profile.expanduser(), warn)
+    return found if found.host else replace(found, host=env.get(_HOST, ""))
 
 
 def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
-    """The user and password of a profile.
+    """The user and password of a profile, and its REGISTRY_HOST.
 
     Args:
         path: the file.
@@ -73,7 +77,7 @@ def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
     text, mode = _read(path)
     values: dict[str, str] = {}
     for name, word in _assignments(text, path):
-        if name not in _NAMES:
+        if name not in (*_NAMES, _HOST):
             continue
         if word.computed:
             raise RegistryError(
@@ -88,7 +92,12 @@ def read_profile(path: Path, warn: Warn = _ignore) -> Credentials:
         raise RegistryError(f"{path} does not set {' and '.join(missing)}", _EXPECTED)
     if mode & 0o077:
         warn(f"{path} contains a password and other users can read it: chmod 600 {path}")
-    return Credentials(values["REGISTRY_USER"], values["REGISTRY_PASSWORD"], source=str(path))
+    return Credentials(
+        values["REGISTRY_USER"],
+        values["REGISTRY_PASSWORD"],
+        source=str(path),
+        host=values.get(_HOST, ""),
+    )
 
 
 def _read(path: Path) -> tuple[str, int]:

@@ -1,12 +1,12 @@
 """Pushes an image: the blobs that the registry lacks, then the manifest. Tags move afterwards.
 
-1. Ask for the manifest by its digest. If the registry has it, it has all its blobs (registries check that),
-   and nothing is sent.
-2. Ask for every blob, 16 requests at a time. Only missing ones continue.
-3. Mount missing blobs from other repositories of the same registry where possible.
-4. Upload the rest, four at a time, the largest first: from the store, or from the registry that a layer of
-   the base image comes from, without a copy on this machine.
-5. Upload the config, then the manifest under its digest.
+1. Ask for the manifest by its digest, and for every blob, 16 requests at a time. Only missing blobs, and
+   those of another size, continue: a registry may have lost one although it has the manifest.
+2. Mount missing blobs from other repositories of the same registry where possible.
+3. Upload the rest, four at a time, the largest first: from the store, or from the registry that a layer of
+   the base image comes from, without a copy on this machine. A layer of the store that turns out to be
+   damaged is removed there.
+4. Upload the config, then the manifest under its digest, unless the registry had all of it before.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
@@ -23,7 +24,9 @@ from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.origins import Origins
-from builder.registry.source import bytes_source
+from builder.registry.source import DamagedSource, bytes_source
+from builder.store.blobs import Store
+from builder.store.files import sha256_file
 
 #: Requests at a time: small ones, and transfers.
 CHECKS, TRANSFERS = 16, 4
@@ -123,15 +126,14 @@ class _Push:
         client.expect_push(self._repository)
         layers = {layer.descriptor.digest: layer for layer in image.layers}
         blobs = len(layers) + 1
-        if client.head_manifest(self._repository, image.digest) is not None:
-            return PushReport(image.digest, blobs_present=blobs, seconds=time.monotonic() - started)
+        has_manifest = client.head_manifest(self._repository, image.digest) is not None
 
         missing = self._missing(layers.values())
         to_send = self._not_mounted(missing)
         config_sent, config_mounted = self._upload(to_send)
-        client.put_manifest(
-            self._repository, image.digest, image.manifest, image.manifest_descriptor.media_type
-        )
+        if not has_manifest or missing or config_sent or config_mounted:
+            media_type = image.manifest_descriptor.media_type
+            client.put_manifest(self._repository, image.digest, image.manifest, media_type)
 
         sent = [layer.descriptor for layer in to_send]
         if config_sent:
@@ -148,12 +150,12 @@ class _Push:
         )
 
     def _missing(self, layers: Iterable[Layer]) -> list[Layer]:
-        """The layers that the repository lacks."""
+        """The layers that the repository lacks, or has with another size."""
 
-        def is_missing(layer: Layer) -> bool:
-            return self._client.head_blob(self._repository, layer.descriptor.digest) is None
+        def is_there(layer: Layer) -> bool:
+            return self._client.has_blob(self._repository, layer.descriptor)
 
-        return [layer for layer, missing in in_parallel(is_missing, layers, CHECKS) if missing]
+        return [layer for layer, there in in_parallel(is_there, layers, CHECKS) if not there]
 
     def _not_mounted(self, layers: Iterable[Layer]) -> list[Layer]:
         """The layers that could not be mounted from another repository."""
@@ -166,8 +168,10 @@ class _Push:
         return [layer for layer, mounted in in_parallel(mount, layers, CHECKS) if not mounted]
 
     def _mount(self, blob: Descriptor, sources: Sequence[str]) -> bool:
+        """Whether the repository has the blob after a mount: a source may hold a part of it only."""
         others = [source for source in sources if source != self._repository]
-        return any(self._client.mount_blob(self._repository, blob.digest, source) for source in others)
+        mounted = any(self._client.mount_blob(self._repository, blob.digest, source) for source in others)
+        return mounted and self._client.has_blob(self._repository, blob)
 
     def _upload(self, layers: Sequence[Layer]) -> tuple[int, int]:
         """Uploads layers and the config; returns how many configs (0 or 1) were sent and mounted."""
@@ -177,6 +181,8 @@ class _Push:
                     f"the layer {layer.descriptor.digest} is neither on this machine nor in a registry",
                     "build again",
                 )
+        if not layers:
+            return self._upload_config()
         self._reporter.start(self._task, sum(layer.descriptor.size for layer in layers))
         try:
             with Origins(self._client.settings, self._reporter, self._client) as origins:
@@ -191,19 +197,54 @@ class _Push:
     def _upload_layer(self, layer: Layer, origins: Origins) -> None:
         blob = layer.descriptor
         if layer.path is not None:
-            self._client.upload_blob(self._repository, blob, layer.path, self._advance)
+            self._upload_file(blob, layer.path)
             return
         origin, source = origins.client_of(layer)
-        self._client.upload_stream(
-            self._repository,
-            blob,
-            lambda offset: origin.read_blob(source, blob.digest, offset),
-            self._advance,
+        try:
+            self._client.upload_stream(
+                self._repository,
+                blob,
+                lambda offset: origin.read_blob(source, blob.digest, offset),
+                self._advance,
+            )
+        except DamagedSource:
+            raise RegistryError(
+                f"{layer.origin} returned different content for the layer {blob.digest}",
+                f"the copy there is damaged, or a proxy changes it: ask the owner of {origin.host}",
+                host=origin.host,
+            ) from None
+
+    def _upload_file(self, blob: Descriptor, path: Path) -> None:
+        try:
+            self._client.upload_blob(self._repository, blob, path, self._advance)
+        except RegistryError as e:
+            may_be_damaged = isinstance(e, DamagedSource) or "DIGEST_INVALID" in e.codes
+            if may_be_damaged and not _is_intact(path, blob):
+                raise self._remove_damaged(blob, path) from None
+            if isinstance(e, DamagedSource):
+                raise RegistryError(
+                    f"{path} was read with other bytes than it has",
+                    "publish again; if this happens twice, check the memory and the disk of this machine",
+                ) from None
+            raise
+
+    def _remove_damaged(self, blob: Descriptor, path: Path) -> RegistryError:
+        """Removes a damaged layer from the store, so that the next build makes it again; the error for it."""
+        settings = self._client.settings
+        store = Store(settings.cache) if settings is not None else None
+        if store is None or path != store.path(blob.digest):
+            return RegistryError(
+                f"{path} is damaged: it is no longer {blob.digest}", "delete it and build again"
+            )
+        store.drop(blob.digest)
+        return RegistryError(
+            f"the layer {blob.digest} was damaged in the cache ({path}); it was removed there",
+            "build again: the layer is made again",
         )
 
     def _upload_config(self) -> tuple[int, int]:
         config = self._image.config_descriptor
-        if self._client.head_blob(self._repository, config.digest) is not None:
+        if self._client.has_blob(self._repository, config):
             return 0, 0
         if self._mount(config, self._mount_from):
             return 0, 1
@@ -214,3 +255,11 @@ class _Push:
         if self._stop.is_set():
             raise Stopped
         self._reporter.advance(self._task, amount)
+
+
+def _is_intact(path: Path, blob: Descriptor) -> bool:
+    """Whether a file has the size and the digest of a blob; reads all of it."""
+    try:
+        return path.stat().st_size == blob.size and sha256_file(path) == blob.digest
+    except OSError:
+        return False

@@ -135,7 +135,7 @@ def attach(
         return entry.digest
     config = Descriptor.of(EMPTY, _EMPTY_CONFIG)
     for descriptor, data in [(config, _EMPTY_CONFIG), *artifact.layers()]:
-        if client.head_blob(repository, descriptor.digest) is None:
+        if not client.has_blob(repository, descriptor):
             client.upload_stream(repository, descriptor, bytes_source(data))
     listed = client.put_referrer(repository, manifest, OCI_MANIFEST)
     if not listed:

@@ -26,7 +26,7 @@ from builder.registry.answer import (
     read_answer,
 )
 from builder.registry.auth import Authenticator
-from builder.registry.credentials import Credentials, find_credentials
+from builder.registry.credentials import Credentials, are_for, find_credentials
 from builder.registry.errors import error_of_answer, error_of_connection
 from builder.registry.tls import is_loopback, tls_context
 from builder.settings import Settings
@@ -49,7 +49,7 @@ class Access:
     """Who uses a registry, and how."""
 
     credentials: Credentials | None = None
-    """None: looked up (:func:`find_credentials`) when the registry asks for them."""
+    """None, or for another registry: looked up (:func:`find_credentials`) when the registry asks for them."""
     settings: Settings | None = None
     """Its ``offline`` forbids registries on other machines. None: nothing is forbidden."""
     reporter: Reporter = QUIET
@@ -111,8 +111,14 @@ class Transport:
 
     def credentials(self, repository: str) -> Credentials:
         """The credentials that are used when the registry asks for them; ANONYMOUS when none are known."""
-        if self._access.credentials is not None:
-            return self._access.credentials
+        named = self._access.credentials
+        if named is not None and are_for(named, self.host):
+            return named
+        if named is not None:
+            self._warn_once(
+                f"the credentials of {named.source} are for {named.host} (REGISTRY_HOST), "
+                f"so they are not sent to {self.host}"
+            )
         if repository not in self._found_credentials:
             found = find_credentials(self._api_host, repository, warn=self._warn_once)
             self._found_credentials[repository] = found

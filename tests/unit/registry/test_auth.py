@@ -10,12 +10,13 @@ import pytest
 
 from builder.errors import RegistryError
 from builder.model import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor
-from builder.registry import transport
+from builder.registry import auth, transport
 from builder.registry.auth import parse_challenges, same_owner
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS, Credentials
 from tests.support.blobs import MIB, random_blob
-from tests.support.fakeregistry import FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
+from tests.support.images import make_layer, make_test_image, push_tagged
 from tests.support.reporters import Warnings
 
 ROBOT = Credentials("robot$m558+site", "pa$$w0rd-s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD")
@@ -51,6 +52,44 @@ def test_expired_token(tmp_path: Path) -> None:
         path, data = random_blob(tmp_path, 3 * MIB)
         client.upload_blob("a/b", Descriptor(OCI_LAYER_GZIP, sha256(data), len(data)), path)
         assert fake.has("a/b", data) and len(fake.tokens) == 2
+
+
+def test_tokens_that_expire_in_mid_push(tmp_path: Path) -> None:
+    """A push whose token is refused at each write renews it each time, and nothing is lost."""
+    image = make_test_image([make_layer(tmp_path, f"l{i}", MIB) for i in range(3)])
+    with (
+        FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake,
+        RegistryClient(fake.host, ROBOT, sleep=lambda s: None) as client,
+    ):
+        fake.put_limit = MIB // 2
+        refused: set[tuple[str, str]] = set()
+
+        def expire(request: Request) -> None:
+            """Every token is refused once for each request that writes."""
+            write = (request.method, request.path + request.headers.get("content-range", ""))
+            if request.method != "HEAD" and write not in refused:
+                refused.add(write)
+                fake.valid.clear()
+
+        fake.fault = expire
+        push_tagged(image, client, "a/b", ["latest"])
+        assert all(fake.has("a/b", layer.path.read_bytes()) for layer in image.layers if layer.path)
+        assert fake.manifests["a/b"]["latest"][0] == image.manifest
+        assert len(fake.tokens) > 10
+
+
+def test_token_is_renewed_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token is renewed when three quarters of its lifetime (here 300 s) are over."""
+    clock = [1000.0]
+    monkeypatch.setattr(auth.time, "monotonic", lambda: clock[0])
+    with (
+        FakeRegistry(token_user=(ROBOT.username, ROBOT.password)) as fake,
+        RegistryClient(fake.host, ROBOT) as client,
+    ):
+        for now, tokens in ((1000, 1), (1210, 1), (1221, 2), (1300, 2)):
+            clock[0] = now
+            client.head_blob("a/b", sha256(b""))
+            assert len(fake.tokens) == tokens
 
 
 def test_identity_token() -> None:

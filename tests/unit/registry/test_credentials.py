@@ -12,12 +12,16 @@ from typing import Any
 import pytest
 
 from builder.errors import RegistryError
+from builder.registry.client import RegistryClient
 from builder.registry.credentials import (
     ANONYMOUS,
     Credentials,
+    are_for,
     environment_credentials,
     find_credentials,
 )
+from tests.support.fakeregistry import FakeRegistry, Reply
+from tests.support.reporters import Warnings
 
 ROBOT = "robot$m558+perlmutter-nersc-gov"
 
@@ -207,3 +211,41 @@ def test_damaged_file(home: Path, write: Callable[..., Path], text: str, message
         and "s3cret" not in str(caught.value)
         and "czNj" not in str(caught.value)
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "host", "sent"),
+    [
+        ("", "any.example", True),
+        ("registry.example", "registry.example", True),
+        ("Registry.Example:5000", "registry.example:5000", True),
+        ("registry.example", "registry.example:5000", False),
+        ("registry.example", "registry.example.attacker.example", False),
+        ("index.docker.io", "docker.io", True),
+    ],
+)
+def test_registry_host(named: str, host: str, sent: bool) -> None:
+    """With REGISTRY_HOST the credentials are for that registry only."""
+    variables = {"REGISTRY_USER": "u", "REGISTRY_PASSWORD": "s3cret", "REGISTRY_HOST": named}
+    found = environment_credentials(variables)
+    assert found is not None and are_for(found, host) is sent
+
+
+def test_password_of_another_registry() -> None:
+    """A registry that is not REGISTRY_HOST never gets the password, and the user is told once."""
+    secret = Credentials("u", "s3cret", source="REGISTRY_USER and REGISTRY_PASSWORD", host="registry.example")
+    warnings = Warnings()
+    for challenge in ('Basic realm="x"', "token server"):
+        with FakeRegistry(token_user=("u", "s3cret")) as fake:
+            if challenge.startswith("Basic"):
+                basic = Reply(401, {"WWW-Authenticate": challenge})
+                fake.fault = lambda r, basic=basic: basic  # type: ignore[misc]
+            with RegistryClient(fake.host, secret, reporter=warnings) as client:
+                for _ in range(2):
+                    with pytest.raises(RegistryError, match="401"):
+                        client.head_manifest("a/b", "t")
+            sent = [r.headers.get("authorization", "") for r in (*fake.requests, *fake.tokens)]
+            assert not any("Basic" in value for value in sent)
+            message = warnings.messages.pop()
+            assert "REGISTRY_HOST" in message and fake.host in message and "s3cret" not in message
+            assert not warnings.messages

@@ -173,3 +173,15 @@ def test_order_of_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert who(None, {"HOME": str(given_)}) == "", (
         "a file that merely lies there does not say which registry it is for"
     )
+
+
+def test_registry_host(tmp_path: Path) -> None:
+    """A profile may name its registry; else the variable counts."""
+    env = {VARIABLE: str(write(tmp_path, "REGISTRY_USER=u REGISTRY_PASSWORD=p REGISTRY_HOST=a.example"))}
+    found = named_credentials(environ={**env, "REGISTRY_HOST": "b.example"})
+    assert found is not None and found.host == "a.example"
+    write(tmp_path, "REGISTRY_USER=u REGISTRY_PASSWORD=p")
+    found = named_credentials(environ={**env, "REGISTRY_HOST": "b.example"})
+    assert found is not None and found.host == "b.example"
+    found = named_credentials(environ=env)
+    assert found is not None and found.host == ""

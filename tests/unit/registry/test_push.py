@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.push import push_image
 from builder.settings import Settings
+from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply
 from tests.support.images import make_layer, make_test_image, push_tagged
 
@@ -35,12 +37,89 @@ def test_order(fake: FakeRegistry, client: RegistryClient, image: Image) -> None
 
 
 def test_same_image_again(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
-    """Pushing the same image again costs one request, and one for each tag."""
+    """Pushing the same image again costs one request for the manifest and for each blob and tag."""
     push_tagged(image, client, "a/b", ["26.11", "latest"])
     fake.requests.clear()
     report = push_tagged(image, client, "a/b", ["26.11", "latest"])
-    assert [r.method for r in fake.requests] == ["HEAD"] * 3
+    assert [r.method for r in fake.requests] == ["HEAD"] * (1 + 6 + 2)
     assert (report.blobs_present, report.blobs_sent) == (6, 0)
+
+
+@pytest.mark.parametrize("harm", ["lost", "cut"])
+def test_harmed_registry(fake: FakeRegistry, client: RegistryClient, image: Image, harm: str) -> None:
+    """A registry that lost or cut blobs of an image that it has gets them, and the manifest, again."""
+    push_tagged(image, client, "a/b", ["latest"])
+    blobs = dict(fake.blobs["a/b"])
+    for digest in (image.layers[1].descriptor.digest, image.config_descriptor.digest):
+        if harm == "lost":
+            del fake.blobs["a/b"][digest]
+        else:
+            fake.blobs["a/b"][digest] = blobs[digest][:100]
+    fake.requests.clear()
+    report = push_image(image, client, "a/b")
+    assert fake.blobs["a/b"] == blobs and (report.blobs_sent, report.blobs_present) == (2, 4)
+    assert fake.requests[-1].path.endswith(image.digest) and fake.requests[-1].method == "PUT"
+
+
+def test_cut_blob_is_not_mounted(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+    """A mount from a repository that holds a part of a layer only does not count."""
+    layer = image.layers[0]
+    assert layer.path is not None
+    fake.blobs["other/repo"] = {layer.descriptor.digest: layer.path.read_bytes()[:50]}
+    report = push_image(image, client, "a/b", mount_from=["other/repo"])
+    assert fake.has("a/b", layer.path.read_bytes()) and (report.blobs_mounted, report.blobs_sent) == (0, 6)
+
+
+@pytest.mark.parametrize("harm", ["flipped", "short", "gone"])
+def test_damaged_layer(fake: FakeRegistry, image: Image, tmp_path: Path, harm: str) -> None:
+    """A damaged layer never arrives; it is removed from the store, so that the next build makes it again."""
+    settings = Settings(tmp_path / "cache", tmp_path, 1)
+    store = Store(settings.cache)
+    layer = image.layers[4]
+    assert layer.path is not None
+    path = store.path(store.add(layer.path.read_bytes()))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    info = path.stat()
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(data if harm == "flipped" else data[:-1])
+        os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+    if harm == "flipped":
+        assert store.get(layer.descriptor.digest) == path, "the store does not notice it"
+    cached = replace(image, layers=(*image.layers[:4], replace(layer, path=path)))
+    with (
+        RegistryClient(fake.host, ANONYMOUS, settings=settings) as client,
+        pytest.raises(RegistryError, match=r"was damaged in the cache \(.*\); it was removed") as caught,
+    ):
+        push_image(cached, client, "a/b")
+    assert "build again" in caught.value.hint and not path.exists()
+    assert store.get(layer.descriptor.digest) is None
+    assert layer.descriptor.digest not in fake.blobs["a/b"] and fake.count("PUT", "/manifests/") == 0
+
+
+def test_damaged_sif(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+    """A damaged file outside of the store is named and stays."""
+    path = image.layers[0].path
+    assert path is not None
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(RegistryError, match=f"{path} is damaged") as caught:
+        push_image(image, client, "a/b")
+    assert "delete it and build again" in caught.value.hint and path.exists()
+
+
+def test_damaged_origin(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
+    """A base layer that its registry returns with other bytes never arrives; the registry is named."""
+    layer = image.layers[0]
+    with FakeRegistry() as origin:
+        origin.blobs["library/base"] = {layer.descriptor.digest: bytes(layer.descriptor.size)}
+        remote = replace(layer, path=None, origin=f"{origin.host}/library/base")
+        base = replace(image, layers=(remote, *image.layers[1:]))
+        with pytest.raises(RegistryError, match="library/base returned different content") as caught:
+            push_image(base, client, "a/b")
+        assert caught.value.host == origin.host and origin.host in caught.value.hint
+    assert layer.descriptor.digest not in fake.blobs.get("a/b", {})
 
 
 def test_duplicate_layer(fake: FakeRegistry, client: RegistryClient, image: Image) -> None:
@@ -72,7 +151,7 @@ def test_layer_from_its_origin(client: RegistryClient, fake: FakeRegistry, tmp_p
         image = make_test_image([replace(layer, path=None, origin=f"{origin.host}/library/base")])
         report = push_image(image, client, "a/b")
         assert fake.has("a/b", layer.path.read_bytes()) and report.blobs_sent == 2
-        assert origin.requests[-1].headers.get("range") is not None, "the rest only is read again"
+        assert origin.requests[-1].headers.get("range") is not None, "chunks are read one by one"
 
 
 def test_layer_without_origin(client: RegistryClient, image: Image) -> None:
