@@ -40,6 +40,7 @@ PYTHON = LockedPackage(
 )
 LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
 TAGS = ("26.11", "latest")
+REGISTRY_VARIABLES = ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST")
 
 
 class Listening(NullReporter):
@@ -52,7 +53,7 @@ class Listening(NullReporter):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
-    for name in ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_AUTH_FILE", "BUILDER_REGISTRY_PROFILE"):
+    for name in (*REGISTRY_VARIABLES, "REGISTRY_AUTH_FILE", "BUILDER_REGISTRY_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with FakeRegistry() as fake:
@@ -269,6 +270,22 @@ def test_race_in_layout(project: Project, result: BuildResult, tmp_path: Path) -
     assert result.image is not None
     assert place.move_tag("26.11", result.image, None).now == other.digest
     assert place.move_tag("26.11", result.image, other.digest).now == result.digest
+
+
+def test_password_for_another_registry(
+    project: Project, result: BuildResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With REGISTRY_HOST a registry that a recipe names instead does not get the password."""
+    for name_, value in (("USER", "robot"), ("PASSWORD", "s3cret"), ("HOST", "registry.example")):
+        monkeypatch.setenv(f"REGISTRY_{name_}", value)
+    with FakeRegistry(token_user=("robot", "s3cret")) as closed:
+        with pytest.raises(RegistryError) as e:
+            send(project, result, closed, move_tags=False)
+        assert e.value.status == 401
+        sent = [r.headers.get("authorization", "") for r in (*closed.requests, *closed.tokens)]
+        assert not any(header.startswith("Basic") for header in sent)
+        monkeypatch.setenv("REGISTRY_HOST", closed.host)
+        assert send(project, result, closed, move_tags=False).push is not None
 
 
 def test_no_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
