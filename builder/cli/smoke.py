@@ -337,7 +337,7 @@ def _finish(
 
     The verdict of another image (``--image``) is printed only.
     """
-    from builder.publishing.publish import SmokeRecord
+    from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
     from builder.smoke.table import render, render_comparison
 

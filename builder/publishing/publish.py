@@ -11,10 +11,8 @@ host, or a place that does not have them. An image has the same digest with and 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from builder.config.recipe import Recipe
@@ -25,6 +23,7 @@ from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.places import Place, open_place
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
 from builder.publishing.tag_check import check_tags
 from builder.publishing.tags import TagLost, TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
@@ -33,15 +32,10 @@ from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
 from builder.smoke.options import SmokeOptions
-from builder.store.folders import CacheFolders
-from builder.store.records import read_record, write_record
 
 SmokePolicy = Literal["auto", "always"]
-PASSED = ("pass", "warn")
 #: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
 _TRIES = 3
-#: Of records of smoke tests. Format 1 had none: such a record of a job may be of another image.
-_RECORD_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -319,78 +313,6 @@ def attach_all(
 
 
 # the smoke test ---------------------------------------------------------------------------------------------
-
-
-class SmokeRecord:
-    """Records which images passed on this machine, so that an unchanged one is not tested again.
-
-    Args:
-        folder: the cache.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = CacheFolders(folder).smoke
-
-    def passed(self, digest: str) -> str | None:
-        """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
-        verdict = self._read(digest).get("verdict")
-        return str(verdict) if verdict in PASSED else None
-
-    def report(self, digest: str) -> dict[str, Any] | None:
-        """The report of that test; None when the file was removed."""
-        try:
-            found = json.loads(Path(str(self._read(digest)["report"])).read_text())
-        except (OSError, ValueError, KeyError):
-            return None
-        return found if _is_report(found, digest) else None
-
-    def store(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
-        """Records a test that passed.
-
-        Args:
-            digest: of the image.
-            verdict: ``pass`` or ``warn``.
-            runner: what ran the test.
-            report: the file of its report.
-        """
-        data = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict, "runner": runner}
-        if report is not None:
-            data["report"] = str(report.absolute())
-        write_record(self._path(digest), data)
-
-    def _read(self, digest: str) -> dict[str, Any]:
-        record = read_record(self._path(digest))
-        if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:
-            return {}
-        return record if record.get("digest") == digest else {}
-
-    def _path(self, digest: str) -> Path:
-        return self._folder / f"{digest.replace(':', '-')}.json"
-
-
-def _is_report(value: Any, digest: str) -> bool:
-    """Whether this is the report of a passed test of an image."""
-    if not isinstance(value, dict) or value.get("verdict") not in PASSED:
-        return False
-    image = value.get("image")
-    return isinstance(image, dict) and image.get("digest") == digest
-
-
-def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
-    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
-    recorded = SmokeRecord(project.settings.cache).report(digest)
-    if recorded is not None:
-        return recorded
-    short = digest.partition(":")[2][:12]
-    folder = project.reports / recipe.name
-    for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
-        try:
-            value = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if _is_report(value, digest):
-            return dict(value)
-    return None
 
 
 def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str, Any] | None] | None:

@@ -74,9 +74,10 @@ def smoke_on_slurm(
     started = time.monotonic()
     report, ran = _run_job(recipe, folder, slurm, options, reporter, sleep)
     is_other = slurm.is_other and ran.digest != built.digest
-    if is_other:
+    has_verdict = report["verdict"] != "error"
+    if has_verdict and is_other:
         reporter.note(f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}")
-    elif report["verdict"] != "error" and (problem := ran.mismatch(built)):
+    elif has_verdict and (problem := ran.mismatch(built)):
         report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
     digest = ran.digest if is_other else built.digest
     runner = f"slurm ({recipe.site.runtime.kind})"

@@ -19,7 +19,8 @@ from builder.model import Lock, LockedBase
 from builder.project import Project
 from builder.publishing import publish as publishing
 from builder.publishing.places import Place, RegistryPlace
-from builder.publishing.publish import Published, PublishOptions, SmokeRecord, publish
+from builder.publishing.publish import Published, PublishOptions, publish
+from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.client import RegistryClient
 from builder.registry.referrers import referrers
 from builder.settings import Settings

@@ -14,7 +14,7 @@ from builder.config.recipe import load_recipe
 from builder.errors import RegistryError
 from builder.oci.layout import write_layout
 from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
-from builder.publishing.publish import SmokeRecord
+from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
 from builder.settings import Settings
 from builder.smoke.options import SmokeOptions

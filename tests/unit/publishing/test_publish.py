@@ -1,4 +1,4 @@
-"""What publishing attaches, and when; which report belongs to an image."""
+"""What publishing does, in which order, and what stops it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from builder.publishing.places import LayoutPlace
 from builder.publishing.publish import (
     Published,
     PublishOptions,
-    SmokeRecord,
     destination_text,
-    last_report,
     publish,
 )
+from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.push import PushReport
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
-from builder.store.records import write_record
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 
@@ -330,26 +328,6 @@ def test_report_of_a_new_test(
     assert SmokeRecord(project.settings.cache).report(result.digest) == report(result.digest)
 
 
-def test_last_report(project: Project, result: BuildResult) -> None:
-    """The last passed report of the very image counts; the recorded one counts first."""
-    record, digest = SmokeRecord(project.settings.cache), result.digest
-    folder, short = project.root / "reports/t", digest[7:19]
-    assert last_report(project, result.recipe, digest) is None
-    record.store(digest, "pass", "userns", folder / "gone.json")
-    assert last_report(project, result.recipe, digest) is None and record.passed(digest) == "pass"
-    write(folder / f"{short}-20261101T000000Z.json", report(digest, started="old"))
-    write(folder / f"{short}-20261102T000000Z.json", report(digest, started="new"))
-    write(folder / f"{short}-20261103T000000Z.json", report(digest, "fail"))
-    write(folder / f"{short}-20261104T000000Z.json", report("sha256:" + "0" * 64))
-    write(folder / f"{short}-20261105T000000Z.json", "{")
-    write(folder / f"{short}-20261106T000000Z.json", "[]")
-    found = last_report(project, result.recipe, digest)
-    assert found is not None and found["started"] == "new", "the last that passed, of this very image"
-    record.store(digest, "pass", "userns", write(folder / "named.json", report(digest, started="named")))
-    found = last_report(project, result.recipe, digest)
-    assert found is not None and found["started"] == "named"
-
-
 def recipe(**registry: object) -> Recipe:
     return Recipe(
         name="t",
@@ -368,17 +346,3 @@ def test_destination() -> None:
     assert destination_text(there, "oci:dir", "other") == "oci:dir"
     with pytest.raises(UsageError, match=r"registry\.host is not set"):
         destination_text(recipe(), None, None)
-
-
-def test_damaged_record(tmp_path: Path) -> None:
-    """Only an undamaged record of this image's pass counts."""
-    record = SmokeRecord(tmp_path)
-    digest = "sha256:" + "a" * 64
-    assert record.passed(digest) is None
-    record.store(digest, "pass", "userns")
-    assert record.passed(digest) == "pass"
-    path = next((tmp_path / "smoke").iterdir())
-    path.write_text(path.read_text()[:-3])
-    assert record.passed(digest) is None, "a damaged record is no pass"
-    write_record(path, {"digest": "sha256:other", "verdict": "pass"})
-    assert record.passed(digest) is None, "another image's pass is no pass"
