@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.site.shell import quote
+
 LOCK = "/opt/builder/conda-lock.yml"
 _SIF_FILE = "image.sha256"
 _LOCK_FILES = "lock-*.sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGEST_AT_END = re.compile(r"(?:^|@)(sha256:[0-9a-f]{64})$")
-#: A shell line for the host. A sandbox folder has no sha256, so the job goes on without one.
-HASH_SIF = f'sha256sum <"$BUILDER_IMAGE" >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 #: Runs in the image, before the benchmark: it is no part of the image, so images of any age can be tested.
 _HASH_LOCK = (
     "import hashlib, os, pathlib, sys, uuid; "
@@ -71,6 +71,11 @@ class RanImage:
                 f"the sha256 of its {LOCK} is {found}, expected {built.lock}"
             )
         return ""
+
+
+def hash_sif(reference: str) -> str:
+    """A shell line for the host that reports a SIF. A sandbox folder has no sha256: the job goes on."""
+    return f'sha256sum <{quote(reference)} >"$SLURM_SUBMIT_DIR"/{_SIF_FILE} || true'
 
 
 def with_lock_hash(command: Sequence[str]) -> tuple[str, ...]:

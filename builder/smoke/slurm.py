@@ -20,7 +20,7 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.slurm import cancel, submit, wait
-from builder.smoke.evidence import HASH_SIF, BuiltImage, RanImage, read_evidence, with_lock_hash
+from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete
@@ -119,7 +119,7 @@ def _run_job(
 def _with_sif_hash(job: Job | RayJob) -> Job | RayJob:
     """The job with a line that hashes its SIF."""
     if isinstance(job, Job) and job.image.is_file:
-        return replace(job, setup=(*job.setup, HASH_SIF))
+        return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))
     return job
 
 

@@ -11,19 +11,20 @@ from pathlib import Path
 import pytest
 
 from builder.oci.digest import sha256
+from builder.site.shell import ShellText
 from builder.smoke import evidence
-from builder.smoke.evidence import HASH_SIF, BuiltImage, RanImage, read_evidence, with_lock_hash
+from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 
 A, B = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 
 def test_job_leaves_evidence(tmp_path: Path) -> None:
     """The job's own commands report the SIF, and the lock file once per node; then the benchmark runs."""
-    sif, lock = tmp_path / "x.sif", tmp_path / "conda-lock.yml"
+    sif, lock = tmp_path / "my $x.sif", tmp_path / "conda-lock.yml"
     sif.write_bytes(b"the SIF")
     lock.write_bytes(b"the lock")
-    env = {**os.environ, "BUILDER_IMAGE": str(sif), "SLURM_SUBMIT_DIR": str(tmp_path)}
-    subprocess.run(["bash", "-c", f"set -euo pipefail; {HASH_SIF}"], env=env, check=True)
+    env = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
+    subprocess.run(["bash", "-c", f"set -eo pipefail; {hash_sif(str(sif))}"], env=env, check=True)
     command = with_lock_hash([sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json", "r"])
     command = [word.replace(evidence.LOCK, str(lock)) for word in command]
     for rank in ("0", "1"):
@@ -38,8 +39,9 @@ def test_job_leaves_evidence(tmp_path: Path) -> None:
 
 def test_folder_as_image(tmp_path: Path) -> None:
     """A sandbox folder has no digest, and does not stop the job."""
-    env = {**os.environ, "BUILDER_IMAGE": str(tmp_path), "SLURM_SUBMIT_DIR": str(tmp_path)}
-    subprocess.run(["bash", "-c", f"set -euo pipefail; {HASH_SIF}"], env=env, check=True, capture_output=True)
+    env = {**os.environ, "SLURM_SUBMIT_DIR": str(tmp_path)}
+    script = f"set -eo pipefail; {hash_sif(ShellText('$SLURM_SUBMIT_DIR'))}"
+    subprocess.run(["bash", "-c", script], env=env, check=True, capture_output=True)
     assert read_evidence(tmp_path, str(tmp_path)).digest == ""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError, UsageError
+from builder.oci.digest import sha256
 from builder.site.slurm import wait
-from builder.smoke.evidence import BuiltImage
+from builder.smoke.evidence import BuiltImage, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import smoke_on_slurm
@@ -69,7 +72,7 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     )
     assert (
         "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
-        and 'sha256sum <"$BUILDER_IMAGE"' in script
+        and "sha256sum </work/x.sif" in script
         and "--devices 4" in script
         and "/work/x.sif" in script
     )
@@ -134,6 +137,28 @@ def test_another_image_ran(fake_slurm: Path, root: Path, sif: str, locks: list[s
     (found,) = got.report["probes"]
     assert got.verdict == "error" and found["id"] == "image" and words in found["seen"], found
     check_report(got.report)
+
+
+def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's script, run by bash with stand-ins for srun and Apptainer, reports the SIF."""
+    sif, bin = root / "my x.sif", root / "bin"
+    sif.write_bytes(b"the SIF")
+    smoke_on_slurm(
+        load_recipe("gpu", root),
+        BUILT,
+        root / "reports" / "gpu",
+        slurm=SlurmOptions(str(sif)),
+        sleep=lambda s: None,
+    )
+    for name in ("srun", "apptainer"):
+        (bin / name).write_text("#!/bin/sh\n")
+        (bin / name).chmod(0o755)
+    (bin / "scontrol").write_text("#!/bin/sh\necho node1\n")
+    environ = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(root), "SLURM_JOB_NODELIST": "n"}
+    environ |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "1", "USER": "me"}
+    script = (fake_slurm / "script").read_text()
+    subprocess.run(["bash"], input=script, env=environ, cwd=root, text=True, check=True)
+    assert read_evidence(root, str(sif)).digest == sha256(b"the SIF")
 
 
 @pytest.mark.parametrize(("sif", "digest"), [(OLD, OLD), ("", "")], ids=["known", "not known"])
