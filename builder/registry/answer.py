@@ -62,9 +62,10 @@ class Answer:
         """The codes and messages in the body (distribution-spec, error codes); the first few of them."""
         try:
             entries = load_json(self.body)["errors"][:_MAX_ERRORS]
-            return [(str(e.get("code", ""))[:100], str(e.get("message", ""))[:300]) for e in entries]
+            pairs = [(str(e.get("code", "")), str(e.get("message", ""))) for e in entries]
         except (ValueError, KeyError, TypeError, AttributeError):
             return []
+        return [(printable(code, 100), printable(message, 300)) for code, message in pairs]
 
     def codes(self) -> tuple[str, ...]:
         """The error codes in the body."""
@@ -78,7 +79,7 @@ class Answer:
     @property
     def media_type(self) -> str:
         """The ``Content-Type`` without parameters."""
-        return str(self.headers.get("Content-Type", "")).partition(";")[0].strip()
+        return printable(str(self.headers.get("Content-Type", "")).partition(";")[0].strip(), 255)
 
     @property
     def next_page(self) -> str | None:
@@ -109,6 +110,11 @@ def content_length(headers: httpx.Headers) -> int | None:
     if headers.get("Content-Encoding", "identity").lower() != "identity":
         return None
     return number(headers.get("Content-Length", ""))
+
+
+def printable(text: str, most: int) -> str:
+    """At most ``most`` characters of a registry's text, on one line: control characters become blanks."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def number(text: str) -> int | None:

@@ -14,7 +14,7 @@ from builder.model import DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from builder.oci.digest import sha256
 from builder.oci.manifest import parse_index, parse_json, stated_media_type
 from builder.oci.reference import check_repository, is_digest
-from builder.registry.answer import BUSY, Answer, Request, load_json
+from builder.registry.answer import BUSY, Answer, Request, load_json, printable
 from builder.registry.errors import ArtifactRefused
 from builder.registry.transport import Transport, push_scopes
 
@@ -104,7 +104,7 @@ class Manifests:
         if answer.status != 200:
             raise self._transport.refusal(answer, f"return {name}")
         digest = sha256(answer.body)
-        stated = answer.headers.get("Docker-Content-Digest", digest)
+        stated = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         expected = ref if is_digest(ref) else stated
         if not is_digest_of(expected, answer.body):
             raise HashMismatch(
@@ -283,7 +283,7 @@ class Manifests:
 
     def _check_stored(self, answer: Answer, repository: str, ref: str, data: bytes) -> None:
         digest = sha256(data)
-        stored = answer.headers.get("Docker-Content-Digest", digest)
+        stored = printable(answer.headers.get("Docker-Content-Digest", digest), 200)
         if not is_digest_of(stored, data):
             raise RegistryError(
                 f"{self._transport.host} stored the manifest of {self._name(repository, ref)} as {stored}, "
@@ -303,8 +303,9 @@ class Manifests:
 def _conditions(etag: str | None) -> dict[str, str]:
     """The headers for a write that must not replace anything else than what was read.
 
-    The distribution-spec has no conditional requests; most registries ignore the headers. A weak ``ETag``
-    never matches (RFC 9110, 8.8.3.2), so it is not sent.
+    The distribution-spec has no conditional requests yet (its issue 250). docker-registry 2.8,
+    go-containerregistry, Pulp 2.30 and zot (2026-08) ignore these headers. A weak ``ETag`` never matches (RFC
+    9110, 8.8.3.2), so it is not sent.
 
     Args:
         etag: of what was read; empty: it has none; None: there was nothing.

@@ -8,7 +8,7 @@ schema. OCI layouts list such manifests in ``index.json``, without a tag.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from builder.oci.layout import list_tags, read_blob, read_index, write_layout
 from builder.oci.manifest import parse_json, parse_manifest
 from builder.oci.reference import Reference, is_digest
 from builder.progress import QUIET, Reporter
+from builder.registry.answer import MAX_SMALL_BLOB
 from builder.registry.client import RegistryClient
 from builder.registry.manifests import parse_referrers
 from builder.registry.oras import TITLE
@@ -26,10 +27,13 @@ from builder.registry.profile import named_credentials
 from builder.registry.source import bytes_source
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.text import human_bytes
 
 EMPTY = "application/vnd.oci.empty.v1+json"
 CREATED = "org.opencontainers.image.created"
 _EMPTY_CONFIG = b"{}"
+#: In bytes: all files of all artifacts of one type together, which are read into memory.
+MAX_ATTACHED = 256 << 20
 #: The list of an old registry is read, extended and written, and others may do the same at the same time:
 #: each writer checks afterwards whether its entry is still there, this many times, and once more at the end
 #: of publishing (:func:`restore_attached`).
@@ -271,7 +275,8 @@ def fetch_attached(
     """
     if reference.startswith("oci:"):
         folder, digest = _in_layout(reference)
-        found = [_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type)]
+        artifacts = (_read_in_layout(folder, d) for d in layout_referrers(folder, digest, artifact_type))
+        found = _within_limit(artifacts, reference)
     else:
         found = _fetch_from_registry(Reference.parse(reference), artifact_type, settings, reporter)
     return sorted(found, key=lambda a: (a.created, a.digest))
@@ -292,14 +297,42 @@ def _fetch_from_registry(
                 host=client.host,
             )
         listed = referrers(client, repository, image.digest, artifact_type)
-        return [_read(client, repository, descriptor) for descriptor in listed]
+        return _within_limit((_read(client, repository, d) for d in listed), str(reference))
+
+
+def _within_limit(artifacts: Iterator[Attached], where: str) -> list[Attached]:
+    """The artifacts; raises RegistryError when they are larger than :data:`MAX_ATTACHED`."""
+    found: list[Attached] = []
+    size = 0
+    for artifact in artifacts:
+        found.append(artifact)
+        size += sum(len(file.data) for file in artifact.files)
+        if size > MAX_ATTACHED:
+            raise _too_much(where, MAX_ATTACHED)
+    return found
+
+
+def _small_files(manifest: Mapping[str, Any], where: str) -> list[Descriptor]:
+    """The files of an artifact; raises RegistryError when they are too large to be read into memory."""
+    files = [Descriptor.from_json(d) for d in manifest["layers"]]
+    if sum(file.size for file in files) > MAX_SMALL_BLOB:
+        raise _too_much(where, MAX_SMALL_BLOB)
+    return files
+
+
+def _too_much(where: str, most: int) -> RegistryError:
+    return RegistryError(
+        f"what is attached to {where} is too large: at most {human_bytes(most)} are read",
+        "builder attaches small files only: remove there what others attached",
+    )
 
 
 def _read(client: RegistryClient, repository: str, descriptor: Descriptor) -> Attached:
     manifest, _, digest = client.get_manifest(repository, descriptor.digest, [OCI_MANIFEST])
-    data = parse_manifest(manifest, descriptor, f"{client.host}/{repository}")
-    layers = [Descriptor.from_json(d) for d in data["layers"]]
-    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in layers])
+    where = f"{client.host}/{repository}"
+    data = parse_manifest(manifest, descriptor, where)
+    files = _small_files(data, where)
+    return _attached(data, digest, [(d, client.get_blob(repository, d)) for d in files])
 
 
 def _attached(
@@ -372,8 +405,8 @@ def layout_referrers(folder: Path, subject: str, artifact_type: str | None = Non
 
 def _read_in_layout(folder: Path, descriptor: Descriptor) -> Attached:
     data = parse_manifest(read_blob(folder, descriptor), descriptor, str(folder))
-    layers = [Descriptor.from_json(d) for d in data["layers"]]
-    return _attached(data, descriptor.digest, [(d, read_blob(folder, d)) for d in layers])
+    files = _small_files(data, str(folder))
+    return _attached(data, descriptor.digest, [(d, read_blob(folder, d, MAX_SMALL_BLOB)) for d in files])
 
 
 def _in_layout(reference: str) -> tuple[Path, str]:

@@ -12,6 +12,7 @@ from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
 from builder.oci.layout import list_tags, prune_layout, read_layout
 from builder.publishing.places import LayoutPlace
+from builder.registry import referrers as referrers_module
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
 from builder.registry.errors import ArtifactRefused
@@ -288,6 +289,26 @@ def test_damaged_lists(client: RegistryClient, fake: FakeRegistry, pushed: Image
     put(fake, referrers_tag(pushed.digest), pushed.manifest, OCI_MANIFEST)
     with pytest.raises(RegistryError, match="is not a list of attached artifacts"):
         fetch_attached(f"{fake.host}/a/b:latest", REPORT, settings)
+
+
+@by_tag
+@pytest.mark.parametrize("bound", ["MAX_SMALL_BLOB", "MAX_ATTACHED"])
+def test_large_attachments(
+    client: RegistryClient,
+    fake: FakeRegistry,
+    pushed: Image,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    bound: str,
+) -> None:
+    """The files of one artifact, and those of all of them, are read up to a limit."""
+    for text in ("1", "2"):
+        attach(client, "a/b", pushed.manifest_descriptor, REPORT, [file("{}"), file(text * 60, "more")])
+    name = f"{fake.host}/a/b:latest"
+    assert len(fetch_attached(name, REPORT, settings)) == 2
+    monkeypatch.setattr(referrers_module, bound, 61 if bound == "MAX_SMALL_BLOB" else 123)
+    with pytest.raises(RegistryError, match=r"what is attached to .*a/b.* is too large"):
+        fetch_attached(name, REPORT, settings)
 
 
 # layouts ----------------------------------------------------------------------------------------------------

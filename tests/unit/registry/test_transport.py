@@ -157,6 +157,15 @@ def test_odd_error(fake: FakeRegistry, client: RegistryClient, body: bytes) -> N
             ask()
 
 
+def test_error_of_one_line(fake: FakeRegistry, client: RegistryClient) -> None:
+    """Line breaks and control characters of an error are blanks in the message."""
+    body = json.dumps({"errors": [{"code": "DENIED", "message": "a\nb\x1b[2J"}]}).encode()
+    fake.fault = lambda r: Reply(403, body=body)
+    with pytest.raises(RegistryError, match="DENIED: a b ") as caught:
+        client.list_tags("a/b")
+    assert caught.value.message.isprintable()
+
+
 def test_many_errors(fake: FakeRegistry, client: RegistryClient) -> None:
     """A message quotes a few errors only."""
     body = json.dumps({"errors": [{"code": "DENIED", "message": "no" * 1000}] * 1000}).encode()
