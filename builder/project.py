@@ -29,7 +29,7 @@ from builder.settings import Settings
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.run import SmokeReport, smoke
 from builder.store.blobs import Store
-from builder.store.files import place_file, write_atomic
+from builder.store.files import write_atomic
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,9 @@ class Project:
             suffix, text = result.definition
             write_atomic(folder / f"{name}.{suffix}", text.encode())
         if isinstance(result.artifact, SifImage):
-            return place_file(result.artifact.path, folder / f"{name}.sif")
+            sif = folder / f"{name}.sif"
+            self.store.place(result.artifact.path, sif, result.artifact.digest)
+            return sif
         write_layout(result.artifact, folder, name, self.store)
         return folder
 

@@ -6,14 +6,14 @@ import contextlib
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context
-from builder.errors import ConfigError
+from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.errors import BuilderError, ConfigError
 from builder.text import human_bytes
 
 
 @click.group()
 def cache() -> None:
-    """Show or prune the cache of packages, layers and unpacked images."""
+    """Show, verify or prune the cache of packages, layers and unpacked images."""
 
 
 @cache.command("info")
@@ -39,6 +39,41 @@ def cache_info(context: Context) -> None:
         },
         f"{human_bytes(total)} in {context.settings.cache}",
     )
+
+
+@cache.command("verify")
+@common_options
+@pass_context
+def cache_verify(context: Context) -> None:
+    """Hash all blobs, records and SIFs of the cache, and remove what is corrupt; exit code 1 if anything was.
+
+    The next build makes or downloads again what was removed.
+    """
+    from builder.sif.digests import remembered_digest
+    from builder.store.blobs import Store
+    from builder.store.verify import verify_cache
+
+    settings, output = context.settings, context.output
+    store = Store(settings.cache)
+    sifs = [(path, remembered_digest(path, store)) for path in store.folders.sif.glob("*.sif")]
+    known = [(path, digest) for path, digest in sifs if digest is not None]
+    found = verify_cache(store, known, jobs=settings.jobs, reporter=output)
+    for corrupt in found.corrupt:
+        output.warn(f"{corrupt.path} was corrupt and is removed: {corrupt.reason}")
+    if any(corrupt.is_linked for corrupt in found.corrupt):
+        output.warn("files in dist/ or in another OCI layout are the same: build again, which replaces them")
+    what = f"{found.files} files, {human_bytes(found.size)} in {settings.cache}"
+    output.result(
+        {
+            "cache": str(settings.cache),
+            "files": found.files,
+            "bytes": found.size,
+            "corrupt": [{"path": str(c.path), "reason": c.reason} for c in found.corrupt],
+        },
+        f"{what}: {len(found.corrupt)} corrupt, removed" if found.corrupt else f"{what}: all are right",
+    )
+    if found.corrupt:
+        context_exit(BuilderError.exit_code)
 
 
 @cache.command("prune")

@@ -114,7 +114,7 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
         }
     )
     image = Image(base.layers, config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
-    write_layout(image, folder, None, request.store)
+    write_layout(image, folder, None, request.store, durable=False)
     return "oci", str(folder)
 
 

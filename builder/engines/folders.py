@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from builder.engines.base import BuildRequest
-from builder.store.files import remove_tree, space_errors
+from builder.store.files import space_errors
 from builder.store.folders import CacheFolders
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_name
+from builder.store.walk import remove_tree
 
 
 def cached_sif(request: BuildRequest, engine: str) -> Path:
@@ -31,18 +31,14 @@ def cached_sif(request: BuildRequest, engine: str) -> Path:
 def build_folder(request: BuildRequest) -> Iterator[Path]:
     """Creates a temporary folder in the cache, where files can be hard links to the cache's blobs.
 
-    First removes the folders of builds that were killed on this host: the name contains host and process
-    number.
+    First removes the folders of builds that were killed.
     """
     parent = CacheFolders(request.settings.cache).tmp
-    prefix = f"build-{socket.gethostname()}-"
     with space_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
-        for old in parent.glob(f"{prefix}*"):
-            pid = old.name.removeprefix(prefix).partition("-")[0]
-            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                remove_tree(old)
-        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+        remove_left_behind(parent)
+        folder = parent / temporary_name("build")
+        folder.mkdir(mode=0o700)
     try:
         yield folder
     finally:

@@ -5,6 +5,7 @@ The same image results in the same bytes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ from builder.layers.tar import END, header, padding
 from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Image, Layer, canonical_json
 from builder.oci.layout import OCI_LAYOUT, index_with
 from builder.oci.manifest import require_layers
-from builder.store.files import CHUNK, space_errors, temporary_beside
+from builder.store.durable import durable_file
+from builder.store.files import CHUNK, space_errors
 from builder.trees.inflate import inflate
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ class _File:
     content: bytes | Path
     size: int
     """Bytes in the archive."""
+    digest: str = ""
+    """``sha256:...`` of the bytes in the archive, which are compared; empty for a content in memory."""
     inflate: bool = False
     """Whether the content is a zstd layer that is written uncompressed."""
 
@@ -72,7 +76,7 @@ def write_oci_archive(image: Image, file: Path, tag: str | None) -> None:
     }
     for layer in image.layers:
         digest = layer.descriptor.digest
-        blobs[digest] = _File(_blob_path(digest), _layer_file(layer), layer.descriptor.size)
+        blobs[digest] = _File(_blob_path(digest), _layer_file(layer), layer.descriptor.size, digest)
     files = [
         _inline("oci-layout", OCI_LAYOUT),
         _inline("index.json", canonical_json(index)),
@@ -177,9 +181,9 @@ def _docker_files(image: Image, repo_tag: str) -> list[_File]:
         blob = _layer_file(layer)
         if layer.descriptor.media_type == OCI_LAYER_ZSTD:
             size = layer.unpacked or sum(map(len, inflate(blob)))
-            layers[name] = _File(name, blob, size, inflate=True)
+            layers[name] = _File(name, blob, size, layer.diff_id, inflate=True)
         else:
-            layers[name] = _File(name, blob, layer.descriptor.size)
+            layers[name] = _File(name, blob, layer.descriptor.size, layer.descriptor.digest)
     return [
         _inline("manifest.json", canonical_json(listing)),
         _inline(config, image.config),
@@ -214,12 +218,17 @@ def _stream(files: list[_File]) -> Iterator[bytes]:
     """Returns the archive, a tar with the time 1970-01-01."""
     for file in files:
         yield header(Entry(file.name, "file", 0o644, file.size), 0)
-        left = file.size
+        left, digest = file.size, hashlib.sha256()
         for data in file.chunks():
             left -= len(data)
+            if file.digest:
+                digest.update(data)
             yield data
-        if left:
-            raise ImageError(f"{file.content!s} changed after the image was made", "build again")
+        if left or file.digest not in ("", f"sha256:{digest.hexdigest()}"):
+            raise ImageError(
+                f"{file.content!s} is corrupt: its content does not match {file.digest or 'its size'}",
+                "remove what is corrupt (builder cache verify), and run the command again",
+            )
         if pad := padding(file.size):
             yield bytes(pad)
     yield END
@@ -227,15 +236,8 @@ def _stream(files: list[_File]) -> Iterator[bytes]:
 
 def _write(files: list[_File], target: Path) -> None:
     """Writes the archive under a temporary name and renames it."""
-    temporary = temporary_beside(target)
-    with space_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.is_dir():
-            raise ImageError(f"{target} is a folder", "name a file for the archive")
-        try:
-            with temporary.open("wb") as out:
-                for data in _stream(files):
-                    out.write(data)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+    if target.is_dir():
+        raise ImageError(f"{target} is a folder", "name a file for the archive")
+    with space_errors(target.parent), durable_file(target) as temporary, temporary.open("wb") as out:
+        for data in _stream(files):
+            out.write(data)

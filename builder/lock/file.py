@@ -197,7 +197,8 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     The same lock has the same bytes: they depend neither on time nor on machine or user.
 
     Raises:
-        SpaceError: the disk is full, or the folder cannot be written to.
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
     """
     custom = dict(lock.custom)
     if lock.base:
@@ -216,7 +217,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     # libyaml on this machine may change a byte.
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
     raw = (_header(path) + text).encode()
-    write_atomic(path, raw)
+    write_atomic(path, raw, durable=True)
     return parse_lock(raw, path)
 
 

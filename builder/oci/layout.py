@@ -29,10 +29,16 @@ from builder.oci.manifest import (
     require_layers,
     tag_of,
 )
+from builder.parallel import in_parallel
 from builder.store.blobs import Store
-from builder.store.files import link_or_copy, space_errors, temporary_beside, write_atomic
+from builder.store.durable import sync_files, sync_folder
+from builder.store.files import space_errors, write_atomic
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_beside
 
 OCI_LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+#: Layers that are hashed at the same time.
+_THREADS = 8
 _DAMAGED = "the layout is damaged: write it again"
 
 
@@ -48,11 +54,12 @@ def blob_path(folder: Path, digest: str) -> Path:
 # writing ----------------------------------------------------------------------------------------------------
 
 
-def write_layout(image: Image, folder: Path, tag: str | None, store: Store) -> None:
+def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, durable: bool = True) -> None:
     """Adds an image to an OCI layout, which is created when it does not exist; other images in it stay.
 
-    Blobs are hard links to the store's files where the file system allows it, else copies. ``index.json`` is
-    replaced last: a reader never finds an image without its blobs, and a killed writer leaves the old index.
+    Blobs are hard links to the store's files where the file system allows it, else copies; their content is
+    compared with their digests. ``index.json`` is replaced last, when the blobs are on the disk: a reader
+    never finds an image without its blobs, and a killed writer or a power loss leaves the old index.
 
     Args:
         image: the image, with all its layers on this machine.
@@ -60,10 +67,12 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store) -> N
         tag: its ``org.opencontainers.image.ref.name``; an image that has the tag now loses it. None: the
             image can be found by its digest only.
         store: records which blobs of the layout were verified.
+        durable: whether the image has to survive a power loss; False for a layout that is removed soon.
 
     Raises:
-        ImageError: a base layer is not on this machine, or the folder is something else.
-        SpaceError: the disk is full or the folder cannot be written.
+        ImageError: a base layer is not on this machine, a layer is corrupt, or the folder is something else.
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
     """
     require_layers(image, f"write {folder}")
     with space_errors(folder):
@@ -73,14 +82,26 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store) -> N
         with _locked(folder):
             index_file = folder / "index.json"
             index = read_index(folder) if index_file.exists() else _empty_index()
-            for layer in image.layers:
-                _place(layer, folder, store)
-            _write_if_changed(blob_path(folder, image.config_descriptor.digest), image.config)
-            _write_if_changed(blob_path(folder, image.digest), image.manifest)
+            missing = [layer for layer in image.layers if not _holds(folder, layer, store)]
+            in_parallel(lambda layer: _place(layer, folder, store), missing, _THREADS)
+            changed = _write_if_changed(blob_path(folder, image.config_descriptor.digest), image.config)
+            changed |= _write_if_changed(blob_path(folder, image.digest), image.manifest)
             if not (folder / "oci-layout").exists():
-                write_atomic(folder / "oci-layout", OCI_LAYOUT)
+                write_atomic(folder / "oci-layout", OCI_LAYOUT, durable=durable)
             new = index_with(index, image.manifest_descriptor, tag)
-            _write_if_changed(index_file, canonical_json(new))
+            if durable and (missing or changed or new != index):
+                _sync_blobs(image, folder)
+            changed = _write_if_changed(index_file, canonical_json(new), durable=durable)
+            if durable and not changed:  # the writer before may have been killed before it synced the index
+                sync_files([index_file])
+
+
+def _sync_blobs(image: Image, folder: Path) -> None:
+    """Waits until the blobs of an image are on the disk."""
+    descriptors = [image.config_descriptor, image.manifest_descriptor, *(x.descriptor for x in image.layers)]
+    sync_files({blob_path(folder, descriptor.digest) for descriptor in descriptors})
+    for parent in (folder / "blobs", folder, folder.absolute().parent):  # they may be new
+        sync_folder(parent)
 
 
 def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None) -> dict[str, Any]:
@@ -103,6 +124,8 @@ def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None
     new = descriptor.to_json()
     if tag is not None:
         new["annotations"] = {**new.get("annotations", {}), REF_NAME: tag}
+    if [entry for entry in index.get("manifests", []) if is_replaced(entry)] == [new]:
+        return dict(index)
     return {**index, "manifests": [*others, new]}
 
 
@@ -134,14 +157,17 @@ def move_layout_tag(
 
 
 def prune_layout(folder: Path) -> int:
-    """Removes blobs that no image of the layout uses; returns the bytes freed.
+    """Removes blobs that no image of the layout uses, and files that killed writers left.
+
+    Returns:
+        The bytes freed.
 
     Raises:
         ImageError: it is not a complete OCI layout.
     """
     with _locked(folder):
         used = _used_blobs(folder)
-        freed = 0
+        freed = remove_left_behind(folder)
         for path in (folder / "blobs" / "sha256").iterdir():
             if f"sha256:{path.name}" not in used:
                 freed += path.stat().st_size
@@ -178,35 +204,41 @@ def _empty_index() -> dict[str, Any]:
     return {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
 
 
-def _write_if_changed(path: Path, data: bytes) -> None:
-    if not path.exists() or path.read_bytes() != data:
-        write_atomic(path, data)
+def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
+    """Writes a file unless it has this content; returns whether that was necessary."""
+    if path.exists() and path.read_bytes() == data:
+        return False
+    write_atomic(path, data, durable=durable)
+    return True
 
 
 def _place(layer: Layer, folder: Path, store: Store) -> None:
-    """Puts a layer's file into the layout, unless the layout holds it already."""
+    """Puts a layer's file into the layout.
+
+    Its content is compared with its digest: the fingerprint of a cached file does not show a flipped bit.
+    """
     assert layer.path is not None
     digest, size = layer.descriptor.digest, layer.descriptor.size
     target = blob_path(folder, digest)
-    if _holds(target, layer, store):
-        return
     temporary = temporary_beside(target)
     try:
-        link_or_copy(layer.path, temporary)
+        store.link_or_copy(layer.path, temporary, digest)
         if temporary.stat().st_size != size:
             raise ImageError(
                 f"{layer.path} is not the layer {digest}", "a file of the cache was changed: build again"
             )
+        is_copy = not temporary.samefile(layer.path)
         temporary.replace(target)
-    except FileNotFoundError as e:
-        raise ImageError(f"{layer.path}: the layer {digest} is missing from the cache", "build again") from e
     finally:
         temporary.unlink(missing_ok=True)
+    if is_copy:
+        store.mark_verified(target, digest)
 
 
-def _holds(target: Path, layer: Layer, store: Store) -> bool:
+def _holds(folder: Path, layer: Layer, store: Store) -> bool:
     """Whether the layout's file is the layer, by its inode or by its content."""
     assert layer.path is not None
+    target = blob_path(folder, layer.descriptor.digest)
     try:
         if layer.path.samefile(target):
             return True

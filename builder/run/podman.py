@@ -29,8 +29,9 @@ from builder.run.gpu import gpu_devices
 from builder.run.process import Completed, execute, reason
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.store.files import remove_tree, write_atomic
+from builder.store.files import write_atomic
 from builder.store.folders import CacheFolders
+from builder.store.walk import remove_tree
 
 _HINT = "see podman info, or use another --runner"
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -185,7 +186,7 @@ def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator
     # plain link. Other users can neither guess the name nor write in the folder, although /tmp is shared.
     plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108
     try:
-        write_layout(image, folder, _LAYOUT_TAG, store)
+        write_layout(image, folder, _LAYOUT_TAG, store, durable=False)
         plain.mkdir(mode=0o700)
         (plain / "layout").symlink_to(folder)
         yield f"oci:{plain}/layout:{_LAYOUT_TAG}"

@@ -32,6 +32,7 @@ def remembered_digest(path: Path, store: Store) -> str | None:
 def remember_digest(path: Path, store: Store, digest: str) -> None:
     """Records that a file was just hashed."""
     write_record(_record(path, store), {"fingerprint": fingerprint(path), "digest": digest})
+    store.remember(path, digest)
 
 
 def _record(path: Path, store: Store) -> Path:

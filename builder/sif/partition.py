@@ -23,6 +23,16 @@ class Partition:
     name: str
     """Its name in the SIF."""
 
+    @property
+    def is_base(self) -> bool:
+        """Whether it is a part of a base SIF."""
+        return "#" in self.digest
+
+    @property
+    def file_digest(self) -> str:
+        """``sha256:...`` of the file that it is in."""
+        return self.digest.partition("#")[0]
+
     def source(self, below: str = "") -> Source:
         """Its members, or those of one directory."""
         return squashfs_source(self.path, self.offset, self.name, below)

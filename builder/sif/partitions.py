@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Compression
@@ -24,10 +25,9 @@ from builder.sif.singularity import Metadata, common_files, guard_files
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.store.records import read_record, write_record
-from builder.store.temporary import temporary_name
 from builder.trees.member import Member
 from builder.trees.merge import Merge
-from builder.trees.sources import Source, layer_source, listed_source
+from builder.trees.sources import Source, Stream, layer_source, listed_source
 from builder.trees.squashfs import writer
 from builder.trees.squashfs.writer import SquashfsWriter
 
@@ -71,8 +71,9 @@ class PartitionMaker:
         common, own = common_files(self.settings.epoch), self.metadata.files(self.settings.epoch)
         sources = [listed_source(common)]
         if self.base is not None:
-            sources += self.base.sif.sources()
-        sources += [layer_source(layer, self.store) for layer in self.image.layers]
+            base = self.base
+            sources += [self._hashed(s, base.sif.path, base.digest) for s in base.sif.sources()]
+        sources += [self._layer(layer) for layer in self.image.layers]
         sources.append(listed_source(own))
         diff_ids = [layer.diff_id for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
@@ -121,11 +122,11 @@ class PartitionMaker:
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
         key = ["base", [layer.diff_id for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common)]
-        sources += [layer_source(layer, self.store) for layer in layers]
+        sources += [self._layer(layer) for layer in layers]
         return self._partition("base", key, [*sources, listed_source(guard)])
 
     def _overlay(self, group: LayerGroup, partitions: Sequence[Partition], is_top: bool) -> Partition:
-        sources = [layer_source(layer, self.store) for layer in group.layers]
+        sources = [self._layer(layer) for layer in group.layers]
         key: list[Any] = ["overlay", [layer.diff_id for layer in group.layers]]
         if is_top:
             own = self.metadata.files(self.settings.epoch)
@@ -134,6 +135,23 @@ class PartitionMaker:
         # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
         lower = [] if group.packages else list(partitions)
         return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower)
+
+    def _layer(self, layer: Layer) -> Source:
+        assert layer.path is not None
+        return self._hashed(layer_source(layer, self.store), layer.path, layer.descriptor.digest)
+
+    def _hashed(self, source: Source, path: Path, digest: str) -> Source:
+        """The members in a file, which is hashed first: a flipped bit must not go into a partition.
+
+        zstd layers and squashfs have no checksums, so reading them would not show it.
+        """
+
+        def stream() -> Stream:
+            if not self.store.rehash(path, digest):
+                self.store.refuse(path, digest)
+            yield from source()
+
+        return stream
 
     def _partition(
         self, name: str, key: Sequence[Any], sources: Sequence[Source], lower: Sequence[Partition] = ()
@@ -163,10 +181,7 @@ class PartitionMaker:
 
     def _write(self, sources: Sequence[Source], lower: Sequence[Partition]) -> tuple[str, int]:
         """Writes a partition into the store. Returns its digest, and its size in bytes."""
-        self.store.tmp.mkdir(parents=True, exist_ok=True)
-        # The name is that of a blob being written: Store.sweep() removes those of processes that were killed.
-        name = temporary_name()
-        temporary = self.store.tmp / name
+        temporary = self.store.temporary()
         merge = Merge(sources)
         settings = self.settings
         try:

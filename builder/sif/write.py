@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
@@ -22,6 +23,7 @@ from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
+from builder.sif.check import CorruptPartition, Placed, check_partitions
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import (
     ALIGNMENT,
@@ -50,7 +52,8 @@ from builder.sif.partitions import BaseSif, PartitionMaker
 from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
-from builder.store.files import CHUNK, require_space, sha256_file, space_errors, temporary_beside
+from builder.store.durable import durable_file
+from builder.store.files import CHUNK, require_space, sha256_file, space_errors
 
 Layout = Literal["flat", "layered"]
 
@@ -101,14 +104,31 @@ def write_sif(
     maker = PartitionMaker(image, metadata, below, compression, settings, store, reporter)
     with space_errors(path.parent):
         _prepare_place(path)
-        partitions = maker.flat() if layout == "flat" else maker.layered()
-        contents = _Contents.of(partitions, metadata, image.config, architecture, settings.epoch)
-        digest = _written_before(path, contents, store)
-        if digest is None:
-            require_space(path.parent, sum(p.size for p in partitions), f"writing {path}")
-            digest = _write_file(path, contents)
-            remember_digest(path, store, digest)
+        try:
+            digest = _write(maker, path, layout, architecture)
+        except CorruptPartition as e:
+            if e.is_base:
+                raise
+            reporter.warn(f"{e.message}; making it again")
+            digest = _write(maker, path, layout, architecture)
     return SifImage(path, digest, path.stat().st_size, architecture)
+
+
+def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str) -> str:
+    """Makes the partitions and writes the file, unless it is there. Returns its digest.
+
+    Raises:
+        CorruptPartition: a partition was damaged in the cache; it is made again the next time.
+    """
+    partitions = maker.flat() if layout == "flat" else maker.layered()
+    contents = _Contents.of(
+        partitions, maker.metadata, maker.image.config, architecture, maker.settings.epoch
+    )
+    known = _written_before(path, contents, maker.store)
+    if known is not None:
+        return known
+    require_space(path.parent, sum(p.size for p in partitions), f"writing {path}")
+    return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
 def _prepare_place(path: Path) -> None:
@@ -129,17 +149,18 @@ def _written_before(path: Path, contents: _Contents, store: Store) -> str | None
     return remembered_digest(path, store) if uuid == contents.uuid else None
 
 
-def _write_file(path: Path, contents: _Contents) -> str:
-    """Writes the file, and returns its digest."""
-    temporary = temporary_beside(path)
-    try:
+def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str:
+    """Writes the file, and returns its digest. Raises CorruptPartition."""
+    with durable_file(path) as temporary:
         with temporary.open("w+b") as out:
-            contents.write(out)
-        digest = sha256_file(temporary)
+            places = contents.write(out)
+        # In a thread for each core: the hash of the file, and the hashes of the partitions as they are in it.
+        with ThreadPoolExecutor(jobs) as pool:
+            whole = pool.submit(sha256_file, temporary)
+            check_partitions(temporary, places, store, pool)
+            digest = whole.result()
         temporary.chmod(0o755)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    remember_digest(path, store, digest)
     return digest
 
 
@@ -208,15 +229,16 @@ class _Contents:
         uuid = _uuid(canonical_json([described, architecture, epoch]))
         return cls(tuple(objects), architecture, epoch, uuid)
 
-    def write(self, out: BinaryIO) -> None:
-        """Writes objects, header and descriptors into an empty file."""
-        table = bytearray()
+    def write(self, out: BinaryIO) -> list[Placed]:
+        """Writes objects, header and descriptors into an empty file; returns where the partitions are."""
+        table, places = bytearray(), []
         end = DATA_AT
         for number, one in enumerate(self.objects, 1):
             start = end + -end % one.alignment
             out.seek(start)
             if isinstance(one.content, Partition):
                 _copy_partition(one.content, out, start)
+                places.append(Placed(one.content, start))
             else:
                 out.write(one.content)
             table += self._descriptor(number, one, start, start + one.size - end)
@@ -225,6 +247,7 @@ class _Contents:
         out.write(self._header(end - DATA_AT))
         out.seek(DESCRIPTORS_AT)
         out.write(table)
+        return places
 
     def _descriptor(self, number: int, one: _Object, start: int, size_with_padding: int) -> bytes:
         descriptor = Descriptor(

@@ -8,7 +8,11 @@ module              what it holds
 ``fingerprints``    which files were hashed, so that they are hashed again only after a change
 ``records``         small JSON files that carry their own hash
 ``files``           atomic writes, digests of files, checks for free space
-``temporary``       names of files that are being written, and the removal of those that killed builds left
+``durable``         files that survive a power loss
+``temporary``       names of files that are being written
+``leftovers``       the removal of the temporary files that killed builds left
+``walk``            trees of any depth, and their removal
 ``prune``           the size of the cache, and the removal of what was not used for a while
+``verify``          the removal of what is corrupt
 ==================  =====================================================================================
 """

@@ -2,8 +2,8 @@
 
 A blob is written under a temporary name in the same file system, hashed while it is written, and then
 renamed. So a digest that exists in the store always names a complete blob. A blob is hashed again only when
-it looks different from when it was last hashed (see :mod:`builder.store.fingerprints`); one whose content
-does not match its digest is removed.
+it looks different from when it was last hashed (see :mod:`builder.store.fingerprints`), and once before it is
+published (:meth:`Store.place`). One whose content does not match its digest is removed.
 
 The store never needs a repair by hand. Any part of it may be removed with ``rm -r`` while no build runs.
 """
@@ -17,15 +17,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 import filelock
 
-from builder.errors import BuilderError
-from builder.store.files import space_errors
-from builder.store.fingerprints import mark_verified, verified
+from builder.errors import BuilderError, ImageError
+from builder.store.durable import durable_file, start_writing, sync_files
+from builder.store.files import copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
+from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
-from builder.store.temporary import remove_left_behind, temporary_name
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_name
 
 
 class BlobWriter:
@@ -62,6 +64,8 @@ class BlobWriter:
             SpaceError: the disk is full.
         """
         with space_errors(self._store.root):
+            self._file.flush()
+            start_writing(self._file.fileno())
             self._file.close()
             digest = f"sha256:{self._hash.hexdigest()}"
             self._store.adopt(self._path, digest)
@@ -85,6 +89,8 @@ class Store:
         self.folders = CacheFolders(root)
         self.blobs = self.folders.blobs
         self.tmp = self.folders.tmp
+        self._hashed: dict[_Identity, str] = {}
+        """The digests of files that this object has written or hashed: a command hashes no file twice."""
 
     # blobs
 
@@ -110,10 +116,25 @@ class Store:
             size: the expected size in bytes; None accepts any.
         """
         path = self.path(digest)
-        if not verified(path, digest, _seen_beside(path)):
-            path.unlink(missing_ok=True)
+        found = compare(path, digest, _seen_beside(path))
+        if found is None:
             return None
-        return path if size is None or path.stat().st_size == size else None
+        if not found.matches:
+            self._discard(path, found.fingerprint)
+            return None
+        if found.was_hashed:
+            self.remember(path, digest)
+        return path if size is None or found.size == size else None
+
+    def _discard(self, path: Path, read: str) -> None:
+        """Removes a corrupt blob, unless another process has replaced it since it was read."""
+        aside = self.temporary()
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(aside)
+            if fingerprint(aside) == read:
+                aside.unlink()
+            else:
+                aside.replace(path)
 
     def writer(self) -> BlobWriter:
         """A writer for a new blob whose digest is not known yet."""
@@ -132,8 +153,10 @@ class Store:
         """
         path = self.path(digest)
         path.parent.mkdir(parents=True, exist_ok=True)
+        looks = fingerprint(temporary)
+        self.remember(temporary, digest)
         temporary.replace(path)
-        mark_verified(path, _seen_beside(path))
+        write_atomic(_seen_beside(path), looks.encode())
         return path
 
     def drop(self, digest: str) -> None:
@@ -141,6 +164,90 @@ class Store:
         path = self.path(digest)
         path.unlink(missing_ok=True)
         _seen_beside(path).unlink(missing_ok=True)
+
+    # files that are published
+
+    def rehash(self, path: Path, digest: str) -> bool:
+        """Whether the content of a file, in the store or elsewhere, matches a digest.
+
+        Fingerprints do not count, because a bit that the disk flipped leaves them as they are. Only files
+        that this object has written or hashed are not hashed again.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        if self.was_hashed(path, digest):
+            return True
+        found = sha256_file(path)
+        if found == digest:
+            self.remember(path, digest)
+        return found == digest
+
+    def was_hashed(self, path: Path, digest: str) -> bool:
+        """Whether this object has written or hashed a file, and it had this digest and was not changed since.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        return self._hashed.get(_identity(path)) == digest
+
+    def remember(self, path: Path, digest: str) -> None:
+        """Records for :meth:`was_hashed` that a file was just written or hashed and has this digest."""
+        with contextlib.suppress(FileNotFoundError):
+            self._hashed[_identity(path)] = digest
+
+    def place(self, source: Path, target: Path, digest: str) -> None:
+        """Places a file that is published at ``target`` in one step: a hard link where possible, else a copy.
+
+        The content is compared with the digest, and is on the disk at the end.
+
+        Raises:
+            ImageError: the file is missing, or is corrupt; one of the cache is removed.
+            SpaceError: the disk is full.
+            BuilderError: the folder cannot be written to.
+        """
+        with space_errors(target.parent):
+            if _is_same(source, target) or self.verify(target, digest):
+                sync_files([target])
+                return
+            with durable_file(target) as temporary:
+                self.link_or_copy(source, temporary, digest)
+            if not _is_same(source, target):
+                self.mark_verified(target, digest)
+
+    def link_or_copy(self, source: Path, target: Path, digest: str) -> None:
+        """Creates ``target`` as a link to a file or as a copy, and compares the content with the digest.
+
+        Raises:
+            ImageError: see :meth:`place`.
+        """
+        try:
+            try:
+                target.hardlink_to(source)
+            except FileNotFoundError:
+                raise
+            except OSError:  # another file system, one without hard links, or a file of another user
+                matches = copy_hashed(source, target) == digest
+            else:
+                matches = self.rehash(source, digest)
+        except FileNotFoundError as e:
+            if source.exists():
+                raise
+            raise ImageError(f"{source} is missing from the cache", "run the command again") from e
+        if not matches:
+            self.refuse(source, digest)
+        self.remember(target, digest)
+
+    def refuse(self, path: Path, digest: str) -> NoReturn:
+        """Raises the error about a file that does not match its digest; one of the cache is removed first."""
+        hint = "write it again"
+        with contextlib.suppress(OSError):
+            if self.path(digest).exists() and self.path(digest).samefile(path):
+                self.drop(digest)
+            if path.is_relative_to(self.root):
+                path.unlink(missing_ok=True)
+                hint = "the file was removed from the cache: run the command again"
+        raise ImageError(f"{path} is corrupt: its content does not match its digest {digest}", hint)
 
     # files outside the store
 
@@ -155,6 +262,7 @@ class Store:
 
     def mark_verified(self, path: Path, digest: str) -> None:
         """Records for :meth:`verify` that a file outside the store was just hashed and has this digest."""
+        self.remember(path, digest)
         mark_verified(path, self._seen_at(path, digest))
 
     def _seen_at(self, path: Path, digest: str) -> Path:
@@ -193,6 +301,22 @@ class Store:
             lock = filelock.FileLock(folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock")
         with lock:
             yield
+
+
+#: Device, inode, size and modification time: the same for all links to a file, and other after a change.
+_Identity = tuple[int, int, int, int]
+
+
+def _identity(path: Path) -> _Identity:
+    info = path.stat()
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except FileNotFoundError:
+        return False
 
 
 def _seen_beside(blob: Path) -> Path:

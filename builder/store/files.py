@@ -1,21 +1,23 @@
-"""Atomic writes, digests of files, hard links, removal of folders, and checks for free space."""
+"""Atomic writes, digests of files, hard links, and checks for free space."""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builder.errors import SpaceError
+from builder.errors import BuilderError, SpaceError
+from builder.store.durable import sync_folder
+from builder.store.temporary import temporary_beside
 from builder.text import human_bytes
 
 #: Bytes read or written at once.
 CHUNK = 1 << 20
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 def sha256_file(path: Path) -> str:
@@ -27,6 +29,17 @@ def sha256_file(path: Path) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
+def copy_hashed(source: Path, target: Path) -> str:
+    """Copies a file and its permissions; returns the ``sha256:...`` digest of the bytes that were copied."""
+    digest = hashlib.sha256()
+    with source.open("rb") as f, target.open("wb") as out:
+        while chunk := f.read(CHUNK):
+            digest.update(chunk)
+            out.write(chunk)
+    shutil.copymode(source, target)
+    return f"sha256:{digest.hexdigest()}"
+
+
 def fingerprint(path: Path) -> str:
     """Size, inode and modification time of a file as text; it differs after every change of the file."""
     info = path.stat()
@@ -35,13 +48,14 @@ def fingerprint(path: Path) -> str:
 
 @contextmanager
 def space_errors(where: Path) -> Iterator[None]:
-    """Reports a full or read-only disk with the name of the folder. Other errors pass through.
+    """Reports a full disk, and a folder that cannot be written to, with its name. Other errors pass through.
 
     Args:
         where: the folder that the ``with`` block writes to.
 
     Raises:
-        SpaceError: in place of the OSError of the block.
+        SpaceError: the disk is full.
+        BuilderError: the folder is read-only, or belongs to another user.
     """
     try:
         yield
@@ -51,24 +65,34 @@ def space_errors(where: Path) -> Iterator[None]:
                 f"no space left on the disk of {where}",
                 "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk",
             ) from e
-        if e.errno in (errno.EROFS, errno.EACCES, errno.ENOTDIR):
-            raise SpaceError(
+        if e.errno in _NOT_WRITABLE and _concerns(e, where):
+            raise BuilderError(
                 f"cannot write to {where}: {e.strerror}",
-                "set BUILDER_CACHE or --tmpdir to a folder that you can write to",
+                "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
             ) from e
         raise
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+def _concerns(error: OSError, where: Path) -> bool:
+    """Whether an error is about this folder, a folder above it, or a file in it, as far as is known."""
+    if not isinstance(error.filename, str | bytes):
+        return True
+    path = Path(os.fsdecode(error.filename))
+    return path.is_relative_to(where) or where.is_relative_to(path)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
     """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
 
     Args:
         path: the file; missing folders are created.
         data: the new content.
         mode: permission bits of the file.
+        durable: whether the file has to survive a power loss from now on. The cache does not need it.
 
     Raises:
-        SpaceError: the disk is full or the folder cannot be written to.
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
     """
     with space_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,38 +101,15 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(fd, "wb") as f:
                 f.write(data)
+                if durable:
+                    f.flush()
+                    os.fsync(fd)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-
-
-def place_file(source: Path, target: Path) -> Path:
-    """Places a finished file at ``target`` in one step: a hard link where possible, else a copy.
-
-    Returns:
-        ``target``.
-
-    Raises:
-        SpaceError: the disk is full or the folder cannot be written to.
-    """
-    temporary = temporary_beside(target)
-    with space_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            try:
-                temporary.hardlink_to(source)
-            except OSError:  # another file system, or one without hard links
-                shutil.copyfile(source, temporary)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)  # rename(2) leaves both names if they are links to one file
-    return target
-
-
-def temporary_beside(path: Path) -> Path:
-    """A unique hidden name in the folder of ``path``: write there, then rename to ``path``."""
-    return path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+        if durable:
+            sync_folder(path.parent)
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -117,26 +118,6 @@ def link_or_copy(source: Path, target: Path) -> None:
         target.hardlink_to(source)
     except OSError:  # another file system, one without hard links, or a file of another user
         shutil.copyfile(source, target)
-
-
-def remove_tree(folder: Path) -> None:
-    """Removes a folder, even if its permissions forbid it (an unpacked root file system has such folders).
-
-    Raises:
-        OSError: a part of it belongs to another user.
-    """
-
-    def make_writable_and_retry(function: object, path: str, error: object) -> None:
-        failed = Path(path)
-        for place in (failed.parent, failed):
-            if place.is_dir() and not place.is_symlink():
-                place.chmod(0o700)
-        if failed.is_dir() and not failed.is_symlink():
-            shutil.rmtree(failed, ignore_errors=True)
-        else:
-            failed.unlink(missing_ok=True)
-
-    shutil.rmtree(folder, onerror=make_writable_and_retry)
 
 
 def require_space(folder: Path, needed: int, what: str) -> None:

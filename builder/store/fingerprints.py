@@ -10,7 +10,8 @@ fingerprint file::
 
 After an edit of the blob, the modification time differs. The next use hashes the blob and finds another
 digest: :func:`verified` returns False. After a copy of the cache, inode and time differ, the blob is
-hashed once more, and a new fingerprint is written.
+hashed once more, and a new fingerprint is written. A bit that the disk or the memory flipped changes neither:
+:meth:`builder.store.blobs.Store.rehash` is for what is published.
 
 The fingerprint files of files outside the cache (a wheel in a find-links folder) are in the folder ``seen``,
 named after the digest. The modification time of a fingerprint file is the time of its last use, for ``builder
@@ -20,10 +21,32 @@ cache prune``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from builder.store.files import fingerprint, sha256_file, write_atomic
+
+#: How often a file is hashed that other processes replace meanwhile.
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a file's content was compared with."""
+
+    fingerprint: str
+    """Of the file that was compared."""
+    matches: bool
+    """Whether it has the expected digest."""
+    was_hashed: bool
+    """False: its fingerprint was known."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.fingerprint.split()[0])
 
 
 def mark_verified(path: Path, seen: Path) -> None:
@@ -39,15 +62,37 @@ def verified(path: Path, digest: str, seen: Path) -> bool:
         digest: the expected digest, ``sha256:...``.
         seen: the fingerprint file. The file is hashed only when its fingerprint differs from this one.
     """
+    found = compare(path, digest, seen)
+    return found is not None and found.matches
+
+
+def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
+    """Compares a file with its digest, as :func:`verified`; None when there is no such file.
+
+    The result is about one file: if another process replaces it meanwhile, the new one is compared.
+    """
+    for _ in range(_TRIES):
+        try:
+            current = fingerprint(path)
+            if seen.exists() and seen.read_text() == current:
+                with contextlib.suppress(PermissionError):
+                    os.utime(seen)
+                return Comparison(current, True, False)
+            matches = _has_digest(path, digest)
+            if fingerprint(path) != current:
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if matches:
+            write_atomic(seen, current.encode())
+        return Comparison(current, matches, True)
+    return None
+
+
+def _has_digest(path: Path, digest: str) -> bool:
     try:
-        current = fingerprint(path)
-        if seen.exists() and seen.read_text() == current:
-            with contextlib.suppress(PermissionError):
-                os.utime(seen)
-            return True
-        if sha256_file(path) != digest:
+        return sha256_file(path) == digest
+    except OSError as e:
+        if e.errno == errno.EIO:  # the disk cannot read it any more
             return False
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    mark_verified(path, seen)
-    return True
+        raise

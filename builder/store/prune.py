@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import re
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from builder.store.blobs import Store
-from builder.store.files import remove_tree
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
+from builder.store.walk import bottom_up, remove_tree
 
 _BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
 
@@ -38,9 +40,17 @@ def usage(cache: Path) -> list[Usage]:
         return []
     found = []
     for folder in sorted(p for p in cache.iterdir() if p.is_dir()):
-        sizes = [p.lstat().st_size for p in folder.rglob("*") if not p.is_dir() or p.is_symlink()]
+        sizes = [info.st_size for _, _, info in _files_below(folder)]
         found.append(Usage(folder.name, len(sizes), sum(sizes)))
     return found
+
+
+def _files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
+    """Everything in a tree that is no folder: the open folder that it is in, its name, and its properties."""
+    for level in bottom_up(folder):
+        for name in level.files:
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                yield level.fd, name, os.stat(name, dir_fd=level.fd, follow_symlinks=False)
 
 
 def prune(cache: Path, days: float | None) -> int:
@@ -101,9 +111,10 @@ def _prune_records(folder: Path, oldest: float) -> None:
 
 
 def _prune_files(folder: Path, oldest: float) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file() and path.stat().st_mtime < oldest:
-            path.unlink(missing_ok=True)
+    for fd, name, info in _files_below(folder):
+        if stat.S_ISREG(info.st_mode) and info.st_mtime < oldest:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=fd)
 
 
 def _prune_entries(folder: Path, oldest: float) -> None:

@@ -1,55 +1,78 @@
 """Names of temporary files, from which a later build sees whether the process that wrote them still runs.
 
-A name holds the host and the process::
+A name holds the place, the process and a random number::
 
-    blob-login01-4711-9f86d081884c7d65
-         host    pid  random
+    blob-3f9a0c11d2e4b567-4711-9f86d081884c7d65
+              place        pid      random
 
-A file of this host whose process has ended was left by a killed build: :func:`remove_left_behind` removes it.
-Files of other hosts (the cache may be on a shared file system) and files with other names stay.
+A process ID means something in one *pid namespace* only, and every container has its own. So the place is a
+hash of the namespace, of the boot of its kernel and of the host name. Two containers with one host name, and
+two hosts that share a cache, have different places. No lock is needed, which network file systems may lack.
+
+:mod:`builder.store.leftovers` removes the files of processes that were killed.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import os
+import re
 import secrets
-import shutil
 import socket
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-_PREFIX = "blob-"
+_NAME = re.compile(r"(?:\A|\.)(?:blob|build)-([0-9a-f]{16})-(\d+)-[0-9a-f]{16}")
+#: Bytes of a file's name that are part of its temporary name: a name has at most 255.
+_KEPT = 120
 
 
-def temporary_name() -> str:
-    """A new unique name for a file or folder that this process writes and removes."""
-    return f"{_PREFIX}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The process that made a temporary file."""
+
+    place: str
+    pid: int
+
+    def is_here(self) -> bool:
+        """Whether its process ID means something to this process."""
+        return self.place == _place()
+
+    def is_running(self) -> bool:
+        """Whether it still runs; it :meth:`is_here`."""
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except (PermissionError, OverflowError):
+            pass
+        return True
 
 
-def process_of(name: str) -> int | None:
-    """The process ID in a name of :func:`temporary_name`; None for other names and for other hosts."""
-    prefix = f"{_PREFIX}{socket.gethostname()}-"
-    if not name.startswith(prefix):
-        return None
-    pid, separator, _ = name.removeprefix(prefix).partition("-")
-    return int(pid) if separator and pid.isdigit() else None
+def temporary_name(kind: str = "blob") -> str:
+    """A new unique name for a file or folder that this process writes and removes: ``blob`` or ``build``."""
+    return f"{kind}-{_place()}-{os.getpid()}-{secrets.token_hex(8)}"
 
 
-def remove_left_behind(folder: Path) -> int:
-    """Removes the temporary files and folders in ``folder`` whose process on this host has ended.
+def temporary_beside(path: Path) -> Path:
+    """A unique hidden name in the folder of ``path``: write there, then rename to ``path``."""
+    name = os.fsdecode(os.fsencode(path.name)[:_KEPT])
+    return path.parent / f".{name}.{temporary_name()}.tmp"
 
-    Returns:
-        The bytes freed (folders count only by their own size).
-    """
-    freed = 0
-    for path in folder.glob(f"{_PREFIX}*"):
-        pid = process_of(path.name)
-        if pid is None or Path(f"/proc/{pid}").exists():
-            continue
-        with contextlib.suppress(FileNotFoundError):  # another build removes it at the same time
-            freed += path.stat().st_size
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink()
-    return freed
+
+def writer_of(name: str) -> Writer | None:
+    """Who made a file with a name of this module; None for other names."""
+    found = _NAME.search(name)
+    return Writer(found[1], int(found[2])) if found else None
+
+
+@cache
+def _place() -> str:
+    """Where this process's ID is valid; unique if the system does not tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return secrets.token_hex(8)
+    return hashlib.sha256(f"{socket.gethostname()} {boot} {namespace}".encode()).hexdigest()[:16]

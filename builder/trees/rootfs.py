@@ -12,7 +12,9 @@ from builder.errors import ImageError
 from builder.model import Image, Layer
 from builder.oci.manifest import require_layers
 from builder.store.blobs import Store
-from builder.store.files import remove_tree, require_space, space_errors, temporary_beside
+from builder.store.files import require_space, space_errors
+from builder.store.temporary import temporary_beside
+from builder.store.walk import remove_tree
 from builder.trees.layer import read_layer
 from builder.trees.member import DO_NOT_USE
 from builder.trees.rootfs_writer import RootfsWriter

@@ -15,7 +15,7 @@ import stat
 from pathlib import Path
 
 from builder.errors import ImageError
-from builder.store.files import remove_tree
+from builder.store.walk import remove_tree
 from builder.trees.member import (
     DEVICES,
     DO_NOT_USE,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 
 import pytest
 
+from builder.oci.layout import read_layout
 from tests.support.cli import Cli
+from tests.support.disk import flip
 from tests.support.project import TinyProject, edit, whole
 
 
@@ -37,6 +40,26 @@ def test_prune_of_dist(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPat
     whole(copy.root / "dist", second["digest"])
     monkeypatch.chdir("/")
     assert do("cache", "prune").code == 0, "outside of any project"
+
+
+def test_verify(do: Cli, copy: TinyProject) -> None:
+    """A corrupt layer is removed, and the next build makes it again, also in ``dist/``."""
+    shutil.rmtree(copy.root / "dist")  # a copy of another one
+    digest = do("build", "tiny", "--json").json["digest"]
+    found = do("cache", "verify", "--json")
+    assert found.code == 0 and found.json["corrupt"] == []
+    assert found.json["files"] > 10 and found.json["bytes"] > 2 << 20
+    manifest = read_layout(copy.root / "dist", "tiny")
+    name = manifest.layers[-1].descriptor.digest.removeprefix("sha256:")
+    blob = copy.cache / "blobs" / "sha256" / name
+    flip(blob)
+    found = do("cache", "verify", "--json")
+    assert found.code == 1 and [c["path"] for c in found.json["corrupt"]] == [str(blob)]
+    assert "was corrupt and is removed" in found.err and "build again" in found.err
+    assert do("build", "tiny", "--json").json["digest"] == digest
+    whole(copy.root / "dist", digest)
+    found = do("cache", "verify")
+    assert found.code == 0 and "all are right" in found.out
 
 
 def test_prune_by_age(do: Cli, copy: TinyProject) -> None:

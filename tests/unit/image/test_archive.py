@@ -16,6 +16,7 @@ from builder.image.archive import docker_load, write_docker_archive, write_oci_a
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline
 from builder.store.blobs import Store
+from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 
 
@@ -99,6 +100,22 @@ def test_unwritable_archives(store: Store, tmp_path: Path, write) -> None:
     with pytest.raises(ImageError, match="missing in the cache"):
         write(made, tmp_path / "a.tar", "x")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+@pytest.mark.parametrize("write", [write_oci_archive, write_docker_archive])
+def test_flipped_bit(store: Store, tmp_path: Path, write, compression) -> None:
+    """A layer in which a bit has flipped goes into no archive, also where the format has no checksum."""
+    entry = Entry("a", "file", size=25_000, content=Inline(bytes(range(250)) * 100))
+    one = write_layer(store, [entry], compression=compression, mtime=0)
+    made = image(store, one)
+    (tmp_path / "a.tar").write_bytes(b"the archive before")
+    flip(one.path)
+    with pytest.raises(ImageError, match=f"{one.path}.* (corrupt|damaged)") as e:
+        write(made, tmp_path / "a.tar", "x:y")
+    assert e.value.hint
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.tar", "cache"]
+    assert (tmp_path / "a.tar").read_bytes() == b"the archive before"
 
 
 def test_no_engine(store: Store, tmp_path: Path) -> None:

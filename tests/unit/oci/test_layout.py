@@ -16,6 +16,8 @@ from builder.errors import ImageError, SpaceError
 from builder.model import Image
 from builder.oci.layout import list_tags, move_layout_tag, prune_layout, read_layout, write_layout
 from builder.store.blobs import Store
+from builder.store.temporary import temporary_beside
+from tests.support.disk import flip
 from tests.support.image_kit import image, layer, member
 
 
@@ -109,9 +111,10 @@ def test_image_without_tag(store: Store, tmp_path: Path) -> None:
 
 
 def test_unchanged(store: Store, tmp_path: Path) -> None:
-    """Writing the same image again changes no file."""
+    """Writing the same image again changes no file, also where the layout has other images."""
     made = image(store)
     write_layout(made, tmp_path / "dist", "x", store)
+    write_layout(image(store, layer(store, member("a", b"1"))), tmp_path / "dist", "y", store)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"}
     write_layout(made, tmp_path / "dist", "x", store)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"} == before
@@ -155,7 +158,7 @@ def test_killed_writer(store: Store, tmp_path: Path) -> None:
         "from tests.support.image_kit import *\n"
         "import builder.oci.layout as l\n"
         "real = l.write_atomic\n"
-        "l.write_atomic = lambda p, d: os._exit(9) if p.name == 'index.json' else real(p, d)\n"
+        "l.write_atomic = lambda p, d, **k: os._exit(9) if p.name == 'index.json' else real(p, d, **k)\n"
         f"s = Store(Path({str(store.root)!r})); l.write_layout(image(s, layer(s, member('a', b'2'))), "
         f"Path({str(dist)!r}), 'x', s)\n"
     )
@@ -175,6 +178,78 @@ def test_missing_base_layer(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"base layer sha256:\w+ is still in h.org/debian"):
         write_layout(absent, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist").exists()
+
+
+@pytest.mark.parametrize("how", ["link", "copy"])
+def test_flipped_bit(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """A cached layer in which a bit has flipped is not placed, but removed from the cache."""
+    if how == "copy":
+        monkeypatch.setattr(os, "link", lambda *a, **k: (_ for _ in ()).throw(OSError(18, "x")))
+    old, new = image(store), image(store, layer(store, member("a", b"1")))
+    dist, path = tmp_path / "dist", new.layers[1].path
+    write_layout(old, dist, "x", store)
+    assert path is not None
+    flip(path)
+    with pytest.raises(ImageError, match=f"{path} is corrupt") as caught:
+        write_layout(new, dist, "x", Store(store.root))
+    assert "run the command again" in caught.value.hint
+    assert not path.exists() and blobs(dist) == expected(old) and list_tags(dist) == {"x": old.digest}
+    write_layout(image(store, layer(store, member("a", b"1"))), dist, "x", store)
+    assert list_tags(dist) == {"x": new.digest}
+
+
+def test_order_of_syncs(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is renamed to its place when the blobs and their names are on the disk, and it is itself."""
+    dist = tmp_path / "dist"
+    made = image(store)
+    done = watch_the_disk(monkeypatch)
+    write_layout(made, dist, "x", store)
+    at = done.index("rename index.json")
+    assert {f"sync {name}" for name in expected(made)} <= set(done[:at])
+    assert {"sync sha256", "sync blobs", "sync dist", "sync index.json"} <= set(done[:at])
+    assert done[at + 1 :] == ["sync dist"]
+    done.clear()
+    write_layout(made, dist, "x", store)
+    assert done == ["sync index.json", "sync dist"], "nothing changed"
+    done.clear()
+    write_layout(made, dist, "y", store, durable=False)
+    assert done == ["rename index.json"]
+
+
+def watch_the_disk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are synced, and of the index when it gets its name, in this order."""
+    done: list[str] = []
+    real = Path.replace
+
+    def sync(fd: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{fd}").rpartition("/")[2]
+        done.append("sync " + (name.split(".blob-")[0].removeprefix(".")))
+
+    def rename(path: Path, target: Path) -> Path:
+        if target.name == "index.json":
+            done.append("rename index.json")
+        return real(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", rename)
+    return done
+
+
+def test_prune_removes_leftovers(store: Store, tmp_path: Path) -> None:
+    """The temporary files of killed writers are removed wherever they are; those of others stay."""
+    dist = tmp_path / "dist"
+    write_layout(image(store), dist, "x", store)
+    before = sorted(dist.rglob("*"))
+    code = "from builder.store.temporary import temporary_beside; from pathlib import Path; import sys\n"
+    code += "for name in sys.argv[1:]: temporary_beside(Path(name)).write_bytes(b'12345')"
+    names = [dist / "index.json", dist / "oci-layout", dist / "blobs" / "sha256" / ("0" * 64)]
+    names.append(dist / "target.sif")
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", code, *names], cwd=root, check=True)
+    mine = temporary_beside(dist / "target.sif")
+    mine.write_bytes(b"being written")
+    assert prune_layout(dist) == 20
+    assert sorted(dist.rglob("*")) == sorted([*before, mine])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +338,7 @@ def test_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "link", full)
-    monkeypatch.setattr("builder.store.files.shutil.copyfile", full)
+    monkeypatch.setattr("builder.store.blobs.copy_hashed", full)
     with pytest.raises(SpaceError, match="no space left on the disk of"):
         write_layout(made, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist/index.json").exists()

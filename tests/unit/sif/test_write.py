@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import builder.sif.assign
+import builder.sif.check
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.image.convert import image_tree
+from builder.layers.compress import write_layer
+from builder.layers.entry import Entry, Inline
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files
@@ -23,6 +26,7 @@ from builder.trees.compare import compare_trees
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
 from tests.support import image_kit as kit
+from tests.support.disk import flip
 from tests.support.layers import random_layers
 from tests.support.sif_place import Place, make_above, make_above_sif, partition_names
 
@@ -127,6 +131,58 @@ def test_damaged_partition(place: Place) -> None:
     sif.path.unlink()
     place.sif(image, layout="layered")
     assert sif.path.read_bytes() == data
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_flipped_bit_in_a_partition(place: Place, layout: Layout) -> None:
+    """A cached partition in which a bit has flipped is noticed when it is copied, and made again."""
+    image = place.image()
+    sif = place.sif(image, layout=layout)
+    data = sif.path.read_bytes()
+    sif.path.unlink()
+    for record in place.partition_records().values():
+        flip(place.store.path(record["digest"]))
+        place.store = Store(place.store.root)  # another process, which has not hashed anything
+        assert place.sif(image, layout=layout).path.read_bytes() == data
+        assert place.store.rehash(place.store.path(record["digest"]), record["digest"])
+        sif.path.unlink()
+
+
+def test_partition_that_stays_corrupt(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the disk damages what is written, no SIF appears."""
+    monkeypatch.setattr(builder.sif.check, "_digest_of_range", lambda *a: "sha256:" + "0" * 64)
+    monkeypatch.setattr(Store, "was_hashed", lambda *a: False)
+    with pytest.raises(ImageError, match="partition root does not match its digest"):
+        place.sif(place.image())
+    assert [p.name for p in place.folder.iterdir()] == ["cache"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_flipped_bit_in_a_layer(place: Place, compression: str) -> None:
+    """A layer in which a bit has flipped goes into no partition, also where the format has no checksum."""
+    content = bytes(range(256)) * 50
+    entry = Entry("etc/file", "file", size=len(content), content=Inline(content))
+    one = write_layer(place.store, [entry], compression=compression, mtime=0)  # type: ignore[arg-type]
+    image = place.image(one)
+    assert one.path is not None
+    flip(one.path)
+    place.store = Store(place.store.root)
+    with pytest.raises(ImageError, match=f"{one.path.name} is corrupt") as e:
+        place.sif(image)
+    assert "run the command again" in e.value.hint
+    assert not one.path.exists() and not (place.folder / "a.sif").exists()
+
+
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_flipped_bit_in_a_base_sif(place: Place, layout: Layout) -> None:
+    """A base SIF in which a bit has flipped since its digest was recorded is refused, and stays."""
+    base = place.sif(place.image(), "base.sif", "layered")
+    image = make_above_sif(place, base)
+    flip(base.path)
+    place.store = Store(place.store.root)
+    with pytest.raises(ImageError, match=r"base\.sif is corrupt"):
+        place.sif(image, "new.sif", layout, base=base)
+    assert base.path.exists() and not (place.folder / "new.sif").exists()
 
 
 def test_overlays_hide(place: Place) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 import builder.store.fingerprints
-from builder.errors import BuilderError, SpaceError
+from builder.errors import BuilderError, ImageError, SpaceError
 from builder.store.blobs import Store
 from builder.store.files import sha256_file, write_atomic
 from builder.store.fingerprints import verified
-from tests.support.disk import small_disk
+from tests.support.disk import flip, small_disk
 
 ROOT = Path(__file__).parents[3]
 
@@ -223,3 +223,142 @@ def test_full_disk(tmp_path):
             out.commit()
         assert list(store.tmp.iterdir()) == []
         assert store.get(store.add(b"fits again")) is not None
+
+
+# several processes at once ----------------------------------------------------------------------------------
+
+
+def test_blob_that_appears_meanwhile(store, monkeypatch):
+    """A blob that another process adds while this one looks for it stays."""
+    real = builder.store.fingerprints.fingerprint
+
+    def look(path: Path) -> str:
+        try:
+            return real(path)
+        except FileNotFoundError:
+            monkeypatch.undo()
+            Store(store.root).add(b"content")
+            raise
+
+    monkeypatch.setattr(builder.store.fingerprints, "fingerprint", look)
+    store.get(digest(b"content"))
+    assert store.get(digest(b"content")) == store.path(digest(b"content"))
+
+
+def test_blob_that_is_replaced_while_it_is_hashed(store, monkeypatch):
+    """A corrupt blob that another process replaces meanwhile is not removed, but hashed again."""
+    path = store.path(store.add(b"content"))
+    path.write_bytes(b"damaged")
+
+    def slow(path: Path) -> str:
+        found = sha256_file(path)
+        monkeypatch.undo()
+        Store(store.root).add(b"content")
+        return found
+
+    monkeypatch.setattr(builder.store.fingerprints, "sha256_file", slow)
+    assert store.get(digest(b"content")) == path and path.read_bytes() == b"content"
+
+
+def test_blob_that_is_replaced_before_it_is_removed(store, monkeypatch):
+    """A corrupt blob that another process replaces just before it is removed: the new one stays."""
+    path = store.path(store.add(b"content"))
+    path.write_bytes(b"damaged")
+    real = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        monkeypatch.undo()
+        Store(store.root).add(b"content")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    store.get(digest(b"content"))
+    assert path.read_bytes() == b"content" and store.get(digest(b"content")) == path
+    assert list(store.tmp.iterdir()) == []
+
+
+def test_processes_share_a_store(store):
+    """Processes that get or add the same blobs at the same time delete none of them."""
+    script = (
+        "import hashlib, sys; from pathlib import Path; from builder.store.blobs import Store\n"
+        "store = Store(Path(sys.argv[1])); added = 0; sys.stdin.readline()\n"
+        "for number in range(400):\n"
+        "    data = str(number).encode(); name = 'sha256:' + hashlib.sha256(data).hexdigest()\n"
+        "    if store.get(name) is None: store.add(data); added += 1\n"
+        "    assert store.get(name), number\n"
+    )
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, str(store.root)], cwd=ROOT, stdin=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    for process in processes:  # all have been started
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert len([p for p in store.blobs.iterdir() if not p.suffix]) == 400
+
+
+# flipped bits -----------------------------------------------------------------------------------------------
+
+
+def test_rehash(store, tmp_path):
+    """A bit that flips without a trace is found by a store that has not hashed the file itself."""
+    path = store.path(store.add(b"content"))
+    assert store.rehash(path, digest(b"content")) and not store.rehash(path, digest(b"other"))
+    flip(path)
+    later = Store(store.root)
+    assert later.get(digest(b"content")) == path, "the fingerprint is the same"
+    assert not later.rehash(path, digest(b"content"))
+    with pytest.raises(FileNotFoundError):
+        later.rehash(tmp_path / "missing", digest(b"content"))
+
+
+@pytest.mark.parametrize("how", ["link", "copy"])
+def test_place(store, tmp_path, monkeypatch, how):
+    """A file is placed whole, also over an older one, and leaves no temporary file."""
+    if how == "copy":
+        monkeypatch.setattr(os, "link", no_links)
+    target = tmp_path / "new" / "target"
+    for data in (b"one", b"two"):
+        source = store.path(store.add(data))
+        source.chmod(0o755)
+        store.place(source, target, digest(data))
+        assert target.read_bytes() == data and target.stat().st_mode & 0o777 == 0o755
+        assert source.samefile(target) == (how == "link")
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_place_again(store, tmp_path, monkeypatch, hashed):
+    """A copy that is there is neither hashed nor copied again."""
+    monkeypatch.setattr(os, "link", no_links)
+    source = store.path(store.add(b"content"))
+    store.place(source, tmp_path / "target", digest(b"content"))
+    before = (tmp_path / "target").stat().st_ino
+    Store(store.root).place(source, tmp_path / "target", digest(b"content"))
+    assert (tmp_path / "target").stat().st_ino == before and hashed == []
+
+
+@pytest.mark.parametrize("how", ["link", "copy"])
+def test_place_corrupt_file(store, tmp_path, monkeypatch, how):
+    """A corrupt file is not placed. One of the cache is removed, so that the next run makes it again."""
+    if how == "copy":
+        monkeypatch.setattr(os, "link", no_links)
+    path = store.path(store.add(b"content"))
+    flip(path)
+    later = Store(store.root)
+    with pytest.raises(ImageError, match="is corrupt") as e:
+        later.place(path, tmp_path / "target", digest(b"content"))
+    assert "run the command again" in e.value.hint
+    assert not path.exists() and not (tmp_path / "target").exists()
+    with pytest.raises(ImageError, match="is missing"):
+        later.place(path, tmp_path / "target", digest(b"content"))
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"damaged")
+    with pytest.raises(ImageError, match="is corrupt"):
+        later.place(outside, tmp_path / "target", digest(b"content"))
+    assert outside.exists() and list(tmp_path.iterdir()) != []
+
+
+def no_links(*args: object, **more: object) -> None:
+    raise OSError(18, "Invalid cross-device link")

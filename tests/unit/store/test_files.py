@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from builder.errors import SpaceError
-from builder.store.files import place_file, remove_tree, require_space, space_errors, write_atomic
+from builder.errors import BuilderError, SpaceError
+from builder.store.files import require_space, space_errors, write_atomic
 
 
 def test_write_atomic(tmp_path):
@@ -24,39 +24,31 @@ def test_write_atomic(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "new folder"]
 
 
-def test_place_file(tmp_path):
-    """The file is at its place once, also when it was a link to the same file before."""
-    source, target = tmp_path / "source", tmp_path / "new" / "target"
-    source.write_bytes(b"x")
-    assert place_file(source, target) == target == place_file(source, target)
-    assert target.read_bytes() == b"x" and list(target.parent.iterdir()) == [target]
-
-
-def test_remove_tree(tmp_path):
-    """Folders without write permission are removed too."""
-    folder = tmp_path / "tree"
-    (folder / "closed").mkdir(parents=True)
-    (folder / "closed" / "file").write_text("x")
-    (folder / "closed").chmod(0o500)
-    remove_tree(folder)
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("number", "words"),
-    [
-        (errno.ENOSPC, "no space left"),
-        (errno.EDQUOT, "no space left"),
-        (errno.EROFS, "cannot write"),
-        (errno.EACCES, "cannot write"),
-    ],
-)
-def test_disk_errors(tmp_path, number, words):
-    with pytest.raises(SpaceError, match=f"{words}.*{tmp_path}") as e, space_errors(tmp_path):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk(tmp_path, number):
+    """A full disk and a full quota are SpaceErrors with the name of the folder."""
+    with pytest.raises(SpaceError, match=f"no space left.*{tmp_path}") as e, space_errors(tmp_path):
         raise OSError(number, os.strerror(number))
     assert "BUILDER_CACHE" in e.value.hint
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR])
+@pytest.mark.parametrize("name", [None, "", "file", ".."])
+def test_not_writable(tmp_path, number, name):
+    """A folder that cannot be written to is not a full disk."""
+    path = None if name is None else str(tmp_path / name) if name != ".." else str(tmp_path.parent)
+    with pytest.raises(BuilderError) as e, space_errors(tmp_path):
+        raise OSError(number, os.strerror(number), path)
+    assert e.value.message == f"cannot write to {tmp_path}: {os.strerror(number)}"
+    assert type(e.value) is BuilderError and e.value.exit_code == 1 and e.value.hint
+
+
+def test_other_errors(tmp_path):
+    """Errors of the disk, and of files elsewhere that are read, pass through."""
     with pytest.raises(OSError, match="Input/output"), space_errors(tmp_path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(PermissionError), space_errors(tmp_path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), "/elsewhere/file")
 
 
 def test_require_space(tmp_path):

@@ -1,49 +1,70 @@
-"""Names of temporary files, and the removal of those that killed builds left."""
+"""Names of temporary files, and whether the process that made them still runs."""
 
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from builder.store.blobs import Store
-from builder.store.temporary import process_of, remove_left_behind, temporary_name
+import builder.store.temporary
+from builder.store.temporary import temporary_beside, temporary_name, writer_of
+from tests.support.parts import part_missing
+
+ROOT = Path(__file__).parents[3]
+#: Says a name of its own, waits for a line, and says whether the process with that name runs.
+NAME = "from builder.store.temporary import *; import os; print(temporary_name(), flush=True)"
 
 
-def test_name_and_parser_agree():
-    assert process_of(temporary_name()) == os.getpid() == process_of(temporary_name() + "-suffix")
+@pytest.mark.parametrize("kind", ["blob", "build"])
+def test_name_and_parser_agree(kind):
+    for name in (temporary_name(kind), temporary_name(kind) + "-suffix"):
+        writer = writer_of(name)
+        assert writer is not None and writer.pid == os.getpid()
+        assert writer.is_here() and writer.is_running()
     assert temporary_name() != temporary_name()
 
 
-@pytest.mark.parametrize("name", ["something", "blob-", "blob-some-other-host-12-00", "blob-{host}-x-00"])
+@pytest.mark.parametrize("name", ["index.json", "a" * 255, "\udcff" * 255, "é" * 127])
+def test_name_beside_a_file(tmp_path, name):
+    """The name of any file has a hidden temporary name that the file system accepts."""
+    path = temporary_beside(tmp_path / name)
+    path.write_bytes(b"")
+    assert path.parent == tmp_path and path.name.startswith(".") and writer_of(path.name).is_running()
+
+
+@pytest.mark.parametrize("name", ["something", "blob-", "blob-some-other-host-12-00", "build-login01-7-ab"])
 def test_other_names(name):
-    assert process_of(name.format(host=socket.gethostname())) is None
+    assert writer_of(name) is None
 
 
-def test_sweep(tmp_path):
-    """Only what ended processes of this host left is removed."""
-    store = Store(tmp_path / "cache")
-    store.tmp.mkdir(parents=True)
-    dead = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True
-    ).stdout.strip()
-    names = {
-        "dead": f"blob-{socket.gethostname()}-{dead}-00",
-        "alive": f"blob-{socket.gethostname()}-{os.getpid()}-00",
-        "other host": f"blob-some-other-host-{dead}-00",
-        "not ours": "something",
-    }
-    for name in names.values():
-        (store.tmp / name).write_bytes(b"12345")
-    folder = store.tmp / f"blob-{socket.gethostname()}-{dead}-folder"
-    folder.mkdir()
-    (folder / "inside").write_bytes(b"x")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / names["dead"]).write_bytes(b"12345")
-    assert store.sweep(elsewhere, tmp_path / "missing") >= 10
-    assert {p.name for p in store.tmp.iterdir()} == set(names.values()) - {names["dead"]}
-    assert list(elsewhere.iterdir()) == [] and remove_left_behind(store.tmp) == 0
+def test_ended_process():
+    done = subprocess.run([sys.executable, "-c", NAME], cwd=ROOT, capture_output=True, text=True, check=True)
+    writer = writer_of(done.stdout.strip())
+    assert writer is not None and writer.is_here() and not writer.is_running()
+
+
+@pytest.mark.root
+def test_other_container():
+    """The same host name and process number in another pid namespace is another process."""
+    enter = ["unshare", "--pid", "--fork"]
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        part_missing("no pid namespace for this user")
+    done = subprocess.run(
+        [*enter, sys.executable, "-c", NAME], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    writer = writer_of(done.stdout.strip())
+    assert writer is not None and not writer.is_here()
+
+
+def test_system_without_proc(monkeypatch):
+    """Where the pid namespace is not known, nobody else's process counts as ended."""
+    monkeypatch.setattr(Path, "readlink", no_such_file)
+    one, other = builder.store.temporary._place.__wrapped__(), builder.store.temporary._place.__wrapped__()
+    assert one != other and len(one) == 16
+
+
+def no_such_file(path: Path) -> Path:
+    raise FileNotFoundError(2, "No such file or directory", str(path))

@@ -17,7 +17,7 @@ from builder.bases.pack import pack_tar
 from builder.errors import ImageError
 from builder.model import OCI_LAYER, OCI_LAYER_ZSTD, Descriptor, Layer
 from builder.store.blobs import Store
-from builder.store.files import remove_tree
+from builder.store.walk import remove_tree
 from builder.trees.inflate import inflate
 from builder.trees.rootfs import unpack
 from tests.support.image_kit import EPOCH, image, layer, member, tar_bytes

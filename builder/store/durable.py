@@ -1,0 +1,97 @@
+"""Files that survive a power loss.
+
+``fsync`` of a file, rename, ``fsync`` of the folder: only in this order does a name never lead to a file
+without its content. Files of the cache do without, because they are verified before they are used. What a
+user keeps is synced: lock files, SIFs, archives, OCI layouts.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from builder.parallel import in_parallel
+from builder.store.leftovers import remove_left_behind
+from builder.store.temporary import temporary_beside
+
+#: Files that are synced at the same time: the disk gets its requests in one queue.
+SYNC_THREADS = 8
+_SYNC_FILE_RANGE_WRITE = 2
+#: Errors of ``fsync`` that mean lost data. Some network file systems refuse to sync a folder with others.
+_LOST = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
+
+
+def start_writing(fd: int) -> None:
+    """Tells the kernel to write a file now, without waiting: a later sync finds little left to do.
+
+    It saves 0.3 s of 0.4 s for 600 MB of layers, which the disk writes while the next ones are compressed.
+    """
+    call = _sync_file_range()
+    if call is not None:
+        call(fd, 0, 0, _SYNC_FILE_RANGE_WRITE)  # not every file system has it: an error means nothing
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return call  # type: ignore[no-any-return]
+
+
+def sync_file(path: Path) -> None:
+    """Waits until the content of a file is on the disk.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk, where the file system can do that.
+
+    Raises:
+        OSError: they could not be written.
+    """
+    try:
+        sync_file(folder)
+    except OSError as e:
+        if e.errno in _LOST:
+            raise
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Syncs files, and then the folders that they are in. Raises OSError."""
+    files = list(paths)
+    in_parallel(sync_file, files, SYNC_THREADS)
+    for folder in sorted({path.parent for path in files}):
+        sync_folder(folder)
+
+
+@contextmanager
+def durable_file(path: Path) -> Iterator[Path]:
+    """A new path to write a file to. After the ``with`` block it replaces ``path``, and is on the disk.
+
+    After an error ``path`` is as before. Files that killed processes left beside it are removed.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_left_behind(path.parent)
+    temporary = temporary_beside(path)
+    try:
+        yield temporary
+        sync_file(temporary)
+        temporary.replace(path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)  # rename(2) leaves both names if they are links to one file
