@@ -152,7 +152,7 @@ def move_layout_tag(
         if before == descriptor.digest or not may_move(before):
             return before, before
         new = index_with(read_index(folder), descriptor, tag)
-        _write_if_changed(folder / "index.json", canonical_json(new))
+        _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
         return before, descriptor.digest
 
 
