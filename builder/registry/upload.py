@@ -22,7 +22,7 @@ is not defined: it is never continued. Example, 20 MiB::
 
 The last request compares the size: Pulp 2.30 stores what it received of a PUT that broke off, without a look
 at the digest. A session that the registry has forgotten (404) is replaced by a new one, with ``offset`` 0.
-Six failures in a row without a new byte end the upload, and so does sending six times the blob's bytes. When
+Six failures in a row without a new byte end the upload, and so does sending ten times the blob's bytes. When
 a registry answers a PATCH in a way that is not defined, or finds the digest wrong although the bytes were
 right when they were sent, a new session with one PUT is tried once.
 """
@@ -50,6 +50,9 @@ from builder.registry.transport import TRIES, push_scopes
 FIRST_CHUNK, MIN_CHUNK = 64 << 20, 1 << 20
 #: In bytes: the first chunk for registries with a known limit. ghcr.io refuses larger PATCH bodies with 413.
 CHUNKS = {"ghcr.io": 4 << 20}
+#: Times that a blob's bytes may be sent: a token that expires, a refused size and broken connections may each
+#: cost some; a registry that takes one byte of each chunk does not hold an upload for ever.
+MOST_SENT = 10
 #: The size of a blob whose registry does not state it.
 UNKNOWN = -1
 
@@ -148,7 +151,7 @@ class Upload:
             if error is None and answer is None:
                 self._check_stored()
                 return
-            too_much = self._sent >= TRIES * self._blob.size > 0
+            too_much = self._sent >= MOST_SENT * self._blob.size > 0
             if answer is not None and answer.is_success and self._offset > before and not too_much:
                 failures = 0
                 continue
