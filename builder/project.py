@@ -16,11 +16,13 @@ from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError
+from builder.image.files import lock_in_image
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import lock_target
 from builder.model import Lock, SifImage
+from builder.oci.digest import sha256
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
@@ -198,7 +200,8 @@ class Project:
             accept_licenses=accept_licenses,
             rebuild=rebuild,
         )
-        return run_engine(find_engine(engine or recipe.engine), request)
+        result = run_engine(find_engine(engine or recipe.engine), request)
+        return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
         """The request for an engine, from the target's lock (:meth:`ensure_lock`) or ``lock_file``."""

@@ -34,7 +34,7 @@ _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
     (["--tag"], {"metavar": "YY.MM", "help": "Tag to use instead of the recipes' dated tags."}),
     (["--registry"], {"help": "HOST[/PROJECT] to use instead of the recipes' host."}),
     (["--to"], {"help": "Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk."}),
-    (["--force"], {"is_flag": True, "help": "Allow a dated tag to move to another digest."}),
+    (["--force"], {"is_flag": True, "help": "Allow a dated tag to move, and latest to go back."}),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.publishing.publish import Published, PublishOptions, SmokePolicy
+    from builder.publishing.read_back import VerifyMode
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
@@ -33,7 +35,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     is_flag=True,
     help="Push without tags and without a smoke test, to test and tag on the target.",
 )
-@click.option("--force", is_flag=True, help="Allow a dated tag to move to another digest.")
+@click.option("--force", is_flag=True, help="Allow a dated tag to move, and latest to go back.")
 @click.option(
     "--smoke",
     "policy",
@@ -53,6 +55,13 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     metavar="REPOSITORY",
     help="A repository of the same registry that may have some of the blobs.",
 )
+@click.option(
+    "--verify",
+    type=click.Choice(["sent", "all", "none"]),
+    default="sent",
+    show_default=True,
+    help="What to read back before a tag moves: what was sent, the whole image, or nothing.",
+)
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
@@ -70,6 +79,7 @@ def publish(
     policy: SmokePolicy,
     runner: str | None,
     mount_from: tuple[str, ...],
+    verify: VerifyMode,
     dry_run: bool,
     source: str | None,
     revision: str | None,
@@ -88,6 +98,7 @@ def publish(
         policy=policy,
         runner=runner,
         mount_from=mount_from,
+        verify=verify,
         dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
@@ -138,7 +149,9 @@ def publish_one(
         "smoke": done.smoke,
         "dry_run": done.dry_run,
         "attached": dict(done.attached),
+        "before": dict(done.before),
         "push": push,
+        "verified": asdict(done.verified) if done.verified else None,
         "build_seconds": result.timings,
     }
 
@@ -168,7 +181,24 @@ def _lines(done: Published) -> list[str]:
             f"  sent {p.blobs_sent} blobs, {human_bytes(p.bytes_sent)}; "
             f"{p.blobs_mounted} mounted, {p.blobs_present} already there; {p.seconds:.1f} s"
         )
+    if done.verified and done.verified.blobs:
+        v = done.verified
+        lines.append(f"  read back {v.blobs} blobs, {human_bytes(v.bytes)}; {v.seconds:.1f} s")
     if done.attached:
         names = {SBOM: "SBOM", PROVENANCE: "provenance", SMOKE_REPORT: "smoke report"}
         lines.append(f"  attached: {', '.join(names[kind] for kind in done.attached)}")
+    lines += _rollback(done)
+    return lines
+
+
+def _rollback(done: Published) -> list[str]:
+    """What the tags named before, and the command that undoes their move."""
+    lines = []
+    for tag, digest in done.before.items():
+        if digest in (None, done.digest):
+            continue
+        verb = "names" if done.dry_run else "named"
+        lines.append(f"  {tag} {verb} {digest}{'' if done.dry_run else ' before'}")
+        if not done.dry_run and not done.reference.startswith("oci:"):
+            lines.append(f"    to undo: oras tag {done.reference}@{digest} {tag}")
     return lines

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+from builder.errors import ImageError, UsageError
+from builder.oci.reference import is_digest
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     "--print", "only_print", is_flag=True, help="Print the site's command line instead of running it."
 )
 @click.option("--image", default="", help="Use another image: a reference, or a SIF.")
+@click.option(
+    "--digest", default="", help="With builder's own runtime: refuse any other image than this one."
+)
 @click.option("--gpus", type=int, help="Number of GPUs; 0 for none. Default: all GPUs of the node.")
 @click.option(
     "--bind",
@@ -50,6 +55,7 @@ def run(
     command: tuple[str, ...],
     only_print: bool,
     image: str,
+    digest: str,
     gpus: int | None,
     binds: tuple[str, ...],
     env: tuple[str, ...],
@@ -67,7 +73,7 @@ def run(
 
     recipe = context.one_recipe(target)
     request = ContainerRequest(
-        image=_image(recipe, image),
+        image=_image(recipe, image, digest),
         command=command,
         gpus=gpus,
         binds=tuple(parse_bind(bind) for bind in binds),
@@ -80,10 +86,19 @@ def run(
         context_exit(code)
 
 
-def _image(recipe: Recipe, image: str) -> str:
+def _image(recipe: Recipe, image: str, digest: str) -> str:
     from builder.site.images import image_reference
     from builder.site.shell import from_user
 
+    if digest and (image or recipe.site.runtime.kind != "userns"):
+        raise UsageError(
+            f"--digest is for builder's own runtime; {recipe.name} runs with {recipe.site.runtime.kind}",
+            "name the image: --image REPOSITORY@sha256:...",
+        )
+    if digest and not is_digest(digest):
+        raise UsageError(f"--digest {digest}: not a digest", "write --digest sha256:...")
+    if digest:
+        return digest
     if image:
         return from_user(image)
     return "" if recipe.site.runtime.kind == "userns" else image_reference(recipe)
@@ -119,6 +134,11 @@ def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> 
 
     project = context.project
     result = project.build(recipe)
+    if is_digest(request.image) and request.image != result.digest:
+        raise ImageError(
+            f"{recipe.name} is {result.digest} on this machine, not {request.image}",
+            "a file of the recipe, or the lock, has changed since: start again",
+        )
     values = {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
     options = RunOptions(
         env={name: value for name, value in values.items() if value is not None},

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+from builder.cli.context import (
+    Context,
+    common_options,
+    context_exit,
+    origin_annotations,
+    pass_context,
+    target_argument,
+)
 from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
 from builder.run.select import RUNNER_NAMES
 
@@ -93,8 +100,10 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--image",
     default="",
-    help="With --on slurm: a SIF's path on the site, or an image reference. Default: the SIF just built.",
+    help="With --on slurm: a SIF's path on the site, or an image reference. Default: the image just built.",
 )
+@click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
+@click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
 @click.option("--mlflow", metavar="URI", help="Log the results to this MLflow server (requires mlflow).")
 @click.option(
     "--tensorboard",
@@ -119,6 +128,8 @@ def smoke(
     account: str,
     time_limit: str,
     image: str,
+    source: str | None,
+    revision: str | None,
     mlflow: str | None,
     tensorboard: Path | None,
 ) -> None:
@@ -138,10 +149,12 @@ def smoke(
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
     recipe = context.project.recipe(target)
-    result = context.project.build(recipe)
+    result = context.project.build(recipe, annotations=origin_annotations(source, revision))
     place = context.project.place(result)
     baseline = _baseline(context, recipe, compare, result.digest) if compare else []
     job = _complete_job(slurm, options, result, place) if where == "slurm" else None
+    if job and "@" in job.image and not job.is_other and result.sif is None:
+        context.output.note(f"the job runs {job.image}; push it first: builder publish {target} --no-tags")
     test = _Test(context, result, options, job, trackers)
     runs = [test.run() for _ in range(repeat or 1)]
     comparison = _compare(context, runs, baseline)
@@ -150,7 +163,7 @@ def smoke(
         context.output.note(f"slower: {slower}; running the test {_CONFIRMING_RUNS} more times to confirm")
         runs += [test.run() for _ in range(_CONFIRMING_RUNS)]
         comparison = _compare(context, runs, baseline)
-    _finish(context, target, runs, comparison, compare or "")
+    _finish(context, result, runs, comparison, compare or "")
 
 
 def _check_options(options: SmokeOptions, slurm: SlurmOptions, *, on_slurm: bool) -> None:
@@ -178,15 +191,29 @@ def _complete_job(
 ) -> SlurmOptions:
     """The job's options with defaults from the build and the site.
 
-    The default image is the SIF that was built, if the site runs SIFs; the nodes must see the file. With
-    ``--all-gpus`` the job gets all GPUs of a node.
+    The default image is the one that was built: the SIF, which the nodes must see as a file, or a reference
+    with its digest. With ``--all-gpus`` the job gets all GPUs of a node.
+
+    Raises:
+        UsageError: the site's runtime cannot run this build.
     """
-    site = result.recipe.site
+    from builder.site.images import digest_reference
+
+    recipe, runtime = result.recipe, result.recipe.site.runtime
+    if slurm.image and runtime.kind == "userns":
+        raise UsageError(
+            f"jobs of {recipe.name} run the build itself, so --image has no effect", "leave out --image"
+        )
+    if not slurm.image and runtime.takes_sif and result.sif is None:
+        raise UsageError(
+            f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: no job can test this build",
+            "write 'format: sif' into the recipe, or pass --image FILE to test another image",
+        )
     image = slurm.image
-    if not image and result.sif is not None and site.runtime.takes_sif:
-        image = str(place.absolute())
-    gpus = site.node.gpus or None
-    return replace(slurm, image=image, gpus=gpus if options.all_gpus else None)
+    if not image:
+        image = str(place.absolute()) if runtime.takes_sif else digest_reference(recipe, result.digest)
+    gpus = recipe.site.node.gpus or None
+    return replace(slurm, image=image, is_other=bool(slurm.image), gpus=gpus if options.all_gpus else None)
 
 
 @dataclass(frozen=True)
@@ -232,12 +259,13 @@ class _Test:
         return self.context.project.smoke(self.result, self.options)
 
     def _run_job(self, job: SlurmOptions) -> SmokeReport:
+        from builder.smoke.evidence import BuiltImage
         from builder.smoke.slurm import smoke_on_slurm
 
         recipe = self.result.recipe
         return smoke_on_slurm(
             recipe,
-            self.result.digest,
+            BuiltImage(self.result.digest, self.result.image_lock),
             (self.context.project.reports / recipe.name).absolute(),
             slurm=job,
             options=self.options,
@@ -299,10 +327,17 @@ def _attached_packages(context: Context, baseline: Sequence[StoredReport]) -> di
 
 
 def _finish(
-    context: Context, target: str, runs: Sequence[SmokeReport], comparison: Comparison | None, name: str
+    context: Context,
+    result: BuildResult,
+    runs: Sequence[SmokeReport],
+    comparison: Comparison | None,
+    name: str,
 ) -> None:
-    """Prints the results, and ends the command with their exit code; records an image that passed."""
-    from builder.publishing.publish import SmokeRecord
+    """Prints the results, and ends the command with their exit code; records that the build passed.
+
+    The verdict of another image (``--image``) is printed only.
+    """
+    from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
     from builder.smoke.table import render, render_comparison
 
@@ -313,7 +348,7 @@ def _finish(
         context.output.table(render_comparison(comparison, name))
     context.output.result(
         {
-            "target": target,
+            "target": result.recipe.name,
             "digest": shown.image_digest,
             "runner": shown.runner,
             "verdict": verdict,
@@ -327,4 +362,5 @@ def _finish(
         context_exit(SmokeNotRun.exit_code)
     if verdict == "fail" or (comparison and comparison.regressions):
         context_exit(SmokeError.exit_code)
-    SmokeRecord(context.settings.cache).store(shown.image_digest, verdict, shown.runner, shown.path)
+    if all(run.image_digest == result.digest for run in runs):
+        SmokeRecord(context.settings.cache).store(result.digest, verdict, shown.runner, shown.path)

@@ -63,6 +63,8 @@ class BuildResult:
     """Seconds by stage, in order."""
     definition: tuple[str, str] | None = None
     """Dockerfile, definition file or conda environment that another program built, as (file suffix, text)."""
+    image_lock: str = ""
+    """``sha256:...`` of ``/opt/builder/conda-lock.yml`` in the image; empty: unknown."""
 
     @property
     def image(self) -> Image | None:

@@ -99,11 +99,7 @@ def system_entries(
     home = HOME.lstrip("/")
     entries = [
         Entry(home, "dir", 0o755),
-        _inline(
-            f"{home}/conda-lock.yml",
-            redact(lock_text.decode(errors="surrogateescape")).encode(errors="surrogateescape"),
-            0o644,
-        ),
+        _inline(f"{home}/conda-lock.yml", lock_in_image(lock_text), 0o644),
         _inline(f"{home}/entrypoint", entrypoint(recipe, context, activation_scripts).encode(), 0o755),
         _inline(f"{home}/smoke.py", smoke_program(), 0o644),
     ]
@@ -111,6 +107,11 @@ def system_entries(
     # A later file replaces an earlier one with the same path; folders are merged.
     last = {e.path: e for e in entries}
     return [e for e in entries if last[e.path] is e or e.kind == "dir" == last[e.path].kind]
+
+
+def lock_in_image(lock_text: bytes) -> bytes:
+    """Returns the lock file as it is in an image: credentials in its URLs are removed."""
+    return redact(lock_text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def whiteout_entries(prefix: str) -> list[Entry]:

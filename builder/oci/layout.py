@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -128,6 +128,33 @@ def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None
     if [entry for entry in index.get("manifests", []) if is_replaced(entry)] == [new]:
         return dict(index)
     return {**index, "manifests": [*others, new]}
+
+
+def move_layout_tag(
+    folder: Path, tag: str, descriptor: Descriptor, may_move: Callable[[str | None], bool]
+) -> tuple[str | None, str | None]:
+    """Points a tag at an image that the layout holds; nobody else changes the layout in the meantime.
+
+    Args:
+        folder: the layout.
+        tag: the tag.
+        descriptor: the image's manifest.
+        may_move: receives the digest that the tag names (None: no such tag); False leaves the tag as it is.
+
+    Returns:
+        The digests that the tag named before, and names now.
+
+    Raises:
+        ImageError: it is not an OCI layout.
+        SpaceError: the disk is full or the folder cannot be written.
+    """
+    with space_errors(folder), _locked(folder):
+        before = list_tags(folder).get(tag)
+        if before == descriptor.digest or not may_move(before):
+            return before, before
+        new = index_with(read_index(folder), descriptor, tag)
+        _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
+        return before, descriptor.digest
 
 
 def prune_layout(folder: Path) -> int:

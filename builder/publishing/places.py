@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, Layer
-from builder.oci.layout import blob_path, list_tags, read_blob, read_index, read_layout, write_layout
+from builder.oci.layout import (
+    blob_path,
+    list_tags,
+    move_layout_tag,
+    read_blob,
+    read_index,
+    read_layout,
+    write_layout,
+)
 from builder.oci.manifest import choose
 from builder.oci.reference import TAG_RULE, Reference, is_tag
-from builder.parallel import in_parallel
+from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import Credentials
+from builder.registry.manifests import ANY, TagMove
 from builder.registry.oras import copy_sif, is_sif, pull_sif
 from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
-from builder.registry.push import CHECKS, PushReport, move_tags, push_image
-from builder.registry.referrers import AttachedFile, attach, attach_in_layout
+from builder.registry.push import CHECKS, TRANSFERS, PushReport, move_tag, push_image
+from builder.registry.referrers import AttachedFile, attach, attach_in_layout, restore_attached
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.store.files import sha256_file
 
 
 class Place(Protocol):
@@ -83,8 +94,28 @@ class Place(Protocol):
             ArtifactRefused: the registry accepts container images only.
         """
 
-    def move_tag(self, tag: str, image: Image) -> None:
-        """Points a tag at an image that was pushed."""
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
+        """Reads the manifest and some blobs of an image that was pushed, every byte, and stores nothing.
+
+        Raises:
+            RegistryError, ImageError, HashMismatch: something is missing, or is not what its digest says.
+        """
+
+    def tags(self) -> list[str]:
+        """All tags; empty when there is no such place yet."""
+
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+        """Points a tag at an image that was pushed, unless the tag is not as expected.
+
+        Args:
+            tag: the tag.
+            image: the image.
+            expected: the digest that the tag must name before; None: the tag must not exist; ``ANY``: it is
+                moved in any case.
+        """
+
+    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
+        """Lists attached artifacts again that another client's write removed; returns their digests."""
 
 
 class RegistryPlace:
@@ -191,9 +222,45 @@ class RegistryPlace:
         """See :class:`Place`."""
         return attach(self.client, self.repository, subject, artifact_type, files, annotations=annotations)
 
-    def move_tag(self, tag: str, image: Image) -> None:
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
         """See :class:`Place`."""
-        move_tags(image, self.client, self.repository, [tag])
+        task = f"read back {self.name}"
+        stop = threading.Event()
+
+        def advance(amount: int) -> None:
+            if stop.is_set():
+                raise Stopped
+            self._reporter.advance(task, amount)
+
+        def check(blob: Descriptor) -> None:
+            digest, size = self.client.hash_blob(self.repository, blob, advance)
+            if digest != blob.digest:
+                raise RegistryError(
+                    f"{self.name} returned {size} bytes with the digest {digest} for the blob {blob.digest} "
+                    f"of {blob.size} bytes",
+                    "nobody could pull this image, so no tag was moved; publish again, and if this happens "
+                    "again, ask the registry's owner to delete that blob",
+                    host=self.client.host,
+                )
+
+        self._reporter.start(task, sum(blob.size for blob in blobs))
+        try:
+            self.client.get_manifest(self.repository, image.digest)
+            in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
+        finally:
+            self._reporter.finish(task)
+
+    def tags(self) -> list[str]:
+        """See :class:`Place`."""
+        return self.client.list_tags(self.repository)
+
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
+        """See :class:`Place`."""
+        return move_tag(image, self.client, self.repository, tag, expected=expected)
+
+    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
+        """See :class:`Place`."""
+        return restore_attached(self.client, self.repository, image.digest, attached)
 
 
 class LayoutPlace:
@@ -264,6 +331,7 @@ class LayoutPlace:
         write_layout(self._complete(image), self.folder, None, self._store)
         return PushReport(
             image.digest,
+            sent=tuple(missing),
             blobs_sent=len(missing),
             bytes_sent=sum(blob.size for blob in missing),
             blobs_present=len(blobs) - len(missing),
@@ -282,13 +350,37 @@ class LayoutPlace:
             self.folder, self._store, subject, artifact_type, files, annotations=annotations
         )
 
-    def move_tag(self, tag: str, image: Image) -> None:
+    def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
+        """See :class:`Place`."""
+        read_blob(self.folder, image.manifest_descriptor)
+
+        def check(blob: Descriptor) -> None:
+            path = blob_path(self.folder, blob.digest)
+            if not path.is_file() or sha256_file(path) != blob.digest:
+                raise ImageError(
+                    f"{path} is missing or corrupt: its content does not match its digest",
+                    "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
+                    "remove the file, run builder cache prune, and publish again",
+                )
+
+        in_parallel(check, blobs, TRANSFERS)
+
+    def tags(self) -> list[str]:
+        """See :class:`Place`."""
+        return sorted(list_tags(self.folder)) if (self.folder / "index.json").exists() else []
+
+    def move_tag(self, tag: str, image: Image, expected: str | None = ANY) -> TagMove:
         """See :class:`Place`."""
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", TAG_RULE)
-        current = list_tags(self.folder).get(tag) if (self.folder / "index.json").exists() else None
-        if current != image.digest:
-            write_layout(self._complete(image), self.folder, tag, self._store)
+        before, now = move_layout_tag(
+            self.folder, tag, image.manifest_descriptor, lambda found: expected in (ANY, found)
+        )
+        return TagMove(before, now, written=before != now)
+
+    def restore_attached(self, image: Image, attached: Collection[str]) -> Collection[str]:
+        """Does nothing: the index of a layout is changed by one writer at a time."""
+        return ()
 
     def _complete(self, image: Image) -> Image:
         """The image with all its layers as files: those of the layout, the store, and the rest downloaded."""

@@ -1,7 +1,8 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed. An OCI image is published unchanged, a SIF as an ORAS artifact.
-The SBOM, the provenance and the report of the smoke test are attached before a tag names the image.
+No tag moves before the smoke test has passed and what was sent has been read back. An OCI image is published
+unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of the smoke test are attached
+before a tag names the image.
 
 The layers of a base image in a registry are downloaded only when something needs them: the smoke test on this
 host, or a place that does not have them. An image has the same digest with and without them on this machine.
@@ -10,10 +11,8 @@ host, or a place that does not have them. An image has the same digest with and 
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from builder.config.recipe import Recipe
@@ -24,18 +23,20 @@ from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.places import Place, open_place
-from builder.publishing.tags import TagPlan, check_tags
+from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
+from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
+from builder.publishing.tag_check import check_tags
+from builder.publishing.tags import TagLost, TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
 from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
 from builder.smoke.options import SmokeOptions
-from builder.store.folders import CacheFolders
-from builder.store.records import read_record, write_record
 
 SmokePolicy = Literal["auto", "always"]
-PASSED = ("pass", "warn")
+#: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class PublishOptions:
     """What runs the smoke test. None: the first that works."""
     mount_from: tuple[str, ...] = ()
     """Repositories of the same registry that may have some of the blobs."""
+    verify: VerifyMode = "sent"
+    """What is read back before a tag moves: the blobs that were sent, ``all`` of the image, or ``none``."""
     dry_run: bool = False
     """Build, and report what would be published."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +93,10 @@ class Published:
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    """What the tags named before, as digests: for a rollback. None: there was no such tag."""
+    verified: Verified | None = None
+    """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
 
 
 def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
@@ -168,7 +175,9 @@ def publish(project: Project, result: BuildResult, options: PublishOptions) -> P
 
     Raises:
         SmokeError: the smoke test did not pass.
-        TagExistsError: a dated tag names another digest.
+        TagExistsError: a dated tag names another digest, a tag would go back to an older image, or another
+            publish moved a tag at the same time.
+        HashMismatch, ImageError: what was published is not what its digest says; no tag was moved.
         RegistryError: the registry refuses, or cannot be reached.
         UsageError: no destination is configured.
         LockError: packages of the lock have no SHA-256.
@@ -191,11 +200,12 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     plan = options.tags_of(recipe)
     tags = plan.tags if options.move_tags else ()
     place.prepare_push()
+    named: dict[str, str | None] = {}
     if options.move_tags:
-        check_tags(place, plan, image.digest, force=options.force)
+        named = check_tags(place, plan, image, force=options.force, reporter=project.reporter)
     done = Published(recipe.name, place.name, image.digest, tags, None, "not run", options.dry_run)
     if options.dry_run:
-        return done
+        return replace(done, before=named)
 
     passed = None
     if options.move_tags and options.policy == "auto":
@@ -208,11 +218,49 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
         passed = run_smoke(project, result, options.runner)
     verdict, report = passed or ("not run", None)
 
-    pushed = place.push(image)
+    pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
     attached = attach_all(place, result, image, report, project)
-    for tag in tags:
-        place.move_tag(tag, image)
-    return replace(done, push=pushed, smoke=verdict, attached=attached)
+    moved: list[str] = []
+    if any(digest != image.digest for digest in named.values()):
+        named, moved = _move_tags(place, plan, image, named, force=options.force)
+    if moved or pushed.sent:
+        _restore_attached(place, image, attached, project)
+    return replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+
+
+def _move_tags(
+    place: Place, plan: TagPlan, image: Image, before: Mapping[str, str | None], *, force: bool
+) -> tuple[dict[str, str | None], list[str]]:
+    """Checks all tags again (test and push may have taken hours) and moves them.
+
+    If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags again.
+
+    Args:
+        before: what the tags named at the first check.
+
+    Returns:
+        What the tags named before they moved, and those that moved.
+    """
+    last = dict(before)
+    for attempt in range(1, _TRIES + 1):
+        named = check_tags(place, plan, image, force=force)
+        last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
+        try:
+            return last, move_all(place, plan.tags, image, named)
+        except TagLost as e:
+            if e.tag in plan.fixed or attempt == _TRIES:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _restore_attached(place: Place, image: Image, attached: Mapping[str, str], project: Project) -> None:
+    """Lists attached artifacts again that another publish of the image removed from the list meanwhile."""
+    restored = place.restore_attached(image, list(attached.values()))
+    if restored:
+        project.reporter.note(
+            f"{place.name}: another publish had removed {len(restored)} attached artifacts from the list; "
+            "they are listed again"
+        )
 
 
 def artifact_image(result: BuildResult, annotations: Mapping[str, str] | None = None) -> Image:
@@ -268,76 +316,6 @@ def attach_all(
 
 
 # the smoke test ---------------------------------------------------------------------------------------------
-
-
-class SmokeRecord:
-    """Records which images passed on this machine, so that an unchanged one is not tested again.
-
-    Args:
-        folder: the cache.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = CacheFolders(folder).smoke
-
-    def passed(self, digest: str) -> str | None:
-        """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
-        verdict = self._read(digest).get("verdict")
-        return str(verdict) if verdict in PASSED else None
-
-    def report(self, digest: str) -> dict[str, Any] | None:
-        """The report of that test; None when the file was removed."""
-        try:
-            found = json.loads(Path(str(self._read(digest)["report"])).read_text())
-        except (OSError, ValueError, KeyError):
-            return None
-        return found if _is_report(found, digest) else None
-
-    def store(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
-        """Records a test that passed.
-
-        Args:
-            digest: of the image.
-            verdict: ``pass`` or ``warn``.
-            runner: what ran the test.
-            report: the file of its report.
-        """
-        data = {"digest": digest, "verdict": verdict, "runner": runner}
-        if report is not None:
-            data["report"] = str(report.absolute())
-        write_record(self._path(digest), data)
-
-    def _read(self, digest: str) -> dict[str, Any]:
-        record = read_record(self._path(digest))
-        return record if isinstance(record, dict) and record.get("digest") == digest else {}
-
-    def _path(self, digest: str) -> Path:
-        return self._folder / f"{digest.replace(':', '-')}.json"
-
-
-def _is_report(value: Any, digest: str) -> bool:
-    """Whether this is the report of a passed test of an image."""
-    if not isinstance(value, dict) or value.get("verdict") not in PASSED:
-        return False
-    image = value.get("image")
-    return isinstance(image, dict) and image.get("digest") == digest
-
-
-def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
-    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
-    recorded = SmokeRecord(project.settings.cache).report(digest)
-    if recorded is not None:
-        return recorded
-    short = digest.partition(":")[2][:12]
-    folder = project.reports / recipe.name
-    for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
-        try:
-            value = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        if _is_report(value, digest):
-            return dict(value)
-    return None
 
 
 def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str, Any] | None] | None:

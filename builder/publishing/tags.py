@@ -1,13 +1,33 @@
-"""Which tags a published image gets, and which of them may move."""
+"""Which tags a published image gets, and how they move.
+
+Nobody can move several tags of a registry in one step. So all tags are checked before the first one moves,
+and each move states what the tag must name at that moment: what another publish moved in the meantime is not
+overwritten, and the loser of a race is told.
+"""
 
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from builder.config.recipe import Recipe
 from builder.errors import TagExistsError
+from builder.model import Image
 from builder.publishing.places import Place
+
+
+class TagLost(TagExistsError):
+    """Another client changed a tag between the check and the end of this publish.
+
+    Args:
+        message, hint: see :class:`builder.errors.BuilderError`.
+        tag: the tag.
+    """
+
+    def __init__(self, message: str, hint: str, tag: str) -> None:
+        super().__init__(message, hint)
+        self.tag = tag
 
 
 @dataclass(frozen=True)
@@ -23,6 +43,8 @@ class TagPlan:
     month's tag could not be set to."""
     fixed: frozenset[str]
     """Those that do not move once they are set."""
+    patterns: tuple[str, ...] = field(default=())
+    """Those that fixed tags are made from."""
 
     @classmethod
     def of(cls, recipe: Recipe, month: str | None = None, today: datetime.date | None = None) -> TagPlan:
@@ -36,32 +58,65 @@ class TagPlan:
         day = today or datetime.datetime.now(datetime.UTC).date()
         patterns = recipe.registry.tags
         plain = {pattern for pattern in patterns if "%" not in pattern}
-        fixed = {month or day.strftime(pattern) for pattern in patterns if "%" in pattern}
+        dated = tuple(pattern for pattern in patterns if "%" in pattern)
+        fixed = {month or day.strftime(pattern) for pattern in dated}
         if month and month not in plain:
             fixed.add(month)
-        return cls((*sorted(fixed), *sorted(plain - fixed)), frozenset(fixed))
+        return cls((*sorted(fixed), *sorted(plain - fixed)), frozenset(fixed), dated)
+
+    def date_of(self, tag: str) -> datetime.datetime | None:
+        """The time that a dated tag is for; None if no pattern of the recipe makes such a tag."""
+        for pattern in self.patterns:
+            try:
+                return datetime.datetime.strptime(tag, pattern)
+            except ValueError:
+                continue
+        return None
+
+    @property
+    def date(self) -> datetime.datetime | None:
+        """The newest time that the plan's own tags are for; None if none of them is dated."""
+        dates = [date for tag in self.fixed if (date := self.date_of(tag))]
+        return max(dates, default=None)
 
 
-def check_tags(place: Place, plan: TagPlan, digest: str, *, force: bool) -> None:
-    """Refuses an image whose fixed tags could not be set after the push.
+def move_all(place: Place, tags: Sequence[str], image: Image, named: Mapping[str, str | None]) -> list[str]:
+    """Points tags at an image that was pushed, one after the other, and looks at all of them again.
+
+    Returns the tags that moved: not those that named the image before.
 
     Args:
-        place: where it is to be published.
-        plan: the tags.
-        digest: the image's manifest.
-        force: fixed tags may move.
+        place: where the image is.
+        tags: in the order in which they move.
+        image: the image.
+        named: what the tags must name until they move; None: they must not exist.
 
     Raises:
-        TagExistsError: a fixed tag names another digest.
+        TagLost: another client moved one of them at the same time. Tags that had moved before stay.
+        RegistryError: the registry refuses, or cannot be reached.
     """
-    if force:
-        return
-    for tag in plan.tags:
-        if tag not in plan.fixed:
-            continue
-        current = place.resolve(tag)
-        if current is not None and current.digest != digest:
-            raise TagExistsError(
-                f"{place.name}:{tag} exists and is {current.digest[:19]}, not {digest[:19]}",
-                "a dated tag is a record: use another --tag, or --force to overwrite it",
-            )
+    written: list[str] = []
+    for tag in tags:
+        move = place.move_tag(tag, image, named[tag])
+        if move.now != image.digest:
+            raise _lost(place, tag, move.now, image, written)
+        if move.written:
+            written.append(tag)
+    # A registry without conditional requests lets a slower writer overwrite a tag that was read back already.
+    for tag in written:
+        found = place.resolve(tag)
+        if found is None or found.digest != image.digest:
+            others = [other for other in written if other != tag]
+            raise _lost(place, tag, found.digest if found else None, image, others)
+    return written
+
+
+def _lost(place: Place, tag: str, now: str | None, image: Image, written: list[str]) -> TagLost:
+    names = f"names {now[:19]}" if now else "does not exist"
+    done = f"; this publish has moved {', '.join(written)}" if written else "; this publish moved no tag"
+    return TagLost(
+        f"another client changed {place.name}:{tag} at the same time: it {names} now, not {image.digest[:19]}"
+        + done,
+        "if this image should have the tag, publish again: it then tells what is in the way",
+        tag,
+    )

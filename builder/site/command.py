@@ -30,7 +30,8 @@ class ContainerRequest:
     """What to run in a container. Words can be :class:`~builder.site.shell.ShellText`."""
 
     image: str
-    """A reference or a SIF, see :func:`builder.site.images.image_reference`; unused for ``userns``."""
+    """A reference or a SIF, see :func:`builder.site.images.image_reference`. For ``userns``, which finds the
+    image by the target: the digest that it must have, or anything else for any digest."""
     command: tuple[str, ...] = ()
     """Empty: the recipe's command."""
     gpus: int | None = None

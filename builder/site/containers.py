@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from builder.config.recipe import Recipe
 from builder.config.site import Runtime, RuntimeKind, Site
 from builder.errors import UsageError
+from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
 from builder.site.shell import ShellText, join, map_literal
 
@@ -198,6 +199,8 @@ def _env_word(name: str, value: str, evaluated: bool) -> str:
 def _userns_invocation(container: Container) -> Invocation:
     """builder's own user-namespace runner: the command line is one of builder."""
     words = ["builder", "run", container.recipe.name]
+    if is_digest(container.image):
+        words += ["--digest", container.image]
     for bind in container.binds:
         words += ["--bind", bind.word]
     for name, value in container.env.items():

@@ -30,14 +30,36 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
         separator = "/" if folder and not folder.endswith("/") else ""
         return join(ShellText(folder), f"{separator}{recipe.name}.sif")
 
+    tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
+    return f"{_repository(recipe)}:{tag}"
+
+
+def digest_reference(recipe: Recipe, digest: str) -> str:
+    """Returns what a job is told to run so that it runs exactly one image, whatever tags name.
+
+    Args:
+        recipe: the target, whose site's runtime takes no SIF.
+        digest: of the image's manifest.
+
+    Returns:
+        ``repository@sha256:...``; for ``userns`` the digest alone, which ``builder run`` compares with its
+        build.
+
+    Raises:
+        UsageError: the recipe names no repository.
+    """
+    if recipe.site.runtime.kind == "userns":
+        return digest
+    return f"{_repository(recipe)}@{digest}"
+
+
+def _repository(recipe: Recipe) -> str:
     if not recipe.registry.repository:
         raise UsageError(
             f"{recipe.source}: registry.repository is not set, so the image of {recipe.name} is unknown",
             "set it in the recipe, or pass --image REFERENCE",
         )
-    tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
-    repository = "/".join(filter(None, (recipe.registry.host, recipe.registry.repository)))
-    return f"{repository}:{tag}"
+    return "/".join(filter(None, (recipe.registry.host, recipe.registry.repository)))
 
 
 def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path | None:

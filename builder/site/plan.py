@@ -126,6 +126,11 @@ class _JobPlan:
             fabric_line=self.check.line if self.check else "",
         )
 
+    @property
+    def _finds_image(self) -> bool:
+        """Whether the runtime finds the image by the target."""
+        return self.site.runtime.kind == "userns"
+
     def _setup(self) -> list[str]:
         modules, setup = list(self.site.modules), list(self.site.setup)
         for added in self.launcher.additions():
@@ -184,7 +189,7 @@ class _JobPlan:
         return site_command(
             self.recipe,
             ContainerRequest(
-                image=ShellText("$BUILDER_IMAGE"),
+                image=self.request.image if self._finds_image else ShellText("$BUILDER_IMAGE"),
                 command=self._command(),
                 gpus=gpus if gpus < self.site.node.gpus else None,
                 binds=self._binds(),
@@ -197,7 +202,7 @@ class _JobPlan:
         )
 
     def _image(self) -> ImageFile:
-        if self.site.runtime.kind == "userns":
+        if self._finds_image:
             return ImageFile("", is_file=False)
         return ImageFile(job_image(self.recipe, self.request), is_file=self.site.runtime.takes_sif)
 

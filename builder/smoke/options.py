@@ -32,7 +32,9 @@ class SlurmOptions:
     """How the benchmark is queued on a site with Slurm."""
 
     image: str = ""
-    """A SIF's path on the site, or an image reference; empty: the image that the recipe names."""
+    """A SIF's path on the site, or an image reference; empty: the runtime finds the image by the target."""
+    is_other: bool = False
+    """Whether ``image`` may be another image than the build. Its verdict then counts for that image."""
     nodes: int = 1
     """With 2 or more nodes the benchmark also measures the network."""
     gpus: int | None = None

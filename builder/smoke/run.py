@@ -173,12 +173,14 @@ def complete(
     Args:
         report: the benchmark's report.
         recipe: the recipe of the image.
-        digest: the digest of the image.
+        digest: the digest of the image; empty: not known.
         runner: what ran the image.
         devices: the number of GPUs that must be present, on all nodes together; None: any.
         lock: the lock of the image.
     """
-    image: dict[str, Any] = {"digest": digest, "target": recipe.name, "runner": runner}
+    image: dict[str, Any] = {"target": recipe.name, "runner": runner}
+    if digest:
+        image["digest"] = digest
     tag = dated_tag(recipe, str(report.get("started", "")))
     if tag:
         image["tag"] = tag

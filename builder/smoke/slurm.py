@@ -15,10 +15,12 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter
+from builder.site.job import Job, RayJob
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.slurm import cancel, submit, wait
+from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete
@@ -34,7 +36,7 @@ _PATIENCE_S = 10.0
 
 def smoke_on_slurm(
     recipe: Recipe,
-    digest: str,
+    built: BuiltImage,
     folder: Path,
     *,
     slurm: SlurmOptions,
@@ -45,9 +47,12 @@ def smoke_on_slurm(
 ) -> SmokeReport:
     """Queues the benchmark on the target's nodes, waits for it, and grades and stores its report.
 
+    The report names the image that the job ran. If that is not the image that was built, the verdict is
+    ``error``; only an image that the user named may be another one.
+
     Args:
         recipe: the target, with its site.
-        digest: the digest of the image.
+        built: the image that was built.
         folder: ``reports/TARGET``, on a file system that the nodes share; the job starts in a new folder in
             it.
         slurm: the image and the size of the job.
@@ -66,28 +71,56 @@ def smoke_on_slurm(
             f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
+    started = time.monotonic()
+    report, ran = _run_job(recipe, folder, slurm, options, reporter, sleep)
+    is_other = slurm.is_other and ran.digest != built.digest
+    has_verdict = report["verdict"] != "error"
+    if has_verdict and is_other:
+        reporter.note(f"the verdict is of {ran.shown} and is not recorded: the build is {built.digest}")
+    elif has_verdict and (problem := ran.mismatch(built)):
+        report = could_not_run(recipe, "image", problem, f"test it on a node: builder smoke {recipe.name}")
+    digest = ran.digest if is_other else built.digest
+    runner = f"slurm ({recipe.site.runtime.kind})"
+    devices = options.devices * slurm.nodes if options.devices is not None else None
+    report = complete(report, recipe, digest, runner, devices=devices, lock=None if is_other else lock)
+    if ran.locks:
+        report["image"]["locks"] = list(ran.locks)
+    path = store_report(report, folder)
+    return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def _run_job(
+    recipe: Recipe,
+    folder: Path,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    reporter: Reporter,
+    sleep: Callable[[float], None],
+) -> tuple[dict[str, Any], RanImage]:
+    """Runs the job in a new folder in ``folder``; returns the benchmark's report and the image that ran."""
     work = folder / f".job-{secrets.token_hex(4)}"
     work.mkdir(parents=True)
-    started = time.monotonic()
     number = ""
     try:
-        script = render(plan_job(recipe, _job(recipe, slurm, options)))
-        number = submit(script, folder=work)
+        job = _job(recipe, slurm, options)
+        number = submit(render(_with_sif_hash(plan_job(recipe, job))), folder=work)
         nodes = f"{slurm.nodes} node{'s' if slurm.nodes > 1 else ''}"
         reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes}")
         state = wait(number, reporter, sleep=sleep)
-        report = _collect(recipe, work, number, state, sleep)
+        return _collect(recipe, work, number, state, sleep), read_evidence(work, job.image)
     except BaseException:
         if number:
             cancel(number)
         raise
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    runner = f"slurm ({recipe.site.runtime.kind})"
-    devices = options.devices * slurm.nodes if options.devices is not None else None
-    report = complete(report, recipe, digest, runner, devices=devices, lock=lock)
-    path = store_report(report, folder)
-    return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def _with_sif_hash(job: Job | RayJob) -> Job | RayJob:
+    """The job with a line that hashes its SIF."""
+    if isinstance(job, Job) and job.image.is_file:
+        return replace(job, setup=(*job.setup, hash_sif(job.image.reference)))
+    return job
 
 
 def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobRequest:
@@ -97,7 +130,7 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
     """
     command = benchmark_command(recipe, replace(options, all_gpus=False), report=_REPORT)
     return JobRequest(
-        command=tuple(command),
+        command=with_lock_hash(command),
         nodes=slurm.nodes,
         gpus=slurm.gpus,
         time=slurm.time_limit or _time(options.timeout_s + _MARGIN_S),

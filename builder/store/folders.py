@@ -40,6 +40,7 @@ FOLDERS = (
     CacheFolder("partial", "incomplete downloads, to be resumed", PruneRule.FILES),
     CacheFolder("names", "records: which PyPI project each conda package is", PruneRule.FILES),
     CacheFolder("smoke", "records of passed smoke tests", PruneRule.FILES),
+    CacheFolder("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
     CacheFolder("repodata", "indexes of conda channels", PruneRule.FILES),
     CacheFolder("rootfs", "images unpacked for the user-namespace runner", PruneRule.ENTRIES),
     CacheFolder("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
@@ -86,6 +87,10 @@ class CacheFolders:
     @property
     def smoke(self) -> Path:
         return self.root / "smoke"
+
+    @property
+    def unverified(self) -> Path:
+        return self.root / "unverified"
 
     @property
     def repodata(self) -> Path:

@@ -192,6 +192,7 @@ def test_job_on_two_nodes(site: tuple[Builder, dict[str, str]]) -> None:
     network = next(m for m in report["measurements"] if m["id"] == "allreduce.network")
     assert network["status"] == "pass" and network["median_gb_per_s"] > 0
     assert report["image"]["digest"] == out["digest"] and report["image"]["packages"]["torch"]
+    assert len(report["image"]["locks"]) == 1, "both nodes report the same lock file"
     folder = builder.root / "reports" / "here"
     assert [p.name for p in folder.iterdir()] == [Path(out["runs"][0]).name]  # the job's files are removed
 

@@ -245,6 +245,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.blob(request, data, cut)
         elif match := re.fullmatch(r"/v2/(.+)/manifests/(.+)", path):
             self.manifest(request, match[1], match[2])
+        elif match := re.fullmatch(r"/v2/(.+)/tags/list", path):
+            names = sorted(ref for ref in fake.manifests.get(match[1], {}) if ":" not in ref)
+            self.reply(200, json.dumps({"name": match[1], "tags": names}).encode())
         elif fake.lists_referrers and (
             match := re.fullmatch(r"/v2/(.+)/referrers/(sha256:[0-9a-f]{64})", path)
         ):

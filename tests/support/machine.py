@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from builder.publishing.publish import SmokeRecord
+from builder.publishing.smoke_record import SmokeRecord
 from tests.support import parts
 from tests.support.project import TinyProject
 

@@ -18,6 +18,8 @@ from builder.smoke.run import SmokeReport, complete
 from tests.support.reports import a100
 
 OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+#: The lock file in the image.
+IMAGE_LOCK = "sha256:" + "c" * 64
 RECIPE = """\
 name: gpu
 base: debian:bookworm
@@ -64,10 +66,18 @@ class SmokeProject:
         write_recipe(root, RECIPE + SLURM)
         self.answers: list[dict[str, Any]] = []
         self.digest = NEW
+        self.sif: object = None
+        """The SIF of the build, which is then in ``dist``."""
 
         def build(project: Project, recipe: Any, **options: Any) -> Any:
             return SimpleNamespace(
-                recipe=recipe, digest=self.digest, lock=LOCK, sif=None, image=None, artifact=None
+                recipe=recipe,
+                digest=self.digest,
+                lock=LOCK,
+                sif=self.sif,
+                image=None,
+                artifact=None,
+                image_lock=IMAGE_LOCK,
             )
 
         def smoke(project: Project, result: Any, options: SmokeOptions) -> SmokeReport:

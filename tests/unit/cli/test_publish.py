@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 import builder.cli
 import builder.errors
 import builder.store.files
+from builder.cli.publish import _rollback
+from builder.publishing.publish import Published
 from tests.support.cli import Cli, ask, pass_smoke, tags
 from tests.support.project import TinyProject, edit, whole
+
+OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 
 
 def test_unknown_group(do: Cli, tiny: TinyProject) -> None:
@@ -83,9 +88,43 @@ def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     refused = do("publish", "tiny", *to)
     assert refused.code == 12 and ":26.11 exists and is" in refused.err and "--force" in refused.err
     assert set(tags(tmp_path / "there").values()) == {first}, "latest stays too"
-    assert do("publish", "tiny", *to, "--force").code == 0
+    forced = do("publish", "tiny", *to, "--force")
+    assert forced.code == 0 and f"26.11 named {first} before" in " ".join(forced.out.split())
     assert tags(tmp_path / "there") == {"26.11": second, "latest": second}
     whole(tmp_path / "there", second)
+
+
+def test_report(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """The report has what was read back, and what each tag named before."""
+    to = ["--to", f"oci:{tmp_path / 'there'}"]
+    first = do("build", "tiny", "--json").json["digest"]
+    pass_smoke(copy, first)
+    done = do("publish", "tiny", *to, "--tag", "26.10", "--json").json
+    assert done["before"] == {"26.10": None, "latest": None}
+    assert done["verified"]["blobs"] == done["push"]["blobs_sent"] > 0
+    edit(copy.recipe, labels={"changed": "yes"})
+    second = do("build", "tiny", "--json").json["digest"]
+    pass_smoke(copy, second)
+    done = do("publish", "tiny", *to, "--tag", "26.11", "--verify", "all", "--json").json
+    assert done["before"] == {"26.11": None, "latest": first}
+    assert done["verified"]["mode"] == "all" and done["verified"]["blobs"] > done["push"]["blobs_sent"]
+    dry = do("publish", "tiny", *to, "--tag", "26.12", "--dry-run")
+    assert dry.code == 0 and "named" not in dry.out, "latest names this image already"
+    back = do("publish", "tiny", *to, "--tag", "26.10")
+    assert back.code == 12 and "26.10 exists and is" in back.err
+
+
+def test_rollback() -> None:
+    """After a move the command that undoes it is printed, where there is one."""
+    done = Published("t", "h.example/a/b", NEW, ("26.11", "latest"), None, "pass")
+    moved = replace(done, before={"26.11": None, "latest": OLD})
+    assert _rollback(moved) == [
+        f"  latest named {OLD} before",
+        f"    to undo: oras tag h.example/a/b@{OLD} latest",
+    ]
+    assert _rollback(replace(moved, dry_run=True)) == [f"  latest names {OLD}"]
+    assert _rollback(replace(moved, reference="oci:dir")) == [f"  latest named {OLD} before"]
+    assert _rollback(replace(done, before={"26.11": NEW, "latest": NEW})) == []
 
 
 def test_smoke_test_fails(do: Cli, copy: TinyProject, tmp_path: Path) -> None:

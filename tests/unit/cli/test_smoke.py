@@ -14,16 +14,16 @@ from builder.config.recipe import load_recipe
 from builder.errors import RegistryError
 from builder.oci.layout import write_layout
 from builder.publishing.attest import SBOM, SMOKE_REPORT, sbom
-from builder.publishing.publish import SmokeRecord
+from builder.publishing.smoke_record import SmokeRecord
 from builder.registry.referrers import AttachedFile, attach_in_layout, fetch_attached
 from builder.settings import Settings
 from builder.smoke.options import SmokeOptions
 from builder.smoke.schema import could_not_run
 from builder.store.blobs import Store
 from tests.support import image_kit
-from tests.support.fake_slurm import put_fake_slurm
+from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.reports import A100_40, a100, ranked, report
-from tests.support.smoke_project import LOCK, NEW, OLD, SmokeProject
+from tests.support.smoke_project import IMAGE_LOCK, LOCK, NEW, OLD, RECIPE, SLURM, SmokeProject, write_recipe
 
 
 @pytest.fixture
@@ -251,3 +251,49 @@ def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.M
     assert result["verdict"] == "pass" and result["runner"] == "slurm (apptainer)" and not project.asked
     script = (fake_slurm / "script").read_text()
     assert "--time=0:09:00" in script and "/x.sif" in script and "4" in script.split("gpus")[1][:20]
+    assert SmokeRecord(project.root / "cache").passed(NEW) is None, "the verdict of /x.sif is not the build's"
+
+
+def test_job_runs_the_build(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the runtime takes no SIF, the job runs the image by its digest, and only that is recorded."""
+    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "podman-hpc"))
+    record = SmokeRecord(project.root / "cache")
+    passed = json.dumps(report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}]))
+    (fake_slurm / "report").write_text(passed)
+    ran(fake_slurm, "", OLD)
+    out, err = project("smoke", "gpu", "--on", "slurm", code=14)
+    script = (fake_slurm / "script").read_text()
+    assert f"export BUILDER_IMAGE=registry.example/team/gpu@{NEW}\n" in script and ":latest" not in script
+    assert "push it first: builder publish gpu --no-tags" in err
+    assert "the job ran another image" in " ".join(out.split()) and record.passed(NEW) is None
+    (fake_slurm / "report").write_text(passed)
+    ran(fake_slurm, "", IMAGE_LOCK)
+    assert project.json("smoke", "gpu", "--on", "slurm")["digest"] == NEW
+    assert record.passed(NEW) == "pass"
+
+
+def test_image_of_the_same_digest(
+    project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--image`` may name another copy of the build: its verdict counts. One of a tag does not."""
+    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "docker"))
+    record = SmokeRecord(project.root / "cache")
+    ran(fake_slurm, "", IMAGE_LOCK)
+    cases = [("x/y:latest", "", None), (f"x/y@{OLD}", OLD, None), (f"x/y@{NEW}", NEW, "pass")]
+    for image, digest, verdict in cases:
+        passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
+        (fake_slurm / "report").write_text(json.dumps(passed))
+        result = project.json("smoke", "gpu", "--on", "slurm", "--image", image)
+        assert (result["verdict"], result["digest"], record.passed(NEW)) == ("pass", digest, verdict)
+        assert record.passed(OLD) is None
+
+
+def test_builds_that_no_job_can_run(project: SmokeProject) -> None:
+    """A SIF runtime cannot run an OCI image; builder's own runtime runs nothing but the build."""
+    _, err = project("smoke", "gpu", "--on", "slurm", code=2)
+    assert "gpu is an OCI image: no job can test this build" in err and "--image FILE" in err
+    write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "userns"))
+    _, err = project("smoke", "gpu", "--on", "slurm", "--image", "x", code=2)
+    assert "--image has no effect" in err

@@ -14,7 +14,7 @@ import pytest
 
 from builder.errors import ImageError, SpaceError
 from builder.model import Image
-from builder.oci.layout import list_tags, prune_layout, read_layout, write_layout
+from builder.oci.layout import list_tags, move_layout_tag, prune_layout, read_layout, write_layout
 from builder.store.blobs import Store
 from builder.store.temporary import temporary_beside
 from tests.support.disk import flip
@@ -351,6 +351,26 @@ def test_full_disk(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SpaceError, match="no space left on the disk of"):
         write_layout(made, tmp_path / "dist", "x", store)
     assert not (tmp_path / "dist/index.json").exists()
+
+
+def test_move_tag(store: Store, tmp_path: Path) -> None:
+    """A tag moves only if it names what the caller expects, and the other images stay."""
+    one, two = (image(store, layer(store, member(name, b"1"))) for name in "ab")
+    folder = tmp_path / "there"
+    write_layout(one, folder, "latest", store)
+    write_layout(two, folder, None, store)
+    seen: list[str | None] = []
+
+    def refuse(before: str | None) -> bool:
+        seen.append(before)
+        return False
+
+    assert move_layout_tag(folder, "latest", two.manifest_descriptor, refuse) == (one.digest, one.digest)
+    assert move_layout_tag(folder, "26.11", two.manifest_descriptor, refuse) == (None, None)
+    assert seen == [one.digest, None] and list_tags(folder) == {"latest": one.digest}
+    assert move_layout_tag(folder, "26.11", two.manifest_descriptor, lambda d: True) == (None, two.digest)
+    assert list_tags(folder) == {"latest": one.digest, "26.11": two.digest}
+    assert move_layout_tag(folder, "26.11", two.manifest_descriptor, refuse) == (two.digest, two.digest)
 
 
 def _elsewhere(store: Store, folder: Path) -> tuple[Path, Image]:

@@ -1,4 +1,4 @@
-"""What publishing attaches, and when; which report belongs to an image."""
+"""What publishing does, in which order, and what stops it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.engines.base import BuildResult
-from builder.errors import LockError, TagExistsError, UsageError
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.errors import LockError, RegistryError, TagExistsError, UsageError
+from builder.model import OCI_INDEX, Image, Lock, LockedBase, LockedPackage, canonical_json
+from builder.oci.digest import sha256
+from builder.oci.layout import list_tags, write_layout
 from builder.progress import NullReporter
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
+from builder.publishing.places import LayoutPlace
 from builder.publishing.publish import (
     Published,
     PublishOptions,
-    SmokeRecord,
     destination_text,
-    last_report,
     publish,
 )
+from builder.publishing.smoke_record import SmokeRecord
+from builder.registry.push import PushReport
 from builder.settings import Settings
 from builder.smoke.run import SmokeReport
 from builder.store.blobs import Store
-from builder.store.records import write_record
 from tests.support.fakeregistry import FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
 
@@ -37,6 +39,7 @@ PYTHON = LockedPackage(
 )
 LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
 TAGS = ("26.11", "latest")
+REGISTRY_VARIABLES = ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST")
 
 
 class Listening(NullReporter):
@@ -49,7 +52,7 @@ class Listening(NullReporter):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeRegistry]:
-    for name in ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_AUTH_FILE", "BUILDER_REGISTRY_PROFILE"):
+    for name in (*REGISTRY_VARIABLES, "REGISTRY_AUTH_FILE", "BUILDER_REGISTRY_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with FakeRegistry() as fake:
@@ -124,6 +127,174 @@ def test_fixed_tag(project: Project, result: BuildResult, fake: FakeRegistry) ->
     assert fake.count("PUT") == fake.count("POST") == 0
 
 
+def other_image(result: BuildResult) -> Image:
+    assert result.image is not None
+    return make_test_image(list(result.image.layers), "other")
+
+
+def name(fake: FakeRegistry, tag: str, image: Image) -> None:
+    """What another publisher does: the tag names its image."""
+    entry = (image.manifest, image.manifest_descriptor.media_type)
+    fake.manifests.setdefault("a/b", {})[tag] = entry
+    fake.manifests["a/b"][image.digest] = entry
+
+
+@pytest.mark.parametrize("conditions", [True, False], ids=["If-None-Match", "no conditions"])
+@pytest.mark.parametrize(
+    ("method", "nth"), [("PUT", 1), ("HEAD", 1), ("HEAD", 2), ("HEAD", 3), ("HEAD", 4), ("HEAD", 5)]
+)
+def test_race(
+    project: Project, result: BuildResult, fake: FakeRegistry, conditions: bool, method: str, nth: int
+) -> None:
+    """Another publish sets the month's tag at any moment: one of the two wins, and ours does not say it won
+    unless the tag names our image.
+    """
+    fake.honours_conditions = conditions
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    other, seen = other_image(result), [0]
+
+    def fault(request: Request) -> None:
+        if request.method == method and request.path.endswith("/manifests/26.11"):
+            seen[0] += 1
+            if seen[0] == nth:
+                name(fake, "26.11", other)
+
+    fake.fault = fault
+    try:
+        done = send(project, result, fake)
+    except TagExistsError as e:
+        assert e.exit_code == 12 and "26.11" in e.message and other.digest[:19] in e.message
+        assert sha256(fake.manifests["a/b"]["26.11"][0]) == other.digest
+        lost_at_the_end = method == "HEAD" and nth == 5
+        assert ("latest" in fake.manifests["a/b"]) is lost_at_the_end
+    else:
+        assert done.tags == TAGS and sha256(fake.manifests["a/b"]["26.11"][0]) == result.digest
+        assert (method, conditions) == ("PUT", False) or seen[0] < nth
+
+
+def test_winner_moves_latest_again(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """The publish whose month's tag stays moves ``latest`` too, although the loser was there in between."""
+    fake.honours_conditions = True
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    other, seen = other_image(result), []
+
+    def fault(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith("/latest") and not seen:
+            seen.append(request)
+            name(fake, "latest", other)
+
+    fake.fault = fault
+    assert send(project, result, fake).before == {"26.11": None, "latest": other.digest}
+    assert {sha256(fake.manifests["a/b"][tag][0]) for tag in TAGS} == {result.digest}
+
+
+def test_back_in_time(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """``latest`` of a later month stays, and nothing is sent; with ``force`` it moves, and what it named is
+    reported.
+    """
+    other = other_image(result)
+    name(fake, "26.12", other)
+    name(fake, "latest", other)
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    with pytest.raises(
+        TagExistsError, match=r"latest would go back to an older image: .* the image of 26\.12"
+    ):
+        send(project, result, fake)
+    assert fake.count("PUT") == fake.count("POST") == 0
+    done = send(project, result, fake, force=True)
+    assert done.before == {"26.11": None, "latest": other.digest}
+
+
+def test_read_back_before_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """No tag moves to an image that the registry does not return as it was sent."""
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    layer = result.image.layers[0].descriptor.digest  # type: ignore[union-attr]
+
+    def fault(request: Request) -> Reply | None:
+        damaged = request.method == "GET" and request.path.endswith(layer)
+        return Reply(200, body=b"something else") if damaged else None
+
+    fake.fault = fault
+    with pytest.raises(RegistryError, match=f"returned 14 bytes with the digest .* for the blob {layer}"):
+        send(project, result, fake)
+    assert set(fake.manifests["a/b"]) == {result.digest}, "neither a tag nor an attachment"
+    fake.fault = lambda request: None
+    done = send(project, result, fake)
+    assert done.verified is not None and (done.verified.mode, done.verified.blobs) == ("sent", 2)
+    assert send(project, result, fake).verified.blobs == 0  # type: ignore[union-attr]
+    assert send(project, result, fake, verify="all").verified.blobs == 2  # type: ignore[union-attr]
+
+
+def test_unchanged(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """Publishing an unchanged image again asks once for each tag and reads nothing."""
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    send(project, result, fake)
+    before = len(fake.requests)
+    send(project, result, fake)
+    again = fake.requests[before:]
+    assert {r.method for r in again} == {"HEAD", "GET"}
+    assert not any("/blobs/" in r.path for r in again if r.method == "GET")
+    assert sum(r.path.endswith(TAGS) for r in again) == 2
+
+
+def test_attachments_of_a_race(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """What another publish removed from the list of attached artifacts is listed again after the tags."""
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    fake.lists_referrers = False
+    listing = result.digest.replace(":", "-")
+    empty = canonical_json({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []})
+
+    def fault(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith("/latest"):
+            there = fake.manifests["a/b"]
+            there[listing] = there[sha256(empty)] = (empty, OCI_INDEX)
+
+    fake.fault = fault
+    done = send(project, result, fake)
+    listed = json.loads(fake.manifests["a/b"][listing][0])["manifests"]
+    assert {entry["digest"] for entry in listed} == set(done.attached.values())
+
+
+def test_race_in_layout(project: Project, result: BuildResult, tmp_path: Path) -> None:
+    """A layout's tag that another publish sets between the check and the move stays."""
+    folder = tmp_path / "there"
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    other = other_image(result)
+    push = LayoutPlace.push
+
+    def slow_push(place: LayoutPlace, image: Image) -> PushReport:
+        report = push(place, image)
+        write_layout(other, folder, "26.11", project.store)
+        return report
+
+    options = PublishOptions(to=f"oci:{folder}", month="26.11")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(LayoutPlace, "push", slow_push)
+        with pytest.raises(TagExistsError, match=r"26\.11 exists and is"):
+            publish(project, result, options)
+    assert list_tags(folder) == {"26.11": other.digest}
+    place = LayoutPlace(folder, project.store)
+    assert result.image is not None
+    assert place.move_tag("26.11", result.image, None).now == other.digest
+    assert place.move_tag("26.11", result.image, other.digest).now == result.digest
+
+
+def test_password_for_another_registry(
+    project: Project, result: BuildResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With REGISTRY_HOST a registry that a recipe names instead does not get the password."""
+    for name_, value in (("USER", "robot"), ("PASSWORD", "s3cret"), ("HOST", "registry.example")):
+        monkeypatch.setenv(f"REGISTRY_{name_}", value)
+    with FakeRegistry(token_user=("robot", "s3cret")) as closed:
+        with pytest.raises(RegistryError) as e:
+            send(project, result, closed, move_tags=False)
+        assert e.value.status == 401
+        sent = [r.headers.get("authorization", "") for r in (*closed.requests, *closed.tokens)]
+        assert not any(header.startswith("Basic") for header in sent)
+        monkeypatch.setenv("REGISTRY_HOST", closed.host)
+        assert send(project, result, closed, move_tags=False).push is not None
+
+
 def test_no_tags(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
     """Without tags SBOM and provenance are attached, but no report."""
     done = send(project, result, fake, move_tags=False)
@@ -166,26 +337,6 @@ def test_report_of_a_new_test(
     assert SmokeRecord(project.settings.cache).report(result.digest) == report(result.digest)
 
 
-def test_last_report(project: Project, result: BuildResult) -> None:
-    """The last passed report of the very image counts; the recorded one counts first."""
-    record, digest = SmokeRecord(project.settings.cache), result.digest
-    folder, short = project.root / "reports/t", digest[7:19]
-    assert last_report(project, result.recipe, digest) is None
-    record.store(digest, "pass", "userns", folder / "gone.json")
-    assert last_report(project, result.recipe, digest) is None and record.passed(digest) == "pass"
-    write(folder / f"{short}-20261101T000000Z.json", report(digest, started="old"))
-    write(folder / f"{short}-20261102T000000Z.json", report(digest, started="new"))
-    write(folder / f"{short}-20261103T000000Z.json", report(digest, "fail"))
-    write(folder / f"{short}-20261104T000000Z.json", report("sha256:" + "0" * 64))
-    write(folder / f"{short}-20261105T000000Z.json", "{")
-    write(folder / f"{short}-20261106T000000Z.json", "[]")
-    found = last_report(project, result.recipe, digest)
-    assert found is not None and found["started"] == "new", "the last that passed, of this very image"
-    record.store(digest, "pass", "userns", write(folder / "named.json", report(digest, started="named")))
-    found = last_report(project, result.recipe, digest)
-    assert found is not None and found["started"] == "named"
-
-
 def recipe(**registry: object) -> Recipe:
     return Recipe(
         name="t",
@@ -204,17 +355,3 @@ def test_destination() -> None:
     assert destination_text(there, "oci:dir", "other") == "oci:dir"
     with pytest.raises(UsageError, match=r"registry\.host is not set"):
         destination_text(recipe(), None, None)
-
-
-def test_damaged_record(tmp_path: Path) -> None:
-    """Only an undamaged record of this image's pass counts."""
-    record = SmokeRecord(tmp_path)
-    digest = "sha256:" + "a" * 64
-    assert record.passed(digest) is None
-    record.store(digest, "pass", "userns")
-    assert record.passed(digest) == "pass"
-    path = next((tmp_path / "smoke").iterdir())
-    path.write_text(path.read_text()[:-3])
-    assert record.passed(digest) is None, "a damaged record is no pass"
-    write_record(path, {"digest": "sha256:other", "verdict": "pass"})
-    assert record.passed(digest) is None, "another image's pass is no pass"

@@ -1,16 +1,19 @@
-"""Which tags an image gets, and which may move."""
+"""Which tags an image gets, and how they move."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.errors import TagExistsError
-from builder.model import OCI_MANIFEST, Descriptor
-from builder.publishing.tags import TagPlan, check_tags
+from builder.model import OCI_MANIFEST, Descriptor, Image
+from builder.publishing.tags import TagPlan, move_all
+from builder.registry.manifests import TagMove
+from tests.support.images import make_test_image
 
 DAY = datetime.date(2026, 11, 21)
 
@@ -41,26 +44,77 @@ def test_given_month() -> None:
     assert plan.tags == ("26.10", "edge") and plan.fixed == {"26.10"}
 
 
-class FakePlace:
+def test_dates() -> None:
+    """A dated tag has a time if a pattern of the recipe makes such tags."""
+    plan = TagPlan.of(recipe(), "26.10", DAY)
+    assert plan.date == datetime.datetime(2026, 10, 1) and plan.date_of("25.03") is not None
+    assert plan.date_of("latest") is None and plan.date_of("26.13") is None
+    assert TagPlan.of(recipe(), "rc1", DAY).date is None
+    assert TagPlan.of(recipe(tags=("edge",)), today=DAY).date is None
+
+
+class Tags:
+    """A place with tags, which other clients may change between any two requests."""
+
     name = "host/repo"
 
     def __init__(self, **tags: str) -> None:
         self.tags = tags
+        self.after_move: Callable[[str], None] = lambda tag: None
 
     def resolve(self, tag: str) -> Descriptor | None:
         return Descriptor(OCI_MANIFEST, self.tags[tag], 1) if tag in self.tags else None
 
+    def move_tag(self, tag: str, image: Image, expected: str | None) -> TagMove:
+        before = self.tags.get(tag)
+        if before == image.digest or before != expected:
+            return TagMove(before, before, written=False)
+        self.tags[tag] = image.digest
+        self.after_move(tag)
+        return TagMove(before, self.tags.get(tag), written=True)
 
-@pytest.mark.parametrize(
-    ("there", "force", "refused"),
-    [("sha256:a", False, False), ("sha256:b", False, True), ("sha256:b", True, False)],
-)
-def test_force(there: str, force: bool, refused: bool) -> None:
-    """A fixed tag moves to another digest only with force."""
-    place = FakePlace(**{"26.11": there, "latest": "sha256:old"})
-    plan = TagPlan.of(recipe(), today=DAY)
-    if refused:
-        with pytest.raises(TagExistsError, match=r"host/repo:26\.11 exists"):
-            check_tags(place, plan, "sha256:a", force=force)  # type: ignore[arg-type]
-    else:
-        check_tags(place, plan, "sha256:a", force=force)  # type: ignore[arg-type]
+
+IMAGE = make_test_image([])
+OLD, OTHER = "sha256:" + "0" * 64, "sha256:" + "1" * 64
+
+
+def test_moves_in_order() -> None:
+    """Tags move in their order; those that name the image already are not written."""
+    place, order = Tags(latest=OLD, month=IMAGE.digest), []
+    place.after_move = order.append
+    named = {"month": IMAGE.digest, "new": None, "latest": OLD}
+    moved = move_all(place, tuple(named), IMAGE, named)  # type: ignore[arg-type]
+    assert moved == order == ["new", "latest"] and set(place.tags.values()) == {IMAGE.digest}
+
+
+def test_moved_before() -> None:
+    """A tag that another publish set since the check stays, and the later tags do not move."""
+    place = Tags(month=OTHER, latest=OLD)
+    with pytest.raises(TagExistsError) as e:
+        move_all(place, ("month", "latest"), IMAGE, {"month": None, "latest": OLD})  # type: ignore[arg-type]
+    assert place.tags == {"month": OTHER, "latest": OLD} and e.value.exit_code == 12
+    assert f"host/repo:month at the same time: it names {OTHER[:19]} now" in e.value.message
+    assert "this publish moved no tag" in e.value.message
+
+
+@pytest.mark.parametrize("when", ["month", "latest"])
+def test_overwritten(when: str) -> None:
+    """A slower publish that overwrites a tag is noticed, directly or at the end."""
+    place = Tags(latest=OLD)
+
+    def overwrite(tag: str) -> None:
+        if tag == when:
+            place.tags["month"] = OTHER
+
+    place.after_move = overwrite
+    with pytest.raises(TagExistsError, match="another client changed host/repo:month") as e:
+        move_all(place, ("month", "latest"), IMAGE, {"month": None, "latest": OLD})  # type: ignore[arg-type]
+    assert ("moved latest" in e.value.message) is (when == "latest")
+    assert place.tags["month"] == OTHER, "the winner stays"
+
+
+def test_removed() -> None:
+    place = Tags()
+    place.after_move = lambda tag: place.tags.clear()
+    with pytest.raises(TagExistsError, match="it does not exist now"):
+        move_all(place, ("latest",), IMAGE, {"latest": None})  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from builder.errors import HashMismatch
+from builder.errors import HashMismatch, RegistryError
 from builder.registry.client import RegistryClient
 from builder.store.blobs import Store
 from tests.support.blobs import MIB, described
@@ -82,3 +82,20 @@ def test_digest_mismatch(fake: FakeRegistry, client: RegistryClient, store: Stor
     with pytest.raises(HashMismatch, match="different content .* twice"):
         client.get_blob_to("a/b", described(data), store)
     assert store.get(sha256(data)) is None and not list((store.root / "partial").iterdir())
+
+
+def test_hash(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A blob's digest is that of the bytes that the registry returns, whatever it should be."""
+    data = random.Random(3).randbytes(4 * MIB)
+    digest, blob = fake.put("a/b", data), described(data)
+    seen: list[int] = []
+    assert client.hash_blob("a/b", blob, seen.append) == (digest, len(data)) and sum(seen) == len(data)
+    fake.fail_once("GET", "/blobs/", Cut(2 * MIB))
+    assert client.hash_blob("a/b", blob) == (digest, len(data))
+    fake.blobs["a/b"][digest] = data[:-1]
+    assert client.hash_blob("a/b", blob) == (sha256(data[:-1]), len(data) - 1)
+    fake.blobs["a/b"][digest] = data + b"more"
+    found, size = client.hash_blob("a/b", blob)
+    assert found != digest and size == len(data) + 4
+    with pytest.raises(RegistryError, match="404"):
+        client.hash_blob("c/d", blob)

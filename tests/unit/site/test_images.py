@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.config.recipe import load_recipe
-from builder.site.images import site_sif
+import pytest
+
+from builder.config.recipe import Recipe, load_recipe
+from builder.errors import UsageError
+from builder.site.images import digest_reference, site_sif
+from builder.site.plan import plan_job
+from builder.site.render import render
+from builder.site.request import JobRequest
 
 HEAD = "base: oci:b\nenvironment: e.yml\nsite:\n"
 
@@ -42,3 +48,22 @@ def test_site_sif(tmp_path: Path) -> None:
     )
     (project / "recipes" / "one.yaml").write_text(HEAD + "  runtime: {kind: docker}\n  launcher: torchrun\n")
     assert site_sif(load_recipe("one", project), "", {}) is None
+
+
+def test_digest_reference(tmp_path: Path) -> None:
+    """A job can be told to run one image and no other, with every runtime for OCI images."""
+    (tmp_path / "recipes").mkdir()
+    digest = "sha256:" + "a" * 64
+
+    def recipe(kind: str, registry: str = "registry: {host: h.example, repository: a/b}\n") -> Recipe:
+        text = f"{HEAD}  runtime: {{kind: {kind}}}\n  launcher: srun\n  slurm: {{account: optional}}\n"
+        (tmp_path / "recipes" / "one.yaml").write_text(text + registry)
+        return load_recipe("one", tmp_path)
+
+    assert digest_reference(recipe("podman"), digest) == f"h.example/a/b@{digest}"
+    with pytest.raises(UsageError, match=r"registry\.repository is not set"):
+        digest_reference(recipe("podman", ""), digest)
+    here = recipe("userns")
+    assert digest_reference(here, digest) == digest
+    job = plan_job(here, JobRequest(command=("true",), image=digest))
+    assert f"builder run one --digest {digest} " in " ".join(render(job).replace("\\\n", "").split())

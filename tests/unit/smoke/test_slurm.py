@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,18 @@ import pytest
 
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError, UsageError
+from builder.oci.digest import sha256
 from builder.site.slurm import wait
+from builder.smoke.evidence import BuiltImage, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport
 from builder.smoke.slurm import smoke_on_slurm
-from tests.support.fake_slurm import put_fake_slurm
+from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.reports import A100_40, ranked, report
-from tests.support.smoke_project import LOCK, NEW, RECIPE, SLURM, write_recipe
+from tests.support.schema import check_report
+from tests.support.smoke_project import IMAGE_LOCK, LOCK, NEW, OLD, RECIPE, SLURM, write_recipe
+
+BUILT = BuiltImage(NEW, IMAGE_LOCK)
 
 
 @pytest.fixture
@@ -34,7 +41,7 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeReport:
     return smoke_on_slurm(
         load_recipe("gpu", root),
-        NEW,
+        BUILT,
         root / "reports" / "gpu",
         slurm=SlurmOptions("/work/x.sif", **job),
         options=options,
@@ -49,11 +56,13 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     (fake_slurm / "report").write_text(
         json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
     )
+    ran(fake_slurm, NEW, IMAGE_LOCK, IMAGE_LOCK)
     got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me")
     assert (
         got.verdict == "pass"
         and got.runner == "slurm (apptainer)"
         and got.report["image"]["packages"] == {"torch": "2.13.0"}
+        and (got.image_digest, got.report["image"]["locks"]) == (NEW, [IMAGE_LOCK])
     )
     script = (fake_slurm / "script").read_text()
     assert (
@@ -63,6 +72,7 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     )
     assert (
         "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
+        and "sha256sum </work/x.sif" in script
         and "--devices 4" in script
         and "/work/x.sif" in script
     )
@@ -107,6 +117,62 @@ def test_damaged_report(fake_slurm: Path, root: Path, text: str, words: str) -> 
     assert got.verdict == "error" and words in got.report["probes"][0]["seen"]
 
 
+@pytest.mark.parametrize(
+    ("sif", "locks", "words"),
+    [
+        (OLD, [IMAGE_LOCK], f"the job ran {OLD}; the image that was built is {NEW}"),
+        ("", [IMAGE_LOCK], "the job ran /work/x.sif, whose digest is not known"),
+        (NEW, [OLD], f"its /opt/builder/conda-lock.yml is {OLD}, expected {IMAGE_LOCK}"),
+        (NEW, [IMAGE_LOCK, OLD], f"is {OLD} and {IMAGE_LOCK}, expected"),
+        (NEW, [], "is not reported, expected"),
+    ],
+    ids=["another file", "no file", "another lock", "another lock on one node", "no lock"],
+)
+def test_another_image_ran(fake_slurm: Path, root: Path, sif: str, locks: list[str], words: str) -> None:
+    """A verdict of another image than the build is none: the error names what ran and what was expected."""
+    passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
+    (fake_slurm / "report").write_text(json.dumps(passed))
+    ran(fake_slurm, sif, *locks)
+    got = smoked(root)
+    (found,) = got.report["probes"]
+    assert got.verdict == "error" and found["id"] == "image" and words in found["seen"], found
+    check_report(got.report)
+
+
+def test_job_script(fake_slurm: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's script, run by bash with stand-ins for srun and Apptainer, reports the SIF."""
+    sif, bin = root / "my x.sif", root / "bin"
+    sif.write_bytes(b"the SIF")
+    smoke_on_slurm(
+        load_recipe("gpu", root),
+        BUILT,
+        root / "reports" / "gpu",
+        slurm=SlurmOptions(str(sif)),
+        sleep=lambda s: None,
+    )
+    for name in ("srun", "apptainer"):
+        (bin / name).write_text("#!/bin/sh\n")
+        (bin / name).chmod(0o755)
+    (bin / "scontrol").write_text("#!/bin/sh\necho node1\n")
+    environ = {"PATH": os.environ["PATH"], "SLURM_SUBMIT_DIR": str(root), "SLURM_JOB_NODELIST": "n"}
+    environ |= {"SLURM_CPUS_PER_TASK": "1", "SLURM_JOB_ID": "1", "USER": "me"}
+    script = (fake_slurm / "script").read_text()
+    subprocess.run(["bash"], input=script, env=environ, cwd=root, text=True, check=True)
+    assert read_evidence(root, str(sif)).digest == sha256(b"the SIF")
+
+
+@pytest.mark.parametrize(("sif", "digest"), [(OLD, OLD), ("", "")], ids=["known", "not known"])
+def test_named_image(fake_slurm: Path, root: Path, sif: str, digest: str) -> None:
+    """The verdict of an image that the user names is of that image."""
+    passed = report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}])
+    (fake_slurm / "report").write_text(json.dumps(passed))
+    ran(fake_slurm, sif, OLD)
+    got = smoked(root, is_other=True)
+    assert (got.verdict, got.image_digest, got.report["image"].get("digest", "")) == ("pass", digest, digest)
+    assert "packages" not in got.report["image"], "those of the build say nothing about another image"
+    check_report(got.report)
+
+
 def test_interrupt(fake_slurm: Path, root: Path) -> None:
     """Ctrl-C cancels the job."""
 
@@ -116,7 +182,7 @@ def test_interrupt(fake_slurm: Path, root: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         smoke_on_slurm(
             load_recipe("gpu", root),
-            NEW,
+            BUILT,
             root / "reports" / "gpu",
             slurm=SlurmOptions("/x.sif"),
             sleep=interrupt,
@@ -134,5 +200,5 @@ def test_no_answer(fake_slurm: Path) -> None:
 def test_site_without_slurm(root: Path) -> None:
     (root / "recipes" / "gpu.yaml").write_text(RECIPE)
     with pytest.raises(UsageError, match="has no scheduler") as e:
-        smoke_on_slurm(load_recipe("gpu", root), NEW, root / "reports" / "gpu", slurm=SlurmOptions())
+        smoke_on_slurm(load_recipe("gpu", root), BUILT, root / "reports" / "gpu", slurm=SlurmOptions())
     assert "builder smoke gpu" in e.value.hint

@@ -1,0 +1,89 @@
+"""Which images passed their smoke test on this machine, and the reports of these tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe
+from builder.project import Project
+from builder.store.folders import CacheFolders
+from builder.store.records import read_record, write_record
+
+#: Verdicts with which an image may be published.
+PASSED = ("pass", "warn")
+#: Of records of smoke tests. Format 1 had none: such a record of a job may be of another image.
+_RECORD_FORMAT = 2
+
+
+class SmokeRecord:
+    """Records which images passed on this machine, so that an unchanged one is not tested again.
+
+    Args:
+        folder: the cache.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = CacheFolders(folder).smoke
+
+    def passed(self, digest: str) -> str | None:
+        """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
+        verdict = self._read(digest).get("verdict")
+        return str(verdict) if verdict in PASSED else None
+
+    def report(self, digest: str) -> dict[str, Any] | None:
+        """The report of that test; None when the file was removed."""
+        try:
+            found = json.loads(Path(str(self._read(digest)["report"])).read_text())
+        except (OSError, ValueError, KeyError):
+            return None
+        return found if _is_report(found, digest) else None
+
+    def store(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
+        """Records a test that passed.
+
+        Args:
+            digest: of the image.
+            verdict: ``pass`` or ``warn``.
+            runner: what ran the test.
+            report: the file of its report.
+        """
+        data = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict, "runner": runner}
+        if report is not None:
+            data["report"] = str(report.absolute())
+        write_record(self._path(digest), data)
+
+    def _read(self, digest: str) -> dict[str, Any]:
+        record = read_record(self._path(digest))
+        if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:
+            return {}
+        return record if record.get("digest") == digest else {}
+
+    def _path(self, digest: str) -> Path:
+        return self._folder / f"{digest.replace(':', '-')}.json"
+
+
+def _is_report(value: Any, digest: str) -> bool:
+    """Whether this is the report of a passed test of an image."""
+    if not isinstance(value, dict) or value.get("verdict") not in PASSED:
+        return False
+    image = value.get("image")
+    return isinstance(image, dict) and image.get("digest") == digest
+
+
+def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
+    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
+    recorded = SmokeRecord(project.settings.cache).report(digest)
+    if recorded is not None:
+        return recorded
+    short = digest.partition(":")[2][:12]
+    folder = project.reports / recipe.name
+    for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
+        try:
+            value = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if _is_report(value, digest):
+            return dict(value)
+    return None

@@ -1,0 +1,178 @@
+"""What tags name after a publish to docker-registry: races, damage, and publishing the same again."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.errors import RegistryError, TagExistsError
+from builder.model import Lock, LockedBase
+from builder.project import Project
+from builder.publishing import publish as publishing
+from builder.publishing.places import Place, RegistryPlace
+from builder.publishing.publish import Published, PublishOptions, publish
+from builder.publishing.smoke_record import SmokeRecord
+from builder.registry.client import RegistryClient
+from builder.registry.referrers import referrers
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support.images import make_layer, make_test_image
+from tests.support.parts import Registry
+
+pytestmark = pytest.mark.registry
+
+LOCK = Lock((), ("linux-64",), digest="sha256:" + "d" * 64)
+#: Races for one tag, each with a repository of its own.
+ROUNDS = 8
+
+
+def project(folder: Path) -> Project:
+    (folder / "recipes").mkdir(parents=True)
+    settings = Settings.from_environment({"HOME": str(folder)}, cache=folder / "cache")
+    return Project(folder, settings, Store(settings.cache))
+
+
+def built(project: Project, label: str) -> BuildResult:
+    """An image of two layers that passed its smoke test; the second layer and the config are the label's."""
+    layers = [make_layer(project.root / "layers", name, 200_000) for name in ("common", label)]
+    image = make_test_image(layers, label)
+    recipe = Recipe(name="t", base="oci:b", environment="e.yml", source=project.root / "recipes/t.yaml")
+    SmokeRecord(project.settings.cache).store(image.digest, "pass", "userns")
+    return BuildResult(recipe, LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
+
+
+def named(registry: Registry, repository: str, tag: str) -> str:
+    with RegistryClient(registry.host) as client:
+        found = client.head_manifest(repository, tag)
+    return found.digest if found else ""
+
+
+def test_two_publishers_of_one_tag(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two publishers that move one tag at the same moment: one wins, the other is told and ends with 12."""
+    start, waited = threading.Barrier(2), list[Place]()
+    move = publishing.move_all
+
+    def together(place: Place, *args: Any) -> list[str]:
+        if not any(place is other for other in waited):
+            waited.append(place)
+            start.wait(timeout=60)
+        return move(place, *args)
+
+    projects = [project(tmp_path / name) for name in ("one", "two")]
+    results = [built(ours, f"of-{n}") for n, ours in enumerate(projects)]
+
+    def run(n: int, options: PublishOptions) -> Published | TagExistsError:
+        try:
+            return publish(projects[n], results[n], options)
+        except TagExistsError as e:
+            return e
+
+    for n in range(ROUNDS):
+        options = PublishOptions(to=f"{registry.host}/race/r{n}", month="26.11")
+        for i in range(2):
+            run(i, replace(options, move_tags=False))
+        with monkeypatch.context() as patch, ThreadPoolExecutor(2) as pool:
+            patch.setattr(publishing, "move_all", together)
+            ended = [f.result() for f in [pool.submit(run, i, options) for i in range(2)]]
+        (won,) = [end for end in ended if isinstance(end, Published)]
+        (lost,) = [end for end in ended if isinstance(end, TagExistsError)]
+        assert named(registry, f"race/r{n}", "26.11") == won.digest
+        assert lost.exit_code == 12 and won.digest[:19] in lost.message, lost.message
+
+
+def test_damaged_blob(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blob that the registry's disk damaged is found before a tag moves, also by a later publish."""
+    ours = project(tmp_path)
+    result = built(ours, "damaged")
+    place, repository = f"{registry.host}/damage/t", "damage/t"
+    digest = result.image.layers[1].descriptor.digest  # type: ignore[union-attr]
+    hexes = digest.removeprefix("sha256:")
+    push = RegistryPlace.push
+
+    def damage(self: RegistryPlace, image: Any) -> Any:
+        report = push(self, image)
+        path = registry.root / "docker/registry/v2/blobs/sha256" / hexes[:2] / hexes / "data"
+        data = path.read_bytes()
+        path.write_bytes(data[:1000] + bytes([data[1000] ^ 1]) + data[1001:])
+        return report
+
+    options = PublishOptions(to=place, month="26.11")
+    with monkeypatch.context() as patch:
+        patch.setattr(RegistryPlace, "push", damage)
+        with pytest.raises(RegistryError, match="with the digest") as e:
+            publish(ours, result, options)
+    assert digest in e.value.message and not named(registry, repository, "26.11")
+    with pytest.raises(RegistryError, match="with the digest"):  # nothing is sent, but it is read again
+        publish(ours, result, options)
+    assert not named(registry, repository, "latest")
+
+
+def test_history(registry: Registry, tmp_path: Path) -> None:
+    """A month later, the same again, an older month: what moves, what is read, and what is reported."""
+    ours = project(tmp_path)
+    first, second = built(ours, "first"), built(ours, "second")
+    place = f"{registry.host}/history/t"
+
+    def send(result: BuildResult, month: str, **more: Any) -> Published:
+        return publish(ours, result, PublishOptions(to=place, month=month, **more))
+
+    done = send(first, "26.10")
+    assert done.before == {"26.10": None, "latest": None}
+    assert done.verified and done.push and done.verified.blobs == done.push.blobs_sent == 3
+    again = send(first, "26.10")
+    assert again.verified and again.verified.blobs == 0
+    done = send(second, "26.11")
+    assert done.before == {"26.11": None, "latest": first.digest}
+    assert done.verified and done.push and (done.verified.blobs, done.push.blobs_present) == (2, 1)
+    with pytest.raises(TagExistsError, match=r"would go back to an older image: .* the image of 26\.11"):
+        send(first, "26.09")
+    assert not named(registry, "history/t", "26.09")
+    with pytest.raises(TagExistsError, match=r"26\.10 exists"):
+        send(second, "26.10")
+    back = send(first, "26.10", force=True)
+    assert back.before["latest"] == second.digest
+    assert named(registry, "history/t", "latest") == first.digest
+    assert send(first, "26.10", verify="all").verified.blobs == 3  # type: ignore[union-attr]
+
+
+def test_two_publishers_attach(registry: Registry, tmp_path: Path) -> None:
+    """Two machines publish one image at the same time: what both attached is listed afterwards."""
+    machines = [project(tmp_path / name) for name in ("one", "two")]
+    image = built(machines[0], "both").image
+    assert image is not None
+    for n in range(ROUNDS):
+        place, repository = f"{registry.host}/attach/r{n}", f"attach/r{n}"
+        start = threading.Barrier(2)
+
+        def run(ours: Project, place: str = place, start: threading.Barrier = start) -> Published:
+            result = built(ours, "both")
+            when = datetime.datetime(2026, 11, 1 + machines.index(ours)).strftime("%Y-%m-%dT%H:%M:%SZ")
+            report = {"verdict": "pass", "started": when, "image": {"digest": result.digest}}
+            path = ours.root / "report.json"
+            path.write_text(json.dumps(report))
+            SmokeRecord(ours.settings.cache).store(result.digest, "pass", "userns", path)
+            start.wait(timeout=60)
+            options = PublishOptions(to=place, month="26.11")
+            try:
+                return publish(ours, result, options)
+            except RegistryError as e:
+                # docker-registry 2.8 refuses a manifest that another client sends at the same moment.
+                assert "DIGEST_INVALID" in e.codes, e
+                return publish(ours, result, options)
+
+        with ThreadPoolExecutor(2) as pool:
+            done = [f.result() for f in [pool.submit(run, ours) for ours in machines]]
+        with RegistryClient(registry.host) as client:
+            listed = {d.digest for d in referrers(client, repository, image.digest)}
+        assert listed == {d for one in done for d in one.attached.values()}, f"round {n}"
