@@ -11,8 +11,9 @@ from builder.run.identity import Identity
 from builder.settings import Settings
 from builder.sif.read import read_sif
 from builder.store.blobs import Store
-from builder.store.files import remove_tree, temporary_beside
 from builder.store.folders import CacheFolders
+from builder.store.temporary import temporary_beside
+from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
 from builder.trees.merge import Merge
 from builder.trees.rootfs import new_tree, unpack
