@@ -35,7 +35,8 @@ _USER = re.compile(r"[^/?#@:\[\]]+:(?!\d+(?:[/?#]|$))")
 _TOKEN = re.compile(r"(?<=/t/)[^/\s'\"]+(?=/)")
 #: A value of a query, without the punctuation of the sentence around the URL.
 _QUERY_VALUE = re.compile(r"(?<==)[^&]*?(?=&|[',.;:)\]]*$)")
-_DIGEST = re.compile(r"sha\d+:")
+#: Whole digests only: what is shorter may be a host after a password.
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 
 def redact(text: str) -> str:

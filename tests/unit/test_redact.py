@@ -8,6 +8,8 @@ import pytest
 
 from builder.redact import redact
 
+DIGEST = "sha256:" + "ab" * 32
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -35,7 +37,7 @@ from builder.redact import redact
         ("https://u:p?a#s@h.org/y", "https://h.org/y"),
         ("https://u:it's@h.org/y", "https://h.org/y"),
         ("https://u:a/b@c/d@h.org", "https://h.org"),
-        ("docker://u:pw@h.org/name@sha256:ab", "docker://h.org/name@sha256:ab"),
+        ("docker://u:pw@h.org/name@" + DIGEST, "docker://h.org/name@" + DIGEST),
         ("https://a.org/x,https://u:p/w@b.org/", "https://a.org/x,https://b.org/"),
         ("https://h.org/x?private_token=S3CR3T", "https://h.org/x?private_token=***"),
         ("https://h.org/x?k=$TOKEN&l=${A}b&m", "https://h.org/x?k=$TOKEN&l=***&m"),
@@ -57,8 +59,8 @@ def test_credentials_go(text: str, expected: str) -> None:
         "https://h.org/x?v=$VERSION&download=${D}",
         "https://h.org:8443/pkg@1.0/x",
         "http://[::1]:5000/pkg@1.0/x",
-        "docker://name:tag@sha256:ab",
-        "docker://h.org:5000/name:tag@sha256:ab",
+        "docker://name:tag@" + DIGEST,
+        "docker://h.org:5000/name:tag@" + DIGEST,
         "file:///home/a:b@c/x.whl#sha256=ab",
         "pkg:conda/numpy@1.0?build=0&channel=conda-forge",
         "https://$USER_NAME:$PASSWORD@h.org/x",
