@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,12 @@ KINDS = (
     "upload",
     "download",
 )
+EXPLANATION = """The columns of faults count those
+that met a request. After each trial every tag is pulled whole into an empty store, and the same publish
+runs again; "failed" counts the trials after which a tag could not be pulled, a publish did not end right,
+or more bytes were sent again than the fault explains. "Refused" counts publishes that ended with an error,
+without a tag, until the registry's owner removed content that does not match its digest: Pulp 2.30 keeps
+uploads that were cut off, and crane keeps manifests that were changed."""
 #: How often each kind is in one round, whose order is random.
 WEIGHTS = (4, 2, 1, 1, 6, 3)
 
@@ -76,7 +82,7 @@ def trial(trials: Trials, kind: str, rng: random.Random, folder: Path) -> Count:
 def checked(trials: Trials, kind: str, rng: random.Random, folder: Path) -> Count:
     """One trial; a failed check is printed and counted."""
     try:
-        return trial(trials, kind, rng, folder)
+        return replace(trial(trials, kind, rng, folder), tried=1)
     except (AssertionError, BuilderError):
         traceback.print_exc()
         return Count(tried=1, failed=1)
@@ -133,14 +139,7 @@ def table(reports: dict[str, Report], seed: int, minutes: float) -> str:
         lines.append(" | ".join(cells))
     rows = "\n".join(f"| {line} |" for line in lines)
     when = datetime.now(UTC).strftime("%Y-%m-%d")
-    return (
-        f"`make soak` on {when}, {minutes:g} minutes, seed {seed}. The columns of faults count those that\n"
-        "met a request. After each trial every tag is pulled whole into an empty store, and the same publish\n"
-        'runs again; "failed" counts the trials after which a tag could not be pulled, a publish did not end\n'
-        'right, or more bytes were sent again than the fault explains. "Refused" counts publishes that ended with an error, without a\n'
-        "tag, until the registry's owner removed content that does not match its digest: Pulp 2.30 keeps\n"
-        f"uploads that were cut off, and crane keeps manifests that were changed.\n\n{rows}\n"
-    )
+    return f"`make soak` on {when}, {minutes:g} minutes, seed {seed}. {EXPLANATION}\n\n{rows}\n"
 
 
 def write(page: Path, text: str) -> None:
