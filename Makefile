@@ -30,7 +30,8 @@ APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all lint format bench requirements audit clean
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
+	requirements audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -47,8 +48,8 @@ apt-image: ## install the Debian packages that make image needs (root or sudo)
 apt-test: ## install the Debian packages that make test needs: engines, a registry, tools (root or sudo)
 	@scripts/apt-install "make test" $(APT_TEST) $(if $(HEAVY),$(APT_HEAVY))
 
-parts: setup ## put Apptainer into .cache/parts, for the tests
-	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts/apptainer
+parts: setup ## put Apptainer, crane and Pulp (with PostgreSQL) into .cache/parts, for the tests
+	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts
 
 image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print where it is
 	@$(BIN)/builder build $(TARGET)
@@ -70,6 +71,12 @@ test: setup ## run all tests but the heavy ones (PYTEST_ARGS="-k name" for some)
 
 test-all: ## run all tests, those with heavy parts (browser, Ray and MLflow services) too
 	@$(MAKE) test HEAVY=yes
+
+SOAK_MINUTES ?= 10
+SOAK_PAGE ?= docs/reliability.md
+soak: setup parts ## try faults on three registries (SOAK_MINUTES=10), into docs/reliability.md; then long fuzz tests (root)
+	@$(BIN)/python -m tests.soak $(SOAK_MINUTES) $(SOAK_PAGE)
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) tests/unit -k fuzz $(PYTEST_ARGS)
 
 lint: setup ## ruff, mypy --strict and shellcheck
 	@$(BIN)/ruff check .

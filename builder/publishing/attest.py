@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
 from collections.abc import Mapping
@@ -67,7 +68,7 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
 
 
 def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
-    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base and version of builder.
+    """An in-toto statement (v1) with SLSA provenance (v1): recipe, lock, base, source and version of builder.
 
     It is not signed, and contains no time and no machine: it names the inputs that produce the same bytes
     again.
@@ -81,6 +82,7 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
     dependencies = [
         {"name": "lock", "digest": _digest_set(lock.digest)} if lock.digest else {"name": "lock"},
         {"name": "base", "uri": redact(base.reference), "digest": _digest_set(base.digest)},
+        *_project_source(result),
     ]
     value = {
         "_type": "https://in-toto.io/Statement/v1",
@@ -101,6 +103,24 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
         },
     }
     return canonical_json(value) + b"\n"
+
+
+def _project_source(result: BuildResult) -> list[dict[str, Any]]:
+    """The project's repository and revision, if the image's annotations name them (``--source``)."""
+    if result.image is None:
+        return []
+    annotations = json.loads(result.image.manifest).get("annotations") or {}
+    source = annotations.get("org.opencontainers.image.source")
+    revision = annotations.get("org.opencontainers.image.revision")
+    if not source:
+        return []
+    dependency: dict[str, Any] = {
+        "name": "source",
+        "uri": f"git+{redact(source)}" if revision else redact(source),
+    }
+    if revision:
+        dependency["digest"] = {"gitCommit": revision}
+    return [dependency]
 
 
 def package_url(package: LockedPackage) -> str:

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from builder.bases.resolve import resolve_base
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.records import read_record
+from tests.support.real_registries import NAMES, RealRegistry, real_registry
 
 CLONE = Path(__file__).parents[2]
 
@@ -118,3 +119,10 @@ def cpu_sif(cpu: Builder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     Builder(project, cpu.cache).run("build", "cpu-sif")
     return project / "dist" / "cpu-sif.sif"
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def any_registry(request: pytest.FixtureRequest) -> Iterator[RealRegistry]:
+    """Each of three real registries, behind a proxy that can break connections."""
+    with real_registry(request.param) as registry:
+        yield registry

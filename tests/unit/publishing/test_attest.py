@@ -14,7 +14,7 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.model import Lock, LockedBase, LockedPackage, SifImage
+from builder.model import Descriptor, Image, Lock, LockedBase, LockedPackage, SifImage, canonical_json
 from builder.publishing.attest import package_url, provenance, sbom
 from builder.version import __version__
 
@@ -193,3 +193,25 @@ def test_provenance() -> None:
         "urn:"
     )
     assert b"secret" not in text and b"$TOKEN@" in text and b"/home/me" not in text
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, []),
+        ({"source": "https://me:secret@host/repo"}, [{"name": "source", "uri": "https://host/repo"}]),
+        (
+            {"source": "https://host/repo", "revision": "c0ffee"},
+            [{"name": "source", "uri": "git+https://host/repo", "digest": {"gitCommit": "c0ffee"}}],
+        ),
+    ],
+)
+def test_source_in_provenance(annotations: dict[str, str], expected: list[Any]) -> None:
+    """The provenance names the repository and the revision that the image's annotations name."""
+    names = {f"org.opencontainers.image.{key}": value for key, value in annotations.items()}
+    manifest = canonical_json({"annotations": names})
+    nothing = Descriptor.of("application/json", b"{}")
+    image = Image((), b"{}", nothing, manifest, Descriptor.of("application/json", manifest))
+    result = BuildResult(recipe(), LOCK, BASE, image)
+    definition = json.loads(provenance(result, image.digest, 0))["predicate"]["buildDefinition"]
+    assert definition["resolvedDependencies"][2:] == expected

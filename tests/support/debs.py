@@ -1,0 +1,100 @@
+"""Debian packages in private folders: apt downloads and verifies them from this machine's mirror, with lists
+and settings of its own. Nothing of the host is changed, and no rights are needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from builder.net.apt import apt_sources
+
+
+class NotInstalled(Exception):
+    """Why a part is not available."""
+
+    @classmethod
+    def because(cls, what: str, error: Exception) -> NotInstalled:
+        """With the last line of what a command said."""
+        said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        return cls(f"{what}: {' '.join((said or str(error)).strip().splitlines()[-1:])}")
+
+
+def download(work: Path, packages: Sequence[str], suites: Sequence[str]) -> list[Path]:
+    """Downloads these packages (``name/suite``), without what they depend on; returns the .deb files.
+
+    Args:
+        work: an empty folder.
+        packages: their names.
+        suites: of Debian, where they are; the first is the one whose sources are read.
+    """
+    stanzas = [_only(block, suites) for block in apt_sources(suites[0]).split("\n\n")]
+    apt = _private_apt(work, "\n\n".join(s for s in stanzas if s), work / "status")
+    call([*apt, "download", *packages], work / "debs")
+    return sorted((work / "debs").glob("*.deb"))
+
+
+def download_with_dependencies(work: Path, packages: Sequence[str]) -> list[Path]:
+    """Downloads packages of this machine's own suite, and those they need and this machine lacks."""
+    release = Path("/etc/os-release").read_text()
+    suite = re.search(r"^VERSION_CODENAME=(\S+)$", release, re.M)
+    if suite is None:
+        raise NotInstalled("this machine's /etc/os-release names no Debian suite")
+    apt = _private_apt(work, apt_sources(suite[1]), Path("/var/lib/dpkg/status"))
+    options = ["-oDebug::NoLocking=1", "--yes", "--no-install-recommends", "--download-only"]
+    call([*apt, *options, "install", *packages], work)
+    return sorted((work / "cache/archives").glob("*.deb"))
+
+
+def unpack(debs: Sequence[Path], folder: Path) -> None:
+    for deb in debs:
+        call(["dpkg", "-x", deb, folder])
+
+
+def call(command: Sequence[str | Path], folder: Path | None = None, **more: str) -> str:
+    """Runs a command; returns its output. Raises CalledProcessError, with the command's messages."""
+    done = subprocess.run(
+        [str(c) for c in command],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C", **more},
+    )
+    return done.stdout
+
+
+def _private_apt(work: Path, sources: str, status: Path) -> list[str | Path]:
+    """The command line of an apt-get of its own, whose lists are up to date."""
+    (work / "sources.list.d").mkdir()
+    (work / "sources.list.d/debian.sources").write_text(sources)
+    for folder in ("lists/partial", "cache/archives/partial", "debs"):
+        (work / folder).mkdir(parents=True)
+    (work / "status").touch()
+    options = {
+        "Dir::Etc::SourceList": "-",
+        "Dir::Etc::SourceParts": work / "sources.list.d",
+        "Dir::Etc::Preferences": "-",
+        "Dir::Etc::PreferencesParts": "-",
+        "Dir::State": work,
+        "Dir::State::Lists": work / "lists",
+        "Dir::State::Status": status,
+        "Dir::Cache": work / "cache",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "Acquire::Retries": "3",
+    }
+    apt: list[str | Path] = ["apt-get", "-qq", *(f"-o{k}={v}" for k, v in options.items())]
+    call([*apt, "update"], work)
+    return apt
+
+
+def _only(stanza: str, suites: Sequence[str]) -> str:
+    """A source with these suites alone; nothing when it does not have the first of them."""
+    line = re.search(r"^Suites: (.*)$", stanza, re.M)
+    if line is None or suites[0] not in line[1].split():
+        return ""
+    return stanza.replace(line[0], f"Suites: {' '.join(suites)}")
