@@ -1,6 +1,6 @@
 """``builder cache verify``: hashes all that the cache holds, and removes what is corrupt.
 
-A build believes that a file is unchanged when size, inode and modification time are. A bit that a disk, a
+A build takes a file for unchanged if size, inode and modification time are. A bit that a disk, a
 cable or the memory flips changes none of these.
 """
 
