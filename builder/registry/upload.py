@@ -290,7 +290,7 @@ class Upload:
         self._session, self._offset = None, 0
 
     def _check_stored(self) -> None:
-        """Compares the size of what the registry holds now. If the registry states none, nothing is compared."""
+        """Compares the size of what the registry holds now, if the registry states it."""
         blob, stored = self._blob, self._stored()
         if stored in (None, UNKNOWN, blob.size):
             return
