@@ -114,10 +114,16 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
     except BrokenPipeError:
         return 141
     except (click.Abort, KeyboardInterrupt):
-        output.error("interrupted; finished work is in the cache: run the command again to continue")
-        return INTERRUPTED
+        return interrupted(output)
     except Exception as e:
-        return failed(e, output)
+        # Python before 3.12 turns an exception in __set_name__ (a class that is imported) into a RuntimeError.
+        return interrupted(output) if isinstance(e.__cause__, KeyboardInterrupt) else failed(e, output)
+
+
+def interrupted(output: Output) -> int:
+    """Reports Ctrl-C; returns the exit code."""
+    output.error("interrupted; finished work is in the cache: run the command again to continue")
+    return INTERRUPTED
 
 
 def failed(error: Exception, output: Output) -> int:

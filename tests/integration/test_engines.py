@@ -628,7 +628,7 @@ def test_failed_build_in_a_job(small: Small, slurm: Slurm, tmp_path: Path) -> No
     )
     done = small.run(*args, env=slurm.env, check=False)
     assert done.returncode == 10
-    assert "the build job of target small-sif failed with exit code 13" in done.stderr
+    assert "the build job of target small-sif failed with exit code 1" in done.stderr
     assert f"cannot write to {tmp_path}/file/dist" in done.stderr
 
 

@@ -22,7 +22,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +72,9 @@ def part_folder(name: str) -> Iterator[Path]:
             if old.stat().st_uid == os.getuid() and (lock := _try_lock(old)) is not None:
                 remove_tree(old)
                 os.close(lock)
-    folder = Path(tempfile.mkdtemp(prefix=f"bt-{name}-", dir=parent))
+    # podman parses the path of a layout as an image name, where "-_" and a final "_" are errors.
+    folder = parent / f"bt-{name}-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
     lock = _try_lock(folder)
     folder.chmod(0o755)
     owner = os.getpid()

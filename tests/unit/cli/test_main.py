@@ -132,3 +132,18 @@ def test_stdout_is_full(tiny: TinyProject) -> None:
                 done.stderr
             )
             assert "Traceback" not in done.stderr
+
+
+def test_interrupted_import(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C while a class is imported, which Python 3.11 wraps in a RuntimeError, is no bug in builder."""
+
+    class Field:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    @click.command()
+    def command() -> None:
+        type("Imported", (), {"field": Field()})
+
+    assert run(command, []) == builder.errors.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err
