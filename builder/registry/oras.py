@@ -215,9 +215,9 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
                 raise
             partial.chmod(0o755)  # as Apptainer does: a SIF is executable
             sync_file(partial)
+            store.mark_verified(output, layer.digest, partial)
             partial.replace(output)
             sync_folder(output.parent)
-            store.mark_verified(output, layer.digest)
     return True
 
 
