@@ -16,7 +16,6 @@ from builder.registry.errors import ArtifactRefused
 from builder.registry.manifests import ANY, TagMove
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
 
-
 MANIFEST = b'{"schemaVersion":2}'
 
 
