@@ -85,7 +85,12 @@ def cache_verify(context: Context) -> None:
     show_default=True,
     help="Days since the last use.",
 )
-@click.option("--all", "everything", is_flag=True, help="Remove everything except lock files.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Remove everything except lock files and records of what was published and not read back.",
+)
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:

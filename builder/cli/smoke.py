@@ -333,7 +333,7 @@ def _finish(
     comparison: Comparison | None,
     name: str,
 ) -> None:
-    """Prints the results, and ends the command with their exit code; records that the build passed.
+    """Prints the results, and ends the command with their exit code; records whether the build passed.
 
     The verdict of another image (``--image``) is printed only.
     """
@@ -358,9 +358,13 @@ def _finish(
             "comparison": comparison.to_json() if comparison else None,
         }
     )
+    of_build = [run.verdict for run in runs if run.image_digest == result.digest]
+    record = SmokeRecord(context.settings.cache)
+    if "fail" in of_build:
+        record.drop(result.digest)
     if verdict == "error":
         context_exit(SmokeNotRun.exit_code)
     if verdict == "fail" or (comparison and comparison.regressions):
         context_exit(SmokeError.exit_code)
-    if all(run.image_digest == result.digest for run in runs):
-        SmokeRecord(context.settings.cache).store(result.digest, verdict, shown.runner, shown.path)
+    if len(of_build) == len(runs):
+        record.store(result.digest, verdict, shown.runner, shown.path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,8 +212,9 @@ def _empty_index() -> dict[str, Any]:
 
 def _write_if_changed(path: Path, data: bytes, *, durable: bool = False) -> bool:
     """Writes a file unless it has this content; returns whether that was necessary."""
-    if path.exists() and path.read_bytes() == data:
-        return False
+    with suppress(FileNotFoundError, ImageError):  # something else, which is replaced
+        if read_file(path, str(path), len(data)) == data:
+            return False
     write_atomic(path, data, durable=durable)
     return True
 

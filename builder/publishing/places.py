@@ -11,6 +11,7 @@ from typing import Protocol
 
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, Layer
+from builder.oci.documents import read_file
 from builder.oci.layout import (
     blob_path,
     list_tags,
@@ -168,7 +169,7 @@ class RegistryPlace:
         """See :class:`Place`."""
         path = self._store.get(descriptor.digest)
         if path is not None:
-            return path.read_bytes()
+            return read_file(path, str(path))
         data, _, _ = self.client.get_manifest(self.repository, descriptor.digest)
         self._store.add(data)
         return data
@@ -360,7 +361,7 @@ class LayoutPlace:
                 raise ImageError(
                     f"{path} is missing or corrupt: its content does not match its digest",
                     "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
-                    "remove the file, run builder cache prune, and publish again",
+                    "remove the file, run builder cache verify, and publish again",
                 )
 
         in_parallel(check, blobs, TRANSFERS)

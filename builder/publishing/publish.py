@@ -333,18 +333,21 @@ def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str,
 
 
 def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Runs the smoke test and records its pass; returns its verdict and its report.
+    """Runs the smoke test and records its result; returns its verdict and its report.
 
     Raises:
         SmokeError: it did not pass.
     """
     report = project.smoke(result, SmokeOptions(runner=runner))
     name = result.recipe.name
+    record = SmokeRecord(project.settings.cache)
+    if report.verdict == "fail":
+        record.drop(report.image_digest)
     if report.verdict not in PASSED:
         raise SmokeError(
             f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
             "no tag was moved",
             f"see the failed probes: builder smoke {name}; to test it on the target instead: --no-tags",
         )
-    SmokeRecord(project.settings.cache).store(report.image_digest, report.verdict, report.runner, report.path)
+    record.store(report.image_digest, report.verdict, report.runner, report.path)
     return report.verdict, report.report

@@ -14,7 +14,7 @@ from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor
 from builder.oci.layout import list_tags, read_layout, write_layout
-from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_json
+from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_index
 from builder.oci.reference import is_digest, is_tag
 from builder.publishing.places import Place, verify_layers
 from builder.registry.oras import sif_layer
@@ -116,7 +116,8 @@ def _image_manifest(recipe: Recipe, place: Place, tag: str, where: str) -> Descr
     for _ in range(MAX_INDEX_DEPTH):
         if described.media_type not in INDEXES:
             return described
-        index = parse_json(place.manifest(described), f"the image index {where}")
+        what = f"the image index {where}"
+        index = parse_index(place.manifest(described), what, described.media_type)
         described = choose_platform(index, recipe.architecture, where)
     raise ImageError(f"{where}: image indexes refer to each other", "the image is damaged: publish it again")
 

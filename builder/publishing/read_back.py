@@ -2,13 +2,14 @@
 
 A registry may lose or damage what it was sent and say that it has it. So the bytes that a push sent are read
 back and hashed, and nothing is stored. Blobs that were there before have their size checked by the push; they
-are read only if the user wants it, or if an earlier publish from this machine sent them and ended before it
-had read them back.
+are read only if the user wants it, or if another publish from this machine sent them and has not read them
+back: it was killed, still runs, or was told not to.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,10 @@ class Verified:
 
 
 class Unverified:
-    """Records which blobs of an image were sent to a place and not read back yet. Survives a killed process.
+    """Records which blobs a publish sent to a place and has not read back yet. Survives a killed process.
+
+    Each publish has a record of its own, so two that run at once do not remove each other's. Repositories of
+    a registry share blobs by mounts, so the records of all of them count.
 
     Args:
         cache: the cache.
@@ -45,32 +49,52 @@ class Unverified:
 
     def __init__(self, cache: Path, place: str, image: Image) -> None:
         self._folder = CacheFolders(cache).unverified
-        self._prefix = hashlib.sha256(place.encode()).hexdigest()[:16]
-        self._own = self._folder / f"{self._prefix}-{image.digest.partition(':')[2][:16]}.json"
+        if place.startswith("oci:"):
+            place = shared = f"oci:{Path(place.removeprefix('oci:')).absolute()}"
+        else:
+            shared = place.partition("/")[0]
+        self._shared = _short_hash(shared)
+        self._prefix = f"{self._shared}-{_short_hash(place)}"
+        self._own = self._folder / f"{self._prefix}-{secrets.token_hex(8)}.json"
         self._image = image
 
-    def begin(self) -> frozenset[str]:
-        """Records all blobs of the image; returns the digests that earlier publishes left unverified."""
-        left = frozenset(digest for _, digests in self._records() for digest in digests)
+    def begin(self) -> None:
+        """Records all blobs of the image: which of them are sent is not known yet."""
         write_record(self._own, sorted(blob.digest for blob in _blobs(self._image)))
-        return left
 
-    def done(self, verified: Collection[str]) -> None:
-        """The image is verified: removes its record, and these digests from those of other images."""
-        self._own.unlink(missing_ok=True)
-        for path, digests in self._records():
-            rest = digests - set(verified)
-            if not rest:
-                path.unlink(missing_ok=True)
-            elif rest != digests:
-                write_record(path, sorted(rest))
+    def left(self) -> frozenset[str]:
+        """The digests that other publishes have sent and not read back, or are sending now."""
+        records = [digests for path, digests in self._records(self._shared) if path != self._own]
+        return frozenset(digest for digests in records for digest in digests)
 
-    def _records(self) -> Iterator[tuple[Path, set[str]]]:
-        """All records of the place; a damaged one may be of any blob."""
-        for path in sorted(self._folder.glob(f"{self._prefix}-*.json")):
+    def end(self, verified: Collection[str], unread: Collection[str] = ()) -> None:
+        """Removes digests that were read back from the records of this place.
+
+        Args:
+            verified: the digests.
+            unread: what this publish sent and does not read back: its record keeps these.
+        """
+        self._keep(self._own, set(unread))
+        for path, digests in self._records(self._prefix):
+            if path != self._own and digests & set(verified):
+                self._keep(path, digests - set(verified))
+
+    def _keep(self, path: Path, digests: Collection[str]) -> None:
+        if digests:
+            write_record(path, sorted(digests))
+        else:
+            path.unlink(missing_ok=True)
+
+    def _records(self, prefix: str) -> Iterator[tuple[Path, set[str]]]:
+        """All records with a prefix; a damaged one may be of any blob."""
+        for path in sorted(self._folder.glob(f"{prefix}-*.json")):
             found = read_record(path)
             any_blob = {blob.digest for blob in _blobs(self._image)}
             yield path, set(map(str, found)) if isinstance(found, list) else any_blob
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def push_and_read_back(
@@ -87,17 +111,19 @@ def push_and_read_back(
     Raises:
         RegistryError, ImageError, HashMismatch: the push failed, or the place does not return what was sent.
     """
-    if mode == "none":
-        return place.push(image), Verified(mode)
     unverified = Unverified(cache, place.name, image)
-    left = unverified.begin()
+    unverified.begin()
     pushed = place.push(image)
+    sent = {blob.digest for blob in pushed.sent}
+    if mode == "none":
+        unverified.end((), unread=sent)
+        return pushed, Verified(mode)
     started = time.monotonic()
-    wanted = {blob.digest for blob in pushed.sent} | left
+    wanted = sent | unverified.left()
     blobs = [blob for blob in _blobs(image) if mode == "all" or blob.digest in wanted]
     if blobs:
         place.read_back(image, blobs)
-    unverified.done([blob.digest for blob in blobs])
+    unverified.end([blob.digest for blob in blobs])
     size = sum(blob.size for blob in blobs)
     return pushed, Verified(mode, len(blobs), size, round(time.monotonic() - started, 3))
 

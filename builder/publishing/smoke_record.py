@@ -54,6 +54,10 @@ class SmokeRecord:
             data["report"] = str(report.absolute())
         write_record(self._path(digest), data)
 
+    def drop(self, digest: str) -> None:
+        """Forgets that an image passed: a later test of it failed."""
+        self._path(digest).unlink(missing_ok=True)
+
     def _read(self, digest: str) -> dict[str, Any]:
         record = read_record(self._path(digest))
         if not isinstance(record, dict) or record.get("format") != _RECORD_FORMAT:

@@ -15,13 +15,13 @@ import httpx
 
 from builder.errors import RegistryError
 from builder.net.pace import Pace
+from builder.oci.documents import MAX_DOCUMENT
 
 #: HTTP statuses of a registry that may accept the same request later.
 BUSY = frozenset({429, 500, 502, 503, 504})
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: In bytes: no manifest, index, config, error or page of a list is larger. skopeo, containerd and Docker have
-#: limits from 4 to 8 MiB for manifests and configs.
-MAX_ANSWER = 8 << 20
+#: In bytes: no manifest, index, config, error or page of a list is larger.
+MAX_ANSWER = MAX_DOCUMENT
 #: In bytes: small blobs that are read into memory, such as an attached SBOM.
 MAX_SMALL_BLOB = 32 << 20
 #: Errors of one response that a message quotes.

@@ -190,8 +190,9 @@ class Blobs:
                 failures = count_failure(failures, size - before)
                 self._retry(repository, e, failures)
                 continue
-            if size == before:
-                break
+            failures = count_failure(failures, size - before)
+            if size == before or failures >= TRIES:
+                break  # what the registry returns ends here: the caller finds another digest
         return f"sha256:{digest.hexdigest()}", size
 
     def _retry(self, repository: str, error: httpx.HTTPError, failures: int) -> None:

@@ -27,6 +27,8 @@ MAX_LIST = 32 << 20
 _REFERRERS_TAG = re.compile(r"sha256-[0-9a-f]{64}")
 #: Attempts to read a new tag back, with pauses: some seconds are enough for a cache before a registry.
 READ_BACKS = 4
+#: Attempts to store a manifest that the registry finds damaged although it is not.
+_PUTS = 3
 #: For :meth:`Manifests.move_tag`: the tag may name anything, or not exist.
 ANY = "*"
 
@@ -273,11 +275,19 @@ class Manifests:
         """
         url = self._url(repository, ref)
         headers = {"Content-Type": media_type, **(conditions or {})}
-        answer = self._transport.ask(Request("PUT", url, push_scopes(repository), repository, headers, data))
+        request = Request("PUT", url, push_scopes(repository), repository, headers, data)
+        is_right = not is_digest(ref) or is_digest_of(ref, data)
+        for failures in range(1, _PUTS + 1):
+            answer = self._transport.ask(request)
+            # docker-registry 2.8 answers so when another client stores the same manifest at that moment.
+            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes() or not is_right:
+                break
+            if failures < _PUTS:
+                self._transport.pause(failures)
         if answer.status in (200, 201, 202) or (conditions and answer.status == 412):
             return answer
-        missing_blob = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN"}
-        of_this_kind = answer.status in (400, 405, 415, 422) and not missing_blob
+        other_reasons = set(answer.codes()) & {"MANIFEST_BLOB_UNKNOWN", "BLOB_UNKNOWN", "DIGEST_INVALID"}
+        of_this_kind = answer.status in (400, 405, 415, 422) and not other_reasons
         kind = refused if of_this_kind else RegistryError
         raise self._transport.refusal(answer, f"accept the manifest of {self._name(repository, ref)}", kind)
 

@@ -25,6 +25,7 @@ from builder.progress import QUIET, Reporter
 from builder.registry.client import RegistryClient
 from builder.registry.source import file_source
 from builder.store.blobs import Store
+from builder.store.durable import sync_file, sync_folder
 from builder.store.files import require_space, space_errors
 
 SIF_CONFIG = "application/vnd.sylabs.sif.config.v1+json"
@@ -112,7 +113,8 @@ def pull_sif(
 ) -> bool:
     """Downloads a SIF to ``output`` unless that file is the SIF already.
 
-    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or the new one.
+    It is downloaded beside its place, verified and renamed: ``output`` is always the old file or the new one,
+    also after a power loss.
     A download that was interrupted is resumed.
 
     Args:
@@ -212,8 +214,10 @@ def _place(layer: Descriptor, output: Path, store: Store, fetch: Callable[[Path]
                 partial.unlink()
                 raise
             partial.chmod(0o755)  # as Apptainer does: a SIF is executable
+            sync_file(partial)
+            store.mark_verified(output, layer.digest, partial)
             partial.replace(output)
-            store.mark_verified(output, layer.digest)
+            sync_folder(output.parent)
     return True
 
 

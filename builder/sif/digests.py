@@ -15,8 +15,11 @@ def sif_digest(path: Path, store: Store) -> str:
     """The ``sha256:...`` digest of a SIF, computed if it is not recorded."""
     digest = remembered_digest(path, store)
     if digest is None:
+        looks = fingerprint(path)
         digest = sha256_file(path)
-        remember_digest(path, store, digest)
+        if fingerprint(path) == looks:  # else another process replaced it meanwhile
+            store.remember(path, digest)
+            remember_digest(path, store, digest, looks)
     return digest
 
 
@@ -29,10 +32,16 @@ def remembered_digest(path: Path, store: Store) -> str | None:
     return digest
 
 
-def remember_digest(path: Path, store: Store, digest: str) -> None:
-    """Records that a file was just hashed."""
-    write_record(_record(path, store), {"fingerprint": fingerprint(path), "digest": digest})
-    store.remember(path, digest)
+def remember_digest(path: Path, store: Store, digest: str, looks: str) -> None:
+    """Records that a file was just hashed.
+
+    Args:
+        path: the file. It need not have this name yet: another process may replace it there at any time.
+        store: of this machine.
+        digest: of its content.
+        looks: its fingerprint, from before it was hashed.
+    """
+    write_record(_record(path, store), {"fingerprint": looks, "digest": digest})
 
 
 def _record(path: Path, store: Store) -> Path:

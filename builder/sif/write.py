@@ -53,7 +53,7 @@ from builder.sif.read import read_sif
 from builder.sif.singularity import FOLDER, Metadata, container_files
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
-from builder.store.files import CHUNK, require_space, sha256_file, space_errors
+from builder.store.files import CHUNK, fingerprint, require_space, sha256_file, space_errors
 
 Layout = Literal["flat", "layered"]
 
@@ -160,7 +160,9 @@ def _write_file(path: Path, contents: _Contents, store: Store, jobs: int) -> str
             check_partitions(temporary, places, store, pool)
             digest = whole.result()
         temporary.chmod(0o755)
-    remember_digest(path, store, digest)
+        # Before the file gets its name: another build may replace it there at once.
+        store.remember(temporary, digest)
+        remember_digest(path, store, digest, fingerprint(temporary))
     return digest
 
 

@@ -18,6 +18,7 @@ from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
+from builder.sif.digests import sif_digest
 from builder.smoke.grade import Expected, grade
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
@@ -82,10 +83,21 @@ def smoke(
     """
     started = time.monotonic()
     report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
+    if isinstance(image, SifImage) and report["verdict"] != "error" and not _is_still_there(image, store):
+        seen = f"another build replaced {image.path} while it was tested"
+        report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
     report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
     duration = round(time.monotonic() - started, 3)
     path = store_report(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
+
+
+def _is_still_there(sif: SifImage, store: Store) -> bool:
+    """Whether the file that was tested is the SIF: each build of a target writes to the same place."""
+    try:
+        return sif_digest(sif.path, store) == sif.digest
+    except FileNotFoundError:
+        return False
 
 
 def _run_benchmark(

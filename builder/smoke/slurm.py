@@ -157,7 +157,7 @@ def _collect(
         return _without_report(recipe, work, number, state)
     try:
         report = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         advice = "a file system may be full or failing"
         return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
     problem = report_problem(report)

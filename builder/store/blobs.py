@@ -212,8 +212,8 @@ class Store:
                 return
             with durable_file(target) as temporary:
                 self.link_or_copy(source, temporary, digest)
-            if not _is_same(source, target):
-                self.mark_verified(target, digest)
+                if not _is_same(source, temporary):
+                    self.mark_verified(target, digest, temporary)
 
     def link_or_copy(self, source: Path, target: Path, digest: str) -> None:
         """Creates ``target`` as a link to a file or as a copy, and compares the content with the digest.
@@ -260,10 +260,17 @@ class Store:
             return self.get(digest) is not None
         return verified(path, digest, self._seen_at(path, digest))
 
-    def mark_verified(self, path: Path, digest: str) -> None:
-        """Records for :meth:`verify` that a file outside the store was just hashed and has this digest."""
-        self.remember(path, digest)
-        mark_verified(path, self._seen_at(path, digest))
+    def mark_verified(self, path: Path, digest: str, file: Path | None = None) -> None:
+        """Records for :meth:`verify` that a file outside the store was just hashed and has this digest.
+
+        Args:
+            path: the file.
+            digest: its digest.
+            file: the file under another name, if it gets the name ``path`` later: another process may replace
+                it there at once. None: it is at ``path``.
+        """
+        self.remember(file or path, digest)
+        mark_verified(file or path, self._seen_at(path, digest))
 
     def _seen_at(self, path: Path, digest: str) -> Path:
         place = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]

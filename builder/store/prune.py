@@ -56,11 +56,12 @@ def _files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
 def prune(cache: Path, days: float | None) -> int:
     """Removes files that were not used recently, and temporary files of killed builds.
 
-    Lock files stay, because another build may hold one.
+    Lock files stay, because another build may hold one, and so do the records of what was published and not
+    read back: without them a later publish would take it for verified.
 
     Args:
         cache: the cache folder.
-        days: remove what was last used more than this many days ago; None removes everything.
+        days: remove what was last used more than this many days ago; None removes everything else.
 
     Returns:
         The bytes freed.
@@ -76,9 +77,9 @@ def prune(cache: Path, days: float | None) -> int:
 
 
 def _prune_everything(cache: Path) -> None:
-    locks = CacheFolders(cache).locks
+    folders = CacheFolders(cache)
     for folder in cache.iterdir():
-        if folder.is_dir() and folder != locks:
+        if folder.is_dir() and folder not in (folders.locks, folders.unverified):
             _remove(folder)
 
 

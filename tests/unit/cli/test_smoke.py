@@ -59,6 +59,14 @@ def test_slow_gpu(project: SmokeProject) -> None:
     assert result["verdict"] == "fail" and result["report"]["grade"]["verdict"] == "fail"
 
 
+def test_fail_after_a_pass(project: SmokeProject) -> None:
+    """A test that fails takes back an earlier pass: the next publish tests the image again."""
+    project("smoke", "gpu")
+    project.answers = [a100({"matmul.bf16": 0.3})]
+    project("smoke", "gpu", code=11)
+    assert SmokeRecord(project.root / "cache").passed(NEW) is None
+
+
 def test_error(project: SmokeProject) -> None:
     """A test that could not be run has its own exit code."""
     project.answers = [

@@ -14,7 +14,7 @@ import pytest
 
 from builder.errors import ImageError, SpaceError
 from builder.model import Image
-from builder.oci.layout import list_tags, move_layout_tag, prune_layout, read_layout, write_layout
+from builder.oci.layout import blob_path, list_tags, move_layout_tag, prune_layout, read_layout, write_layout
 from builder.store.blobs import Store
 from builder.store.temporary import temporary_beside
 from tests.support.disk import flip
@@ -127,6 +127,19 @@ def test_unchanged(store: Store, tmp_path: Path) -> None:
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"}
     write_layout(made, tmp_path / "dist", "x", store)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "dist").rglob("*") if p.name != ".lock"} == before
+
+
+def test_pipe_in_place_of_a_blob(store: Store, tmp_path: Path) -> None:
+    """A pipe or a link where a document belongs is replaced, and not read."""
+    made = image(store)
+    write_layout(made, tmp_path / "dist", "x", store)
+    config, manifest = (blob_path(tmp_path / "dist", d) for d in (made.config_descriptor.digest, made.digest))
+    config.unlink()
+    os.mkfifo(config)
+    manifest.rename(tmp_path / "elsewhere")
+    manifest.symlink_to(tmp_path / "elsewhere")
+    write_layout(made, tmp_path / "dist", "x", store)
+    assert read_layout(tmp_path / "dist", "x").digest == made.digest
 
 
 def test_damaged_blob(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

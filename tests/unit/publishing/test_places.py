@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from builder.errors import RegistryError, UsageError
-from builder.model import Image
+from builder.errors import ImageError, RegistryError, UsageError
+from builder.model import OCI_INDEX, Descriptor, Image
+from builder.oci.documents import MAX_DOCUMENT
 from builder.publishing.places import LayoutPlace, Place, RegistryPlace, open_place
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
@@ -64,6 +65,14 @@ def test_registry_and_layout(
         assert there.push(other).blobs_sent == 1
         there.move_tag("latest", other)
         assert digest_of(there, "latest") == other.digest
+
+
+def test_large_manifest_in_the_store(client: RegistryClient, tmp_path: Path) -> None:
+    """A registry may name a large blob of this machine as a manifest: it is not read into memory."""
+    store = Store(tmp_path / "cache")
+    digest = store.add(bytes(MAX_DOCUMENT + 1))
+    with pytest.raises(ImageError, match="is too large"):
+        RegistryPlace(client, "a/b", store).manifest(Descriptor(OCI_INDEX, digest, 10))
 
 
 def test_names_of_places(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from builder.config.recipe import Recipe, Registry
 from builder.engines.base import BuildResult
-from builder.errors import LockError, RegistryError, TagExistsError, UsageError
+from builder.errors import LockError, RegistryError, SmokeError, TagExistsError, UsageError
 from builder.model import OCI_INDEX, Image, Lock, LockedBase, LockedPackage, canonical_json
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, write_layout
@@ -335,6 +335,19 @@ def test_report_of_a_new_test(
     again = send(project, result, fake)  # on record now
     assert SMOKE_REPORT in done.attached and again.attached == done.attached
     assert SmokeRecord(project.settings.cache).report(result.digest) == report(result.digest)
+
+
+def test_fail_after_a_pass(
+    project: Project, result: BuildResult, fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image whose last test failed is not published by the record of an earlier one."""
+    SmokeRecord(project.settings.cache).store(result.digest, "pass", "userns")
+    answer = SmokeReport("fail", report(result.digest, "fail"), "userns", result.digest, 1.0, None)
+    monkeypatch.setattr(Project, "smoke", lambda self, *a, **k: answer)
+    for policy in ("always", "auto"):
+        with pytest.raises(SmokeError, match="no tag was moved"):
+            send(project, result, fake, policy=policy)
+    assert not fake.manifests.get("a/b")
 
 
 def recipe(**registry: object) -> Recipe:

@@ -15,6 +15,7 @@ from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.publishing.read_back import Unverified, push_and_read_back
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
+from builder.registry.push import PushReport
 from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
@@ -64,6 +65,7 @@ def test_sent_blobs_are_read(fake: FakeRegistry, place: RegistryPlace, image: Im
     assert push_and_read_back(place, more, tmp_path / "cache", "all")[1].blobs == 5
     other = make_test_image(list(more.layers), "other")
     assert push_and_read_back(place, other, tmp_path / "cache", "none")[1].blobs == 0
+    assert push_and_read_back(place, other, tmp_path / "cache", "sent")[1].blobs == 1, "its config"
     assert not list((tmp_path / "cache" / "unverified").iterdir())
 
 
@@ -100,7 +102,7 @@ def test_after_a_killed_publish(
     fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
 ) -> None:
     """Blobs of a publish that ended before it read them back are read by the next one, whatever the image."""
-    assert Unverified(tmp_path / "cache", place.name, image).begin() == frozenset()
+    Unverified(tmp_path / "cache", place.name, image).begin()
     place.push(image)  # and the process is killed
     damage(fake, image)
     more = wider(image, tmp_path)
@@ -114,8 +116,61 @@ def test_after_a_killed_publish(
     (left,) = (tmp_path / "cache" / "unverified").iterdir()  # the config of the image that was not finished
     left.write_text("damaged")
     assert push_and_read_back(place, more, tmp_path / "cache", "sent")[1].blobs == 5
-    other = RegistryPlace(place.client, "c/d", Store(tmp_path / "cache"))
-    assert Unverified(tmp_path / "cache", other.name, image).begin() == frozenset()
+    assert not Unverified(tmp_path / "cache", "other.example/c/d", image).left()
+
+
+def test_after_a_publish_without_reading(
+    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
+) -> None:
+    """What ``--verify none`` sent does not count as verified: the next publish that reads, reads it."""
+    cache = tmp_path / "cache"
+    push_and_read_back(place, image, cache, "none")
+    push_and_read_back(place, image, cache, "none")
+    damage(fake, image)
+    with pytest.raises(RegistryError, match="with the digest"):
+        push_and_read_back(place, image, cache, "sent")
+
+
+def test_mounted_from_a_killed_publish(
+    fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path
+) -> None:
+    """A blob that a killed publish sent is read also where another repository mounts it."""
+    cache = tmp_path / "cache"
+    Unverified(cache, place.name, image).begin()
+    place.push(image)  # and the process is killed
+    digest = damage(fake, image)
+    other = RegistryPlace(place.client, "c/d", Store(cache), mount_from=["a/b"])
+    with pytest.raises(RegistryError, match=f"with the digest .* for the blob {digest}"):
+        push_and_read_back(other, image, cache, "sent")
+
+
+def test_two_at_once(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
+    """What another process sends meanwhile is read before a tag moves, and is remembered if it is killed."""
+    cache = tmp_path / "cache"
+
+    class Slow(RegistryPlace):
+        def push(self, image: Image) -> PushReport:
+            Unverified(cache, place.name, image).begin()  # another process, which is killed later
+            place.push(image)
+            return super().push(image)
+
+    slow = Slow(place.client, "a/b", Store(cache))
+    pushed, verified = push_and_read_back(slow, image, cache, "sent")
+    assert (pushed.blobs_sent, verified.blobs) == (0, 4)
+    assert not list((cache / "unverified").iterdir())
+
+
+def test_killed_beside_another(place: RegistryPlace, image: Image, tmp_path: Path) -> None:
+    """A publish that ends removes only what it read from the record of one that still runs."""
+    cache = tmp_path / "cache"
+    one, other = (Unverified(cache, place.name, image) for _ in range(2))
+    one.begin()
+    other.begin()
+    one.end(())
+    assert Unverified(cache, place.name, image).left() == {
+        image.config_descriptor.digest,
+        *(layer.descriptor.digest for layer in image.layers),
+    }
 
 
 def test_cut_connection(fake: FakeRegistry, place: RegistryPlace, image: Image, tmp_path: Path) -> None:
@@ -154,3 +209,10 @@ def test_layout(image: Image, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"amd64", b"arm64"))
     with pytest.raises(ImageError, match="is missing or corrupt"):
         place.read_back(image, [image.config_descriptor])
+
+
+def test_layout_by_another_name(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layout is the same place from every folder."""
+    Unverified(tmp_path / "cache", f"oci:{tmp_path / 'layout'}", image).begin()
+    monkeypatch.chdir(tmp_path)
+    assert Unverified(tmp_path / "cache", "oci:layout", image).left()

@@ -9,9 +9,10 @@ import pytest
 
 from builder.errors import HashMismatch, RegistryError
 from builder.registry.client import RegistryClient
+from builder.registry.transport import TRIES
 from builder.store.blobs import Store
 from tests.support.blobs import MIB, described
-from tests.support.fakeregistry import Cut, FakeRegistry, Reply, sha256
+from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request, sha256
 
 
 def test_failed_mount(fake: FakeRegistry, client: RegistryClient) -> None:
@@ -84,6 +85,11 @@ def test_digest_mismatch(fake: FakeRegistry, client: RegistryClient, store: Stor
     assert store.get(sha256(data)) is None and not list((store.root / "partial").iterdir())
 
 
+def range_of(request: Request) -> str:
+    start = request.headers.get("range", "bytes=0-").removeprefix("bytes=").rstrip("-")
+    return f"bytes {start}-{start}/9999999"
+
+
 def test_hash(fake: FakeRegistry, client: RegistryClient) -> None:
     """A blob's digest is that of the bytes that the registry returns, whatever it should be."""
     data = random.Random(3).randbytes(4 * MIB)
@@ -94,6 +100,9 @@ def test_hash(fake: FakeRegistry, client: RegistryClient) -> None:
     assert client.hash_blob("a/b", blob) == (digest, len(data))
     fake.blobs["a/b"][digest] = data[:-1]
     assert client.hash_blob("a/b", blob) == (sha256(data[:-1]), len(data) - 1)
+    fake.fault = lambda request: Reply(206, {"Content-Range": range_of(request)}, b"x")
+    assert client.hash_blob("a/b", blob)[1] == TRIES, "one byte a request does not go on for ever"
+    fake.fault = lambda request: None
     fake.blobs["a/b"][digest] = data + b"more"
     found, size = client.hash_blob("a/b", blob)
     assert found != digest and size == len(data) + 4

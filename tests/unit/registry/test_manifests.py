@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
@@ -11,8 +12,11 @@ from builder.model import OCI_INDEX, OCI_MANIFEST, Descriptor
 from builder.registry import manifests
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import ANONYMOUS
+from builder.registry.errors import ArtifactRefused
 from builder.registry.manifests import ANY, TagMove
 from tests.support.fakeregistry import FakeRegistry, Reply, Request, sha256
+
+MANIFEST = b'{"schemaVersion":2}'
 
 
 def test_digest_is_verified(fake: FakeRegistry, client: RegistryClient) -> None:
@@ -157,6 +161,26 @@ def test_immutable_tag(fake: FakeRegistry, client: RegistryClient) -> None:
     for expected in (sha256(OLD), ANY):
         with pytest.raises(RegistryError, match="PRECONDITION"):
             client.move_tag("a/b", "t", NEW, OCI_MANIFEST, expected=expected)
+
+
+def refused(code: str) -> Reply:
+    return Reply(400, body=json.dumps({"errors": [{"code": code, "message": ""}]}).encode())
+
+
+def test_same_manifest_at_once(fake: FakeRegistry, client: RegistryClient, waits: list[float]) -> None:
+    """A manifest that the registry finds damaged while another client stores it is sent again."""
+    fake.fail_once("PUT", "/manifests/", refused("DIGEST_INVALID"), times=2)
+    digest = client.put_manifest("a/b", sha256(MANIFEST), MANIFEST, OCI_MANIFEST)
+    assert digest in fake.manifests["a/b"] and len(waits) == 2
+    fake.fail_once("PUT", "/manifests/", refused("DIGEST_INVALID"), times=9)
+    with pytest.raises(RegistryError, match="DIGEST_INVALID") as e:
+        client.put_referrer("a/b", MANIFEST, OCI_MANIFEST)
+    assert not isinstance(e.value, ArtifactRefused), "not a registry for images only"
+    assert fake.count("PUT") == 6
+    fake.fail_once("PUT", "/manifests/", refused("MANIFEST_INVALID"), times=9)
+    with pytest.raises(RegistryError, match="MANIFEST_INVALID"):
+        client.put_manifest("a/b", "latest", MANIFEST, OCI_MANIFEST)
+    assert fake.count("PUT") == 7, "another refusal is final"
 
 
 def test_not_a_registry() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import OCI_INDEX, OCI_MANIFEST, Image
+from builder.oci.documents import MAX_DOCUMENT
 from builder.oci.layout import list_tags, prune_layout, read_layout
 from builder.publishing.places import LayoutPlace
 from builder.registry import referrers as referrers_module
@@ -345,6 +346,17 @@ def test_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
     assert read_layout(folder).digest == image.digest, "the only image is found without its tag still"
     assert prune_layout(folder) == 0
     assert len(fetch_attached(f"oci:{folder}:latest", REPORT, settings)) == 1, "they belong to what is in use"
+
+
+def test_large_file_in_layout(image: Image, tmp_path: Path, settings: Settings) -> None:
+    """A layout may hold attached files that are larger than documents of the OCI."""
+    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
+    place.push(image)
+    place.move_tag("latest", image)
+    large = file('"' + "x" * MAX_DOCUMENT + '"')
+    place.attach(image.manifest_descriptor, REPORT, [large], {})
+    (found,) = fetch_attached(f"oci:{place.folder}:latest", REPORT, settings)
+    assert found.files == (large,)
 
 
 def test_damaged_layout(image: Image, tmp_path: Path, settings: Settings) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +16,20 @@ import pytest
 
 import builder.sif.assign
 import builder.sif.check
+import builder.sif.write
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.image.convert import image_tree
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline
+from builder.sif.digests import remembered_digest, sif_digest
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files
 from builder.sif.write import Layout
 from builder.store.blobs import Store
+from builder.store.durable import durable_file
+from builder.store.files import write_atomic
 from builder.trees.compare import compare_trees
 from builder.trees.member import Kind
 from builder.trees.squashfs.reader import Squashfs
@@ -94,6 +102,24 @@ def test_not_written_twice(place: Place) -> None:
         f.write(b"x")
     assert place.sif(image) == sif
     assert sif.path.stat().st_ino != before.st_ino
+
+
+def test_replaced_by_another_build(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another build replaces the file at the moment it gets its name: it is not recorded as this one."""
+    sif = place.sif(place.image())
+
+    @contextmanager
+    def replaced(path: Path) -> Iterator[Path]:
+        with durable_file(path) as temporary:
+            yield temporary
+        write_atomic(path, b"the SIF of another build")
+
+    sif.path.unlink()
+    monkeypatch.setattr(builder.sif.write, "durable_file", replaced)
+    with contextlib.suppress(FileNotFoundError):
+        place.sif(place.image())
+    assert remembered_digest(sif.path, place.store) is None
+    assert sif_digest(sif.path, place.store) == f"sha256:{hashlib.sha256(sif.path.read_bytes()).hexdigest()}"
 
 
 def test_changed_package(place: Place, large: int) -> None:

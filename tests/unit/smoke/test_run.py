@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from builder.errors import ImageError, RunnerError
-from builder.model import Lock, LockedPackage
+from builder.model import Lock, LockedPackage, SifImage
 from builder.run.base import RunOptions
 from builder.run.process import Completed
 from builder.settings import Settings
+from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report
 from builder.store.blobs import Store
+from builder.store.files import write_atomic
 from tests.support.image_kit import image, layer, member, recipe
 from tests.support.reports import SMALL
 from tests.support.schema import check_report
@@ -238,6 +240,26 @@ def test_next_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, report = smoked(tmp_path, monkeypatch, broken, works, reporter=heard)
     assert (report.verdict, report.runner) == ("pass", "userns")
     assert any("no cgroups here" in line and "userns" in line for line in heard.lines)
+
+
+def test_sif_replaced_while_it_is_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The verdict of another SIF, which a second build wrote to the same place, does not count."""
+    path = tmp_path / "t.sif"
+    path.write_bytes(b"first")
+    store = Store(tmp_path / "cache")
+    sif = SifImage(path, sif_digest(path, store), 5, "amd64")
+
+    class Replacing(FakeRunner):
+        def run(self, image: Any, command: Sequence[str], options: RunOptions) -> Completed:
+            write_atomic(path, b"other")
+            return super().run(image, command, options)
+
+    settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
+    for runner, verdict in ((FakeRunner, "pass"), (Replacing, "error")):
+        monkeypatch.setattr("builder.run.select.runners", lambda *a, r=runner: [r("userns", printed(SMALL))])
+        report = smoke(sif, RECIPE, settings, store)
+        assert report.verdict == verdict
+    assert "another build replaced" in report.report["probes"][0]["seen"]
 
 
 def test_requested_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,12 @@ def test_no_report(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "damaged report"), ('{"schema_version": 1}', "schema version 1"), ("[]", "not a smoke report")],
+    [
+        ("{", "damaged report"),
+        ("[" * 100_000, "damaged report"),
+        ('{"schema_version": 1}', "schema version 1"),
+        ("[]", "not a smoke report"),
+    ],
 )
 def test_damaged_report(fake_slurm: Path, root: Path, text: str, words: str) -> None:
     (fake_slurm / "report").write_text(text)

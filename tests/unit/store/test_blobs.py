@@ -8,13 +8,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+import builder.store.blobs
 import builder.store.fingerprints
 from builder.errors import BuilderError, ImageError, SpaceError
 from builder.store.blobs import Store
+from builder.store.durable import durable_file
 from builder.store.files import sha256_file, write_atomic
 from builder.store.fingerprints import verified
 from tests.support.disk import flip, small_disk
@@ -138,6 +141,22 @@ def test_verify(store, tmp_path, hashed):
     assert store.verify(two, name) and store.verify(two, name) and hashed == [two]
     one.write_bytes(b"another")
     assert not store.verify(one, name) and store.verify(two, name)
+
+
+def test_replaced_while_it_is_placed(store, tmp_path, monkeypatch):
+    """Another process replaces a copy at the moment it gets its name: it does not count as verified."""
+
+    @contextmanager
+    def replaced(path):
+        with durable_file(path) as temporary:
+            yield temporary
+        write_atomic(path, b"another")
+
+    monkeypatch.setattr(builder.store.blobs, "durable_file", replaced)
+    monkeypatch.setattr(os, "link", lambda *a, **k: (_ for _ in ()).throw(OSError(18, "other disk")))
+    name = store.add(b"content")
+    store.place(store.path(name), tmp_path / "dist", name)
+    assert (tmp_path / "dist").read_bytes() == b"another" and not store.verify(tmp_path / "dist", name)
 
 
 def test_use_is_recorded(store):

@@ -122,11 +122,11 @@ def test_every_rule_is_used():
 
 
 def test_prune_everything(tmp_path):
-    """Without an age everything goes, except lock files."""
+    """Without an age everything goes, except lock files and what was published and not read back."""
     for folder in FOLDERS:
         write(tmp_path / folder.name / "file")
-    assert prune(tmp_path, None) == 5 * (len(FOLDERS) - 1)
-    assert [p.name for p in tmp_path.iterdir()] == ["locks"]
+    assert prune(tmp_path, None) == 5 * (len(FOLDERS) - 2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["locks", "unverified"]
 
 
 def test_usage(tmp_path):

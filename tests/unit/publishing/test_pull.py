@@ -1,0 +1,42 @@
+"""Pulling what other people published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import ImageError
+from builder.model import OCI_INDEX, Descriptor, canonical_json
+from builder.oci.layout import blob_path
+from builder.publishing.places import LayoutPlace
+from builder.publishing.pull import resolve_published
+from builder.store.blobs import Store
+from tests.support.images import make_layer, make_test_image
+
+RECIPE = Recipe(name="t", base="oci:b", environment="e.yml", source=Path("recipes/t.yaml"))
+
+
+@pytest.mark.parametrize("is_ambiguous", [False, True])
+def test_ambiguous_index(tmp_path: Path, is_ambiguous: bool) -> None:
+    """An index that other programs read as a manifest is refused (CVE-2021-41190), in layouts as well."""
+    place = LayoutPlace(tmp_path / "layout", Store(tmp_path / "cache"))
+    image = make_test_image([make_layer(tmp_path / "layers", "a", 100)])
+    place.push(image)
+    platform = {"os": "linux", "architecture": "amd64"}
+    index = {"schemaVersion": 2, "manifests": [{**image.manifest_descriptor.to_json(), "platform": platform}]}
+    if is_ambiguous:
+        index |= {"config": image.config_descriptor.to_json(), "layers": []}
+    data = canonical_json(index)
+    entry = Descriptor.of(OCI_INDEX, data).to_json()
+    blob_path(place.folder, entry["digest"]).write_bytes(data)
+    listing = json.loads((place.folder / "index.json").read_text())
+    listing["manifests"].append(entry)
+    (place.folder / "index.json").write_text(json.dumps(listing))
+    if not is_ambiguous:
+        assert resolve_published(RECIPE, place, entry["digest"])[0].digest == image.digest
+        return
+    with pytest.raises(ImageError, match="as a manifest and as an index"):
+        resolve_published(RECIPE, place, entry["digest"])
