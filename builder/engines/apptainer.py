@@ -21,6 +21,7 @@ from builder.engines.bundle import PLACE, make_bundle
 from builder.engines.folders import build_folder, cached_sif
 from builder.engines.prepare import InstallInputs, prepare_install
 from builder.errors import ImageError
+from builder.image.config import redacted
 from builder.image.files import ENTRYPOINT
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.oci.layout import write_layout
@@ -132,7 +133,8 @@ def definition(request: BuildRequest, inputs: InstallInputs, base: tuple[str, st
     """
     recipe = request.recipe
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
-    labels = {**recipe.labels, "org.builder.target": recipe.name, "org.builder.lock": request.lock.digest}
+    labels = redacted(recipe.labels)
+    labels |= {"org.builder.target": recipe.name, "org.builder.lock": request.lock.digest}
     sections = {
         "files": [f"{bundle} {PLACE}"],
         "post": [

@@ -15,14 +15,15 @@ from tests.support.engines import install_inputs, request
 
 
 def test_definition(tmp_path: Path) -> None:
-    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels={"title": "two  words"})
+    labels = {"title": "two  words", "source": "https://me:secret@h/x"}
+    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels=labels)
     text = definition(r, install_inputs(tmp_path, [], GREETING="a 'quoted' $value"), ("oci", "base"), "kit")
     assert "Bootstrap: oci\nFrom: base\n" in text
     assert f"%files\n    kit {PLACE}\n" in text
     assert """ export GREETING='a '"'"'quoted'"'"' $value'\n""" in text
     assert "    [ \"$#\" -gt 0 ] || set -- python -c 'print(1)'\n" in text
     assert '    exec /opt/builder/entrypoint "$@"\n' in text
-    assert "    title two words\n" in text
+    assert "    title two words\n    source https://h/x\n" in text
 
 
 def fake_singularity(folder: Path, script: str) -> dict[str, str]:
