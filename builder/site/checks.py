@@ -9,6 +9,7 @@ from pathlib import Path
 from builder.config.fields import seconds
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
+from builder.settings import expand_home
 from builder.site.command import check_gpus
 from builder.site.request import JobRequest
 
@@ -72,7 +73,7 @@ def check_data(text: str) -> None:
     Raises:
         UsageError: it is a folder, or a file that is not a tar.
     """
-    path = Path(text).expanduser()
+    path = expand_home(text)
     if path.is_dir():
         raise UsageError(
             f"--data {text}: is a folder, not a tar",
