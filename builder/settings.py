@@ -17,6 +17,24 @@ from builder.errors import UsageError
 
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800
+#: The last second, in the year 2106, that a squashfs can hold as a time.
+_MAX_EPOCH = 2**32 - 1
+#: Threads. More bring nothing, and each needs memory.
+_MAX_JOBS = 1024
+
+
+def expand_home(path: str | Path) -> Path:
+    """The path with ``~`` and ``~NAME`` replaced by the home folder.
+
+    Raises:
+        UsageError: there is no such user, or this user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"{path}: its home folder is not known", "set HOME, or write the whole path"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +71,30 @@ class Settings:
             UsageError: a variable has an invalid value.
         """
         env = os.environ if environ is None else environ
-        home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+        home = Path(env["HOME"]) if env.get("HOME") else Path("~")
         cache = cache or Path(
             env.get("BUILDER_CACHE") or Path(env.get("XDG_CACHE_HOME") or home / ".cache") / "builder"
         )
-        cache = cache.expanduser().absolute()
+        cache = expand_home(cache).absolute()
         tmp = tmpdir or (Path(env["BUILDER_TMPDIR"]) if env.get("BUILDER_TMPDIR") else cache / "tmp")
         return cls(
             cache=cache,
-            tmpdir=tmp.expanduser().absolute(),
-            jobs=_integer(env, "BUILDER_JOBS", len(os.sched_getaffinity(0)), least=1),
+            tmpdir=expand_home(tmp).absolute(),
+            jobs=_integer(env, "BUILDER_JOBS", len(os.sched_getaffinity(0)), 1, _MAX_JOBS),
             offline=env.get("BUILDER_OFFLINE", "") not in ("", "0"),
             mirrors=_mirrors(env.get("BUILDER_MIRRORS", "")),
-            epoch=_integer(env, "SOURCE_DATE_EPOCH", DEFAULT_EPOCH, least=0),
+            epoch=_integer(env, "SOURCE_DATE_EPOCH", DEFAULT_EPOCH, 0, _MAX_EPOCH),
         )
 
 
-def _integer(env: Mapping[str, str], name: str, default: int, least: int) -> int:
+def _integer(env: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     text = env.get(name, "")
     if not text:
         return default
-    if not text.isdigit() or int(text) < least:
+    is_number = text.isascii() and text.isdigit() and len(text) <= 20
+    if not is_number or not least <= int(text) <= most:
         raise UsageError(
-            f"{name}={text!r} must be a whole number of at least {least}",
+            f"{name}={text[:40]!r} must be a whole number from {least} to {most}",
             f"set {name} to a number, or unset it",
         )
     return int(text)

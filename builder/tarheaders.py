@@ -94,8 +94,7 @@ def read_headers(source: TarSource) -> Iterator[Header]:
             raise TarError("it ends too early")
         if not any(block):
             return  # two zero blocks end a tar; one is enough for every reader
-        # The checksum of a header counts the checksum's own 8 bytes as spaces, whose sum is 256.
-        if sum(block) - sum(block[148:156]) + 256 != _number(block[148:156]):
+        if not is_header(block):
             raise TarError("not a tar: wrong checksum of a header")
         flag = block[156:157]
         if flag not in _EXTENDED:
@@ -113,6 +112,16 @@ def read_headers(source: TarSource) -> Iterator[Header]:
         else:
             left -= size + BLOCK
             own |= records
+
+
+def is_header(block: bytes) -> bool:
+    """Whether a block has the right checksum of a header.
+
+    Raises:
+        TarError: the checksum is not a number.
+    """
+    # The checksum counts its own 8 bytes as spaces, whose sum is 256.
+    return sum(block) - sum(block[148:156]) + 256 == _number(block[148:156])
 
 
 def _extended(source: TarSource, flag: bytes, size: int) -> dict[bytes, bytes]:

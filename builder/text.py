@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 #: Control characters (C0, DEL, C1), separators of lines and paragraphs, and marks that change the direction
-#: of a text: a terminal obeys them, and other programs see a new line.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: of a text: a terminal obeys them, and other programs see a new line. Also surrogates, the undecodable bytes
+#: of file names: they cannot be written as UTF-8.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def visible(text: str) -> str:

@@ -42,6 +42,13 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets soak tests run longer than the time limit of a test (pyproject.toml)."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0))
+
+
 @pytest.fixture(scope="session")
 def part_missing() -> Callable[[str], NoReturn]:
     """``part_missing(reason)`` skips, or fails when CI=true."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import posixpath
 import zlib
@@ -17,6 +18,7 @@ from typing import IO, Any, cast
 
 from builder.bases.image import BaseImage, stored_base
 from builder.bases.pack import pack_tar
+from builder.bases.xz import XzFile
 from builder.errors import ImageError
 from builder.model import (
     OCI_CONFIG,
@@ -226,7 +228,7 @@ def _uncompressed(path: Path) -> IO[bytes]:
     if magic.startswith(_BZ2_MAGIC):
         return cast(IO[bytes], bz2.open(path))
     if magic.startswith(_XZ_MAGIC):
-        return cast(IO[bytes], lzma.open(path))
+        return io.BufferedReader(XzFile(path), CHUNK)
     return path.open("rb")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from builder.errors import ConfigError
+from builder.settings import expand_home
 
 KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian", "sif")
 _FORMS = (
@@ -48,9 +49,9 @@ def path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:
         rest: a reference without its kind.
         root: the folder that relative paths start at.
     """
-    whole = root / Path(rest).expanduser()
+    whole = root / expand_home(rest)
     if whole.exists():
         return whole, None
     separator = "@" if "@sha256:" in rest else ":"
     path, _, tag = rest.partition(separator)
-    return (root / Path(path).expanduser(), tag) if tag else (whole, None)
+    return (root / expand_home(path), tag) if tag else (whole, None)

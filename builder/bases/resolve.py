@@ -20,7 +20,7 @@ from builder.errors import ConfigError, ImageError
 from builder.model import LockedBase
 from builder.net.mirrors import mirrored_base
 from builder.progress import QUIET, Reporter
-from builder.settings import Settings
+from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 
 
@@ -135,7 +135,7 @@ def _open_local(reference: str, context: _Context) -> BaseImage:
     """An image in a file or folder of this machine."""
     kind, rest = split_reference(reference)
     if kind == "sif":
-        path = context.root / Path(rest).expanduser()
+        path = context.root / expand_home(rest)
         return open_sif_base(reference, path, context.architecture, context.store)
     path, tag = path_and_tag(rest, context.root)
     if not path.exists():

@@ -21,8 +21,10 @@ from builder.engines.bundle import PLACE, make_bundle
 from builder.engines.folders import build_folder, cached_sif
 from builder.engines.prepare import InstallInputs, prepare_install
 from builder.errors import ImageError
+from builder.image.config import redacted
 from builder.image.files import ENTRYPOINT
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
+from builder.net.urlvariables import is_own
 from builder.oci.layout import write_layout
 from builder.run.apptainer import apptainer_problem, find_apptainer
 from builder.run.process import execute, tail
@@ -132,7 +134,8 @@ def definition(request: BuildRequest, inputs: InstallInputs, base: tuple[str, st
     """
     recipe = request.recipe
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
-    labels = {**recipe.labels, "org.builder.target": recipe.name, "org.builder.lock": request.lock.digest}
+    labels = redacted(recipe.labels)
+    labels |= {"org.builder.target": recipe.name, "org.builder.lock": request.lock.digest}
     sections = {
         "files": [f"{bundle} {PLACE}"],
         "post": [
@@ -195,11 +198,16 @@ def run_build(source: Path, image: Path, request: BuildRequest) -> Path:
 
 
 def environment(settings: Settings) -> Mapping[str, str]:
-    """This process's environment, with builder's temporary folder for apptainer unless another one is set."""
+    """This process's environment, with builder's temporary folder for apptainer unless another one is set.
+
+    It is without builder's own variables, such as REGISTRY_PASSWORD: cotainr passes it to the programs of
+    the packages that it installs.
+    """
     names = ("APPTAINER_TMPDIR", "SINGULARITY_TMPDIR")
-    if any(os.environ.get(name) for name in names):
-        return os.environ
-    return {**dict.fromkeys(names, str(settings.tmpdir)), **os.environ}
+    env = {name: value for name, value in os.environ.items() if not is_own(name)}
+    if any(env.get(name) for name in names):
+        return env
+    return {**dict.fromkeys(names, str(settings.tmpdir)), **env}
 
 
 def _options(tool: str, request: BuildRequest) -> list[str]:

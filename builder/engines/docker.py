@@ -22,7 +22,7 @@ from builder.engines.bundle import PLACE, InstallBundle, make_bundle
 from builder.engines.prepare import InstallInputs, prepare_install
 from builder.errors import ImageError
 from builder.image.archive import docker_load
-from builder.image.config import make_image
+from builder.image.config import make_image, redacted
 from builder.image.files import ENTRYPOINT
 from builder.layers.entry import Entry
 from builder.layers.tar import END, header, padding
@@ -129,7 +129,7 @@ def dockerfile(request: BuildRequest, inputs: InstallInputs, base: str) -> str:
         f"ADD {_FILES} /",
     ]
     lines += [f"ENV {_variable(name, inputs.base)}={_quoted(value)}" for name, value in inputs.env.items()]
-    lines += [f"LABEL {_quoted(name)}={_quoted(value)}" for name, value in recipe.labels.items()]
+    lines += [f"LABEL {_quoted(name)}={_quoted(value)}" for name, value in redacted(recipe.labels).items()]
     lines.append("WORKDIR /" if recipe.workdir == "/" else f"WORKDIR {_quoted(recipe.workdir)}")
     if user:
         lines.append(f"USER {user}")

@@ -17,6 +17,7 @@ from builder.errors import FetchError, ImageError
 from builder.layers.conda_archive import CondaMember, open_part, read_part
 from builder.layers.conda_order import link_order
 from builder.model import Fetched, LockedPackage
+from builder.settings import expand_home
 from builder.store.blobs import Store
 from builder.store.files import space_errors, write_atomic
 from builder.store.folders import CacheFolders
@@ -43,7 +44,7 @@ def micromamba(request: BuildRequest) -> Path:
     recipe, settings = request.recipe, request.settings
     where = recipe.installer.micromamba
     if where.partition(":")[0] not in KINDS:
-        path = recipe.root / Path(where).expanduser()
+        path = recipe.root / expand_home(where)
         if not path.is_file():
             raise FetchError(
                 f"{recipe.source}: installer.micromamba: {path} does not exist",

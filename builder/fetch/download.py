@@ -73,7 +73,7 @@ class Downloader:
             if not answer.is_success:
                 raise NotAvailable(_status(answer))
             length = answer.headers.get("content-length", "")
-            if length.isdigit():
+            if length.isdecimal():
                 require_space(part.path.parent, int(length), f"the download of {package.filename}")
             try:
                 for data in body_from(answer, offset):
@@ -107,4 +107,4 @@ def pause(error: Exception, tries: int) -> float:
     """Seconds before the next attempt: the server's ``Retry-After`` (at most 60), else 0.5, 1, 2, ..."""
     response = error.response if isinstance(error, httpx.HTTPStatusError) else None
     retry_after = response.headers.get("retry-after", "") if response is not None else ""
-    return min(60.0, float(retry_after)) if retry_after.isdigit() else 0.25 * 2.0**tries
+    return min(60.0, float(retry_after)) if retry_after.isdecimal() else 0.25 * 2.0**tries

@@ -81,6 +81,6 @@ def _remote_size(
         except (httpx.HTTPError, httpx.InvalidURL):
             continue
         length = answer.headers.get("content-length", "")
-        if answer.is_success and length.isdigit():
+        if answer.is_success and length.isdecimal():
             return int(length)
     return None

@@ -100,8 +100,7 @@ def make_image(
             "choose a base with fewer, or lower layers.groups",
         )
     created = datetime.datetime.fromtimestamp(epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    notes = _annotations(base, recipe, lock, created)
-    notes |= {key: redact(value) for key, value in annotations.items()}
+    notes = redacted(_annotations(base, recipe, lock, created) | dict(annotations))
 
     config_value: dict[str, Any] = {
         "architecture": recipe.architecture,
@@ -156,7 +155,7 @@ def _runtime_config(
     inherited = base.config.get("config") or {}
     runtime: dict[str, Any] = {key: inherited[key] for key in _INHERITED if inherited.get(key)}
     runtime["Env"] = [f"{k}={v}" for k, v in env.items()]
-    runtime["Labels"] = {**(inherited.get("Labels") or {}), **notes, **recipe.labels}
+    runtime["Labels"] = {**(inherited.get("Labels") or {}), **notes, **redacted(recipe.labels)}
     entrypoint = (ENTRYPOINT,) if recipe.entrypoint is None else recipe.entrypoint
     if entrypoint:
         runtime["Entrypoint"] = list(entrypoint)
@@ -164,6 +163,11 @@ def _runtime_config(
         runtime["Cmd"] = list(recipe.cmd)
     runtime["WorkingDir"] = recipe.workdir
     return runtime
+
+
+def redacted(notes: Mapping[str, str]) -> dict[str, str]:
+    """Returns labels or annotations as they are in an image: credentials in URLs are removed."""
+    return {key: redact(value) for key, value in notes.items()}
 
 
 def environment(base: BaseImage, recipe: Recipe, lock: Lock, env: Mapping[str, str]) -> dict[str, str]:

@@ -138,7 +138,7 @@ def _problem_on_web(channel: SolverChannel, platform: str) -> str:
         for file in ("noarch/repodata.json", f"{platform}/repodata.json", "noarch/repodata.json.zst"):
             try:
                 answer = client.head(channel.actual + file)
-            except httpx.HTTPError as e:
+            except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
                 return redact(str(e)) or type(e).__name__
             if answer.is_success:
                 return ""

@@ -24,6 +24,7 @@ from builder.errors import ConfigError
 from builder.lock.spec import Environment, Spec
 from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
+from builder.settings import expand_home
 
 #: Characters of a line. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
@@ -79,7 +80,7 @@ def _absolute(link: str, folder: Path) -> str:
     if "://" in link:
         return UrlVariables((link,)).expanded(link)
     place = os.path.expandvars(link)
-    return place if "://" in place else str((folder / Path(place).expanduser()).absolute())
+    return place if "://" in place else str((folder / expand_home(place)).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
@@ -197,7 +198,7 @@ class _Reader:
         text = re.split(r"\s#", text)[0].strip()
         try:
             requirement = Requirement(text)
-        except InvalidRequirement as e:
+        except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
             raise self._error(
                 node,
                 f"{redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}",

@@ -13,6 +13,7 @@ from builder.net.mirrors import mirrored_url
 from builder.net.pipconfig import PipConfiguration, pip_configuration
 from builder.net.urlvariables import expanded
 from builder.redact import redact
+from builder.settings import expand_home
 
 
 def requirement_lines(request: SolveRequest) -> list[str]:
@@ -70,7 +71,7 @@ def _as_url(link: str, folder: Path, named_by: str) -> str:
     """A find-links page or folder as a URL; a relative folder starts at ``folder``."""
     if "://" in link or "$" in link:
         return link
-    path = (folder / Path(link).expanduser()).absolute()
+    path = (folder / expand_home(link)).absolute()
     if not path.exists():
         raise ConfigError(
             f"{named_by}: --find-links {link}: {path} does not exist",
@@ -124,6 +125,6 @@ def _problem(url: str) -> str:
 
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
-    except httpx.HTTPError as e:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
         return redact(str(e)) or type(e).__name__
     return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""

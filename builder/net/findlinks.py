@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,11 @@ import httpx
 from packaging.utils import canonicalize_name
 
 from builder.net.pipconfig import pip_configuration
+from builder.settings import expand_home
 
-_LINK = re.compile(r"""<a\s[^>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
+#: Bytes of a page of links. The largest of PyPI have some MB.
+MAX_PAGE = 64 << 20
+_LINK = re.compile(r"""<a\s[^<>]*?href\s*=\s*["']([^"'#]+)""", re.IGNORECASE)
 
 
 class FindLinks:
@@ -48,7 +52,7 @@ class FindLinks:
             if not place.startswith(("http://", "https://")):
                 continue
             for url in (place, *self._links_on_web(place, client)):
-                if unquote(urlsplit(url).path).rsplit("/", 1)[-1] == filename:
+                if _filename(url) == filename:
                     yield url
 
     def _project_pages(self, filename: str) -> list[str]:
@@ -64,7 +68,7 @@ class FindLinks:
         if url not in self._pages:
             try:
                 self._pages[url] = _links(url, page.read_text(errors="replace"))
-            except (OSError, ValueError):
+            except OSError:
                 self._pages[url] = []
         targets = [as_path(link) for link in self._pages[url]]
         return [target for target in targets if target is not None]
@@ -72,20 +76,49 @@ class FindLinks:
     def _links_on_web(self, page: str, client: httpx.Client) -> list[str]:
         if page not in self._pages:
             try:
-                answer = client.get(page)
-                answer.raise_for_status()
-                self._pages[page] = _links(str(answer.url), answer.text)
+                self._pages[page] = _links(*_downloaded(page, client))
             except (httpx.HTTPError, httpx.InvalidURL, ValueError):
                 self._pages[page] = []
         return self._pages[page]
 
 
+def _downloaded(page: str, client: httpx.Client) -> tuple[str, str]:
+    """The address and the text of a page.
+
+    Raises:
+        ValueError, httpx.HTTPError, httpx.InvalidURL: it is too large, or cannot be downloaded.
+    """
+    data = bytearray()
+    with client.stream("GET", page) as answer:
+        answer.raise_for_status()
+        for chunk in answer.iter_bytes():
+            data += chunk
+            if len(data) > MAX_PAGE:
+                raise ValueError(f"{page} has more than {MAX_PAGE} bytes")
+        return str(answer.url), data.decode(answer.encoding or "utf-8", errors="replace")
+
+
 def _links(base: str, text: str) -> list[str]:
-    return [urljoin(base, html.unescape(href)) for href in _LINK.findall(text)]
+    found = []
+    for href in _LINK.findall(text):
+        with contextlib.suppress(ValueError):  # not a URL
+            found.append(urljoin(base, html.unescape(href)))
+    return found
+
+
+def _filename(url: str) -> str:
+    """The last part of a URL's path; empty if it is not a URL."""
+    try:
+        return unquote(urlsplit(url).path).rsplit("/", 1)[-1]
+    except ValueError:
+        return ""
 
 
 def as_path(place: str) -> Path | None:
     """The absolute path of a ``file:`` URL or of a plain path; None for other URLs."""
     if place.startswith("file:"):
-        return Path(unquote(urlsplit(place).path))
-    return None if "://" in place else Path(place).expanduser().absolute()
+        try:
+            return Path(unquote(urlsplit(place).path))
+        except ValueError:
+            return None
+    return None if "://" in place else expand_home(place).absolute()

@@ -7,13 +7,15 @@ import functools
 import netrc
 import os
 import ssl
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from builder.errors import FetchError
+from builder.errors import FetchError, UsageError
 from builder.net.pipconfig import pip_configuration
+from builder.settings import expand_home
 from builder.version import __version__
 
 #: Seconds to connect (10), and between two parts of an answer (30).
@@ -32,7 +34,7 @@ def tls_context() -> ssl.SSLContext:
     named = [(name, os.environ.get(name)) for name in ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")]
     for name, value in (*named, ("pip's configuration (cert)", pip_configuration().cert)):
         if value:
-            return _context_from(name, Path(value).expanduser())
+            return _context_from(name, expand_home(value))
     return shared_context()
 
 
@@ -75,8 +77,8 @@ class _Credentials(httpx.Auth):
 
     def __init__(self) -> None:
         self._netrc: netrc.netrc | None = None
-        with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError):
-            self._netrc = netrc.netrc(os.environ.get("NETRC") or str(Path("~/.netrc").expanduser()))
+        with contextlib.suppress(OSError, netrc.NetrcParseError, UnicodeDecodeError, UsageError):
+            self._netrc = netrc.netrc(os.environ.get("NETRC") or str(expand_home("~/.netrc")))
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         user, password = request.url.username, request.url.password
@@ -90,6 +92,30 @@ class _Credentials(httpx.Auth):
             yield request
 
 
+class _Client(httpx.Client):
+    """Raises httpx.InvalidURL for every host name that cannot be one.
+
+    httpx and the resolver raise further exceptions of their own, also for an address to which a server
+    redirects.
+    """
+
+    def build_request(self, *args: Any, **options: Any) -> httpx.Request:
+        with _invalid_host():
+            return super().build_request(*args, **options)
+
+    def send(self, *args: Any, **options: Any) -> httpx.Response:
+        with _invalid_host():
+            return super().send(*args, **options)
+
+
+@contextlib.contextmanager
+def _invalid_host() -> Iterator[None]:
+    try:
+        yield
+    except UnicodeError as e:  # also idna.IDNAError
+        raise httpx.InvalidURL(f"not a host name: {e}") from None
+
+
 def make_client(connections: int = 16) -> httpx.Client:
     """A client with keep-alive, redirects, netrc, and proxies from the environment.
 
@@ -101,7 +127,7 @@ def make_client(connections: int = 16) -> httpx.Client:
     Raises:
         FetchError: see :func:`tls_context`.
     """
-    return httpx.Client(
+    return _Client(
         timeout=TIMEOUT,
         follow_redirects=True,
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),

@@ -8,24 +8,29 @@ same with and without mirrors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from builder.oci.reference import Reference
 from builder.redact import without_userinfo
-from builder.settings import Settings
+from builder.settings import Settings, expand_home
 
 _FOLDER = ("/", "./", "../", "~")
 
 
 def mirrors_of(settings: Settings, url: str) -> Iterator[str]:
-    """All mirrored addresses of a URL, in the order of the setting. In a folder: the path of the file."""
+    """All mirrored addresses of a URL, in the order of the setting. In a folder: the path of the file.
+
+    A URL with ``..`` would lead out of a folder, and has none.
+    """
     for source, target in settings.mirrors:
         rest = below(url, source)
-        if rest is not None:
-            is_url = "://" in target
-            yield target.rstrip("/") + (rest if is_url else unquote(urlsplit(rest).path))
+        if rest is None:
+            continue
+        path = unquote(re.split("[?#]", rest)[0])
+        if ".." not in path.split("/"):
+            yield target.rstrip("/") + (rest if "://" in target else path)
 
 
 def mirrored_url(settings: Settings, url: str) -> str:
@@ -54,7 +59,7 @@ def public_url(settings: Settings, url: str) -> str:
 def _as_url(target: str) -> str:
     if "://" in target:
         return target.rstrip("/")
-    return Path(target).expanduser().absolute().as_uri().rstrip("/")
+    return expand_home(target).absolute().as_uri().rstrip("/")
 
 
 def mirrored_base(settings: Settings, reference: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.errors import ConfigError
+from builder.settings import expand_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def _files(env: Mapping[str, str]) -> Iterator[Path]:
     own = env.get("PIP_CONFIG_FILE", "")
     if own == os.devnull:  # pip's way to ignore all configuration files
         return
-    home = Path(env.get("HOME") or Path.home())
+    home = Path(env.get("HOME") or expand_home("~"))
     for folder in (env.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"):
         yield Path(folder) / "pip" / "pip.conf"
     yield _SYSTEM

@@ -33,7 +33,7 @@ from builder.registry.profile import named_credentials
 from builder.registry.pull import fetch_layers, pull_image
 from builder.registry.push import CHECKS, TRANSFERS, PushReport, move_tag, push_image
 from builder.registry.referrers import AttachedFile, attach, attach_in_layout, restore_attached
-from builder.settings import Settings
+from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 
@@ -449,7 +449,7 @@ def open_place(
         folder = text.removeprefix("oci:")
         if not folder:
             raise UsageError(f"{option} oci: names no folder", "write oci:DIR")
-        return LayoutPlace(Path(folder).expanduser(), store, settings, reporter)
+        return LayoutPlace(expand_home(folder), store, settings, reporter)
     reference = Reference.parse(text)
     if reference.tag or reference.digest:
         raise UsageError(

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import re
-import tarfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, Any, cast
 
 from builder.config.fields import seconds
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
+from builder.settings import expand_home
 from builder.site.command import check_gpus
 from builder.site.request import JobRequest
+from builder.tarheaders import BLOCK, is_header
+from builder.trees.inflate import MAX_ZSTD_WINDOW
 
 #: Account and job name become part of a script's comments.
 _WORD = re.compile(r"[\w.@+-]+")
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: Position of a tar's magic in its first 512 bytes.
-_TAR_MAGIC = slice(257, 262)
+#: By the first bytes of a file.
+_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 def check_request(recipe: Recipe, request: JobRequest) -> int:
@@ -72,7 +79,7 @@ def check_data(text: str) -> None:
     Raises:
         UsageError: it is a folder, or a file that is not a tar.
     """
-    path = Path(text).expanduser()
+    path = expand_home(text)
     if path.is_dir():
         raise UsageError(
             f"--data {text}: is a folder, not a tar",
@@ -107,15 +114,21 @@ def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
 
 def _is_tar(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            if file.read(4) == _ZSTD_MAGIC:
-                import zstandard
-
-                file.seek(0)
-                with zstandard.ZstdDecompressor().stream_reader(file) as stream:
-                    return stream.read(512)[_TAR_MAGIC] == b"ustar"
-        return tarfile.is_tarfile(path)
+        with _uncompressed(path) as file:
+            block = file.read(BLOCK)
+        return len(block) == BLOCK and (not any(block) or is_header(block))
     except PermissionError:
         return True  # the job may be able to read it
     except Exception:  # a damaged archive: each decompressor raises its own errors
         return False
+
+
+def _uncompressed(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(_ZSTD_MAGIC):
+        import zstandard
+
+        decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW)
+        return cast(IO[bytes], decompressor.stream_reader(path.open("rb"), closefd=True))
+    return cast(IO[bytes], next((o for m, o in _OPENERS.items() if magic.startswith(m)), open)(path, "rb"))

@@ -32,3 +32,4 @@ def test_visible() -> None:
     """Characters that a terminal obeys become escapes; newlines and tabs stay."""
     assert visible("a\x1b]0;title\x07\n\tb\x9b2J\x7f\r") == "a\\x1b]0;title\\x07\n\tb\\x9b2J\\x7f\\x0d"
     assert visible("\u202egnp.exe\u2066 ä\u2028") == "\\u202egnp.exe\\u2066 ä\\u2028"
+    assert visible("caf\udce9") == "caf\\udce9"  # the file name b"caf\xe9"

@@ -80,7 +80,11 @@ def test_usage_errors(do: Cli, tiny: TinyProject, args: list[str], words: str) -
     ("name", "value", "words"),
     [
         ("BUILDER_JOBS", "many", "BUILDER_JOBS='many' must be a whole number"),
+        ("BUILDER_JOBS", "\N{SUPERSCRIPT TWO}", "from 1 to 1024"),
+        ("BUILDER_JOBS", "1" * 5000, "from 1 to 1024"),
+        ("BUILDER_TMPDIR", "~no-such-user/x", "~no-such-user/x: its home folder is not known"),
         ("SOURCE_DATE_EPOCH", "-1", "SOURCE_DATE_EPOCH='-1'"),
+        ("SOURCE_DATE_EPOCH", str(2**32), "from 0 to 4294967295"),
         ("BUILDER_MIRRORS", "https://a", "BUILDER_MIRRORS: 'https://a' is not FROM=TO"),
     ],
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.engines.apptainer import Apptainer, definition, failed_step, run_build
+from builder.engines.apptainer import Apptainer, definition, environment, failed_step, run_build
 from builder.engines.bundle import PLACE
 from builder.errors import ImageError
 from builder.run.apptainer import find_apptainer
@@ -15,14 +15,15 @@ from tests.support.engines import install_inputs, request
 
 
 def test_definition(tmp_path: Path) -> None:
-    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels={"title": "two  words"})
+    labels = {"title": "two  words", "source": "https://me:secret@h/x"}
+    r = request(tmp_path, cmd=("python", "-c", "print(1)"), workdir="/app", labels=labels)
     text = definition(r, install_inputs(tmp_path, [], GREETING="a 'quoted' $value"), ("oci", "base"), "kit")
     assert "Bootstrap: oci\nFrom: base\n" in text
     assert f"%files\n    kit {PLACE}\n" in text
     assert """ export GREETING='a '"'"'quoted'"'"' $value'\n""" in text
     assert "    [ \"$#\" -gt 0 ] || set -- python -c 'print(1)'\n" in text
     assert '    exec /opt/builder/entrypoint "$@"\n' in text
-    assert "    title two words\n" in text
+    assert "    title two words\n    source https://h/x\n" in text
 
 
 def fake_singularity(folder: Path, script: str) -> dict[str, str]:
@@ -97,3 +98,16 @@ def test_hostile_base(tmp_path: Path, value: str) -> None:
         definition(r, install_inputs(tmp_path, [], GREETING=value), ("oci", "base"), "kit")
     text = definition(r, install_inputs(tmp_path, [], GREETING="a\x0b%post\u2028%b\nc"), ("oci", "b"), "kit")
     assert [line for line in text.split("\n") if line.startswith("%post")] == ["%post"]
+
+
+def test_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs of packages, which cotainr runs, see no credentials of builder."""
+    for name, value in {"REGISTRY_PASSWORD": "secret", "BUILDER_MIRRORS": "a=b", "OTHER": "x"}.items():
+        monkeypatch.setenv(name, value)
+    settings = request(tmp_path).settings
+    found = environment(settings)
+    assert found["OTHER"] == "x" and found["APPTAINER_TMPDIR"] == str(settings.tmpdir)
+    assert not any(name.startswith(("REGISTRY_", "BUILDER_")) for name in found)
+    monkeypatch.setenv("SINGULARITY_TMPDIR", "/elsewhere")
+    found = environment(settings)
+    assert "APPTAINER_TMPDIR" not in found and "REGISTRY_PASSWORD" not in found

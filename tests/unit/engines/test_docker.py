@@ -15,7 +15,8 @@ from tests.support.engines import install_inputs, request
 
 
 def test_dockerfile(tmp_path: Path) -> None:
-    r = request(tmp_path, cmd=("python", "-c", 'print("$HOME")'), workdir="/app", labels={"a.b": 'say "hi"'})
+    labels = {"a.b": 'say "hi"', "source": "https://me:secret@h/x"}
+    r = request(tmp_path, cmd=("python", "-c", 'print("$HOME")'), workdir="/app", labels=labels)
     text = dockerfile(
         r,
         install_inputs(tmp_path, [], PATH="/opt/conda/bin:/bin", QUOTED='a"b\\c$d'),
@@ -29,7 +30,7 @@ def test_dockerfile(tmp_path: Path) -> None:
     assert f'RUN ["/bin/sh", "{PLACE}/install.sh"]' in lines
     assert 'COPY --from=install ["/opt/conda", "/opt/conda"]' in lines
     assert 'ENV QUOTED="a\\"b\\\\c\\$d"' in lines
-    assert 'LABEL "a.b"="say \\"hi\\""' in lines
+    assert 'LABEL "a.b"="say \\"hi\\""' in lines and 'LABEL "source"="https://h/x"' in lines
     assert lines[-3:] == [
         "USER nobody",
         'ENTRYPOINT ["/opt/builder/entrypoint"]',

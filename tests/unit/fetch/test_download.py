@@ -9,7 +9,7 @@ from builder.fetch.download import pause
 
 def asked(value: str) -> httpx.HTTPStatusError:
     """The error of a server that asks for a pause."""
-    response = httpx.Response(503, headers={"Retry-After": value})
+    response = httpx.Response(503, headers={"Retry-After": value.encode("latin-1")})
     return httpx.HTTPStatusError("", request=httpx.Request("GET", "http://localhost/"), response=response)
 
 
@@ -19,4 +19,5 @@ def test_pause():
     assert pause(asked("86400"), 1) == 60
     plain = [pause(httpx.ReadError(""), tries) for tries in (1, 2, 3)]
     assert plain == sorted(plain) and plain[0] == 0.5
-    assert pause(asked("Thu, 01 Jan"), 1) == 0.5
+    for value in ("Thu, 01 Jan", "\N{SUPERSCRIPT TWO}"):
+        assert pause(asked(value), 1) == 0.5

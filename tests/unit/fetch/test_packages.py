@@ -241,7 +241,14 @@ def test_credentials(server, settings, store, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["git+https://127.0.0.1/x.git", "s3://bucket/p-1-0.conda", "http://127.0.0.1:99999/p.conda"]
+    "url",
+    [
+        "git+https://127.0.0.1/x.git",
+        "s3://bucket/p-1-0.conda",
+        "http://127.0.0.1:99999/p.conda",
+        "http://no..host/p.conda",
+        "http://xn--a/p.conda",
+    ],
 )
 def test_unsupported_urls(settings, store, quick, url):
     with pytest.raises(FetchError, match=r"some-package 1\.0 could not be fetched"):

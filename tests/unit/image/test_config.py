@@ -232,9 +232,20 @@ def test_annotations_and_labels() -> None:
 
 
 def test_no_credentials() -> None:
-    """Credentials in an annotation's URL are removed."""
-    image = make(annotations={"org.opencontainers.image.source": "https://me:secret@h/repo.git"})
-    assert parts(image)[1]["annotations"]["org.opencontainers.image.source"] == "https://h/repo.git"
+    """Credentials in URLs of annotations, labels and the description are removed."""
+    url = "https://me:secret@h/repo.git"
+    title = "org.opencontainers.image.title"
+    image = make(
+        annotations={"org.opencontainers.image.source": url},
+        labels={"documentation": f"see {url}", title: url},
+        description=f"made from {url}",
+    )
+    config, manifest = parts(image)
+    assert manifest["annotations"]["org.opencontainers.image.source"] == "https://h/repo.git"
+    assert config["config"]["Labels"]["documentation"] == "see https://h/repo.git"
+    assert (
+        config["config"]["Labels"]["org.opencontainers.image.description"] == "made from https://h/repo.git"
+    )
     assert b"secret" not in image.config + image.manifest
 
 

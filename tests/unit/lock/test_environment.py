@@ -163,6 +163,10 @@ def test_pip_repositories(tmp_path):
             "channels: [c]\ndependencies:\n  - npm:\n    - left-pad\n",
             "environment.yml:3: unknown section 'npm'",
         ),
+        (
+            "channels: [c]\ndependencies:\n  - pip:\n    - a ; " + "(" * 900,
+            "is not a pip requirement: maximum recursion depth",
+        ),
         ("channels: [c]\ndependencies:\n  - a  # [gpu]\n", "environment.yml:3: unknown selector [gpu]"),
         (
             "channels: [c]\nchannels: [d]\ndependencies: [a]\n",

@@ -41,6 +41,13 @@ def test_folders() -> None:
     assert list(mirrors_of(own, url)) == ["/srv/with%20blank/whl/cpu/torch-2.13.0+cpu.whl"]
     assert mirrored_url(own, url) == "file:///srv/with%2520blank/whl/cpu/torch-2.13.0%2Bcpu.whl"
     assert mirrored_url(own, f"{FORGE}/") == (Path.home() / "forge").as_uri() + "/"
+    assert list(mirrors_of(own, f"{FORGE}//[/a.conda")) == ["~/forge//[/a.conda"]  # no host
+
+
+@pytest.mark.parametrize("rest", ["/../b/a.conda", "/x/%2e./%2e%2e/b/a.conda"])
+def test_outside_the_folder(rest: str) -> None:
+    """A URL of a lock leads to no file outside the mirror."""
+    assert list(mirrors_of(settings(f"{FORGE}=/srv/forge"), FORGE + rest)) == []
 
 
 @pytest.mark.parametrize(

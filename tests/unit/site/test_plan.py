@@ -376,5 +376,9 @@ def test_data_must_be_a_tar(tmp_path: Path) -> None:
         with tarfile.open(tmp_path / name, mode) as tar:  # type: ignore[call-overload]
             tar.add(tmp_path / "a", "a")
         assert str(tmp_path / name) in script("lumi-g", account="z19", data=str(tmp_path / name))
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 40  # tarfile would read all of it
+    (tmp_path / "large.tar").write_bytes(header.tobuf() + b"x" * 512)
+    assert "large.tar" in script("lumi-g", account="z19", data=str(tmp_path / "large.tar"))
     (tmp_path / "good.tar.zst").write_bytes(zstandard.compress((tmp_path / "good.tar").read_bytes()))
     assert "good.tar.zst" in script("lumi-g", account="z19", data=str(tmp_path / "good.tar.zst"))
