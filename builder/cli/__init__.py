@@ -116,7 +116,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
     except (click.Abort, KeyboardInterrupt):
         return interrupted(output)
     except Exception as e:
-        # Python before 3.12 turns an exception in __set_name__ (a class that is imported) into a RuntimeError.
+        # Python before 3.12 turns one in __set_name__ (of a class that is imported) into a RuntimeError.
         return interrupted(output) if isinstance(e.__cause__, KeyboardInterrupt) else failed(e, output)
 
 
