@@ -20,6 +20,7 @@ from builder.model import Fetched
 _ACTIVATE = "etc/conda/activate.d/"
 _ENV_VARS = "etc/conda/env_vars.d/"
 _UNSET = "***unset***"  # conda's marker for a variable that an environment removes
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 #: Paths with the package that contains the file, and the file's text.
 _Texts = Mapping[str, tuple[Fetched, str]]
@@ -85,7 +86,7 @@ def _texts(fetched: Sequence[Fetched], prefix: str) -> dict[str, tuple[Fetched, 
 def _text(data: bytes, info: PathInfo, prefix: str) -> str:
     if info.placeholder:
         data = b"".join(replaced([data], info.placeholder, prefix, binary=info.binary))
-    return data.decode(errors="replace")
+    return data.replace(b"\0", b"").decode(errors="replace")  # shells ignore NULs, and no variable has one
 
 
 def _variables(path: str, fetched: Fetched, text: str) -> dict[str, str]:
@@ -93,10 +94,13 @@ def _variables(path: str, fetched: Fetched, text: str) -> dict[str, str]:
     env = {}
     with damage(fetched):
         for name, value in json.loads(text).items():
-            if not re.fullmatch(r"[A-Za-z_]\w*", name) or not isinstance(value, str | int | float):
+            if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or not isinstance(value, str | int | float):
                 raise fault(fetched, f"{path}: {name!r} is not a variable with a value")
-            if value != _UNSET:
-                env[name] = str(value)
+            text = str(value)
+            if "\0" in text or _SURROGATE.search(text):
+                raise fault(fetched, f"{path}: the value of {name} is not text")
+            if text != _UNSET:
+                env[name] = text
     return env
 
 

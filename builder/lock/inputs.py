@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from textwrap import shorten
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -157,11 +158,14 @@ def require_sha256(recipe: Recipe, lock: Lock) -> None:
 
 
 def _difference(old: str, new: str) -> str:
-    """What differs between two texts of :func:`inputs`: added and removed items, or another order."""
+    """What differs between two texts of :func:`inputs`: added and removed items, or another order.
+
+    The old text is from a lock, and may be anything.
+    """
     try:
         before, after = _items(json.loads(old)), _items(json.loads(new))
-    except ValueError:
-        return f" from {old or 'none'} to {new or 'none'}"
+    except (ValueError, TypeError, RecursionError):
+        return f" from {shorten(old, 200) or 'none'} to {new or 'none'}"
     if before is None or after is None:
         return ""
     added = [item for item in after if item not in before]

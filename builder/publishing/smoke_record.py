@@ -86,7 +86,7 @@ def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any]
     for path in sorted(folder.glob(f"{short}-*.json"), reverse=True):
         try:
             value = json.loads(path.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if _is_report(value, digest):
             return dict(value)

@@ -137,3 +137,16 @@ def test_invalid_variables(tmp_path: Path, text: str) -> None:
     """A JSON file that does not map names to values is an error."""
     with pytest.raises(LayerError, match=r"thing-1\.0-0\.conda"):
         activation(tmp_path, {}, {"v.json": text})
+
+
+TEXTS = [r'{"A": "x\u0000y"}', r'{"A": "\ud800"}', r'{"\u00c4": "x"}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_variables_that_no_image_can_have(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LayerError, match="thing"):
+        activation(tmp_path, {}, {"v.json": text})
+
+
+def test_nul_in_a_script(tmp_path: Path) -> None:
+    assert activation(tmp_path, {"s.sh": "export A=x\0y"}) == ({"A": "xy"}, [])

@@ -146,6 +146,14 @@ def test_recipe_changes(tmp_path, locked, settings, change, reason):
     assert stale_reasons(recipe(tmp_path, **change), locked, settings) == [reason]
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": [1]}', "x" * 100_000])
+def test_records_that_are_damaged(tmp_path, locked, settings, text):
+    """What a lock says about its inputs may be anything."""
+    old = replace(locked, custom={key: text for key in locked.custom})
+    reasons = stale_reasons(recipe(tmp_path), old, settings)
+    assert reasons and all("changed from" in reason and len(reason) < 2000 for reason in reasons)
+
+
 def test_irrelevant_keys(tmp_path, locked, settings):
     """Keys of the recipe that a lock does not depend on."""
     other = recipe(
