@@ -220,17 +220,17 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
 
     pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
     attached = attach_all(place, result, image, report, project)
-    moved: list[str] = []
-    if any(digest != image.digest for digest in named.values()):
-        named, moved = _move_tags(place, plan, image, named, force=options.force)
-    if moved or pushed.sent:
+    must_move = any(digest != image.digest for digest in named.values())
+    if must_move:
+        named = _move_tags(place, plan, image, named, force=options.force)
+    if must_move or pushed.sent:  # another publish may have moved the tags and sent the blobs meanwhile
         _restore_attached(place, image, attached, project)
     return replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
 
 
 def _move_tags(
     place: Place, plan: TagPlan, image: Image, before: Mapping[str, str | None], *, force: bool
-) -> tuple[dict[str, str | None], list[str]]:
+) -> dict[str, str | None]:
     """Checks all tags again (test and push may have taken hours) and moves them.
 
     If two publishes race, the one whose fixed tags stay is the winner: it moves the other tags again.
@@ -239,14 +239,15 @@ def _move_tags(
         before: what the tags named at the first check.
 
     Returns:
-        What the tags named before they moved, and those that moved.
+        What the tags named before they moved.
     """
     last = dict(before)
     for attempt in range(1, _TRIES + 1):
         named = check_tags(place, plan, image, force=force)
         last |= {tag: digest for tag, digest in named.items() if digest != image.digest}
         try:
-            return last, move_all(place, plan.tags, image, named)
+            move_all(place, plan.tags, image, named)
+            return last
         except TagLost as e:
             if e.tag in plan.fixed or attempt == _TRIES:
                 raise

@@ -152,6 +152,19 @@ class Manifests:
         Raises:
             RegistryError: the registry refuses, changes the manifest, or cannot be reached.
         """
+        for failures in range(1, _PUTS):
+            try:
+                return self._move_tag(repository, tag, data, media_type, expected)
+            except RegistryError as e:
+                if e.status != 400 or "DIGEST_INVALID" not in e.codes:
+                    raise
+            self._transport.pause(failures)  # see _put; the tag may have moved meanwhile
+        return self._move_tag(repository, tag, data, media_type, expected)
+
+    def _move_tag(
+        self, repository: str, tag: str, data: bytes, media_type: str, expected: str | None
+    ) -> TagMove:
+        """One attempt of :meth:`move_tag`."""
         digest = sha256(data)
         found = self._head(repository, tag)
         before = found[0].digest if found else None
@@ -276,11 +289,11 @@ class Manifests:
         url = self._url(repository, ref)
         headers = {"Content-Type": media_type, **(conditions or {})}
         request = Request("PUT", url, push_scopes(repository), repository, headers, data)
-        is_right = not is_digest(ref) or is_digest_of(ref, data)
+        may_repeat = is_digest(ref) and is_digest_of(ref, data)  # a tag is looked at again first
         for failures in range(1, _PUTS + 1):
             answer = self._transport.ask(request)
             # docker-registry 2.8 answers so when another client stores the same manifest at that moment.
-            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes() or not is_right:
+            if answer.status != 400 or "DIGEST_INVALID" not in answer.codes() or not may_repeat:
                 break
             if failures < _PUTS:
                 self._transport.pause(failures)

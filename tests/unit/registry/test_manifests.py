@@ -189,3 +189,18 @@ def test_not_a_registry() -> None:
         fake.fault = lambda r: Reply(404, body=b"<html>not here</html>")
         with pytest.raises(RegistryError, match="404"):
             client.ping()
+
+
+def test_tag_moved_before_a_repeated_write(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A refused write of a tag is repeated only if the tag is still as expected."""
+    other = b'{"schemaVersion": 2}'
+
+    def fault(request: Request) -> Reply | None:
+        if request.method != "PUT":
+            return None
+        fake.manifests["a/b"] = {"t": (other, OCI_MANIFEST)}
+        return refused("DIGEST_INVALID")
+
+    fake.fault = fault
+    moved = client.move_tag("a/b", "t", MANIFEST, OCI_MANIFEST, expected=None)
+    assert (moved.now, moved.written, fake.count("PUT")) == (sha256(other), False, 1)
