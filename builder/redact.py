@@ -11,6 +11,7 @@ text                                                result
 ``https://me:$PASSWORD@host/x`` (a variable)        unchanged: a variable's name is no secret
 ``https://host/t/TOKEN/channel`` (conda)            ``https://host/t/***/channel``
 ``https://host/t/$TOKEN/channel``                   unchanged
+``https://host/t/torch/torch-2.whl``                unchanged: names sorted by letter
 ``https://host/x?sig=SECRET&v=1``                   ``https://host/x?sig=***&v=***``
 ``https://host/x?sig=$TOKEN``                       unchanged
 ``docker://host/name:tag@sha256:...``               unchanged: a digest, not a host
@@ -32,7 +33,8 @@ _REST = re.compile(r"(?<=://)(?:(?!://)[^\s\"<>])+")
 _FROM_VARIABLES = re.compile(rf"(?:(?:{_VARIABLE}|[\w.-]*):)?{_VARIABLE}@")
 #: ``user:`` at the beginning, unless a port follows: then a later ``@`` ends a password with ``/?#`` in it.
 _USER = re.compile(r"[^/?#@:\[\]]+:(?!\d+(?:[/?#]|$))")
-_TOKEN = re.compile(r"(?<=/t/)[^/\s'\"]+(?=/)")
+#: Not where names are sorted by letter: ``/t/torch/torch-2.whl``.
+_TOKEN = re.compile(r"(?<=/t/)(?!(t\w)[^/]*/\1)[^/\s'\"]+(?=/)", re.IGNORECASE)
 #: A value of a query, without the punctuation of the sentence around the URL.
 _QUERY_VALUE = re.compile(r"(?<==)[^&]*?(?=&|[',.;:)\]]*$)")
 #: Whole digests only: what is shorter may be a host after a password.

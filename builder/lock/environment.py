@@ -77,10 +77,10 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _absolute(link: str, folder: Path) -> str:
-    if "://" in link:
-        return UrlVariables((link,)).expanded(link)
     place = os.path.expandvars(link)
-    return place if "://" in place else str((folder / expand_home(place)).absolute())
+    if "://" in place:  # a variable may contain the whole URL
+        return UrlVariables((link,)).expanded(link)
+    return str((folder / expand_home(place)).absolute())
 
 
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:

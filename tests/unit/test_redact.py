@@ -68,6 +68,8 @@ def test_credentials_go(text: str, expected: str) -> None:
         "https://$TOKEN@h.org/x",
         "https://h.org/t/$TOKEN/chan/noarch",
         "https://h.org/t/${TOKEN}/chan/noarch",
+        "https://h.org/packages/py3/t/torch/Torch-2.0-py3-none-any.whl",
+        "https://h.org/debian/pool/main/t/tar/tar_1.34.deb",
         "unix:///var/run/docker.sock",
     ],
 )

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.recipe import Recipe
 from builder.errors import ConfigError
-from builder.lock.environment import read_environment
+from builder.lock.environment import find_links, read_environment
 
 FULL = """\
 name: full
@@ -216,3 +217,29 @@ def test_long_line(tmp_path):
     (tmp_path / "e.yml").write_text("dependencies:\n- a #" + "#" * 100_000 + "\n")
     with pytest.raises(ConfigError, match=r"e\.yml:2: the line has 100005 characters, at most 2000"):
         read_environment(tmp_path / "e.yml", "linux-64")
+
+
+@pytest.mark.parametrize(
+    ("link", "read"),
+    [
+        ("$WHEELS", "https://host.example/wheels"),
+        ("$WHEELS/$REGISTRY_PASSWORD", "https://host.example/wheels/$REGISTRY_PASSWORD"),
+        ("https://$TOKEN@host.example/x", "https://abc@host.example/x"),
+    ],
+)
+def test_variables_of_find_links(tmp_path, monkeypatch, link, read):
+    """A variable may hold the whole URL; builder's own variables are never put into one."""
+    monkeypatch.setenv("WHEELS", "https://host.example/wheels")
+    monkeypatch.setenv("TOKEN", "abc")
+    monkeypatch.setenv("REGISTRY_PASSWORD", "s3cret")
+    recipe = Recipe.model_validate(
+        {
+            "name": "site",
+            "base": "debian:bookworm",
+            "environment": "missing.yml",
+            "pip": {"find_links": [link]},
+            "source": tmp_path / "recipes/site.yaml",
+            "root": tmp_path,
+        }
+    )
+    assert find_links(recipe) == (read,)
