@@ -26,7 +26,7 @@ from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
 from builder.settings import expand_home
 
-#: Characters of a line. conda-lock's pattern of selectors needs quadratic time.
+#: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
@@ -86,6 +86,9 @@ def _absolute(link: str, folder: Path) -> str:
 def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
     """The lines for a platform. The others become empty lines, so that line numbers stay the same."""
     for number, line in enumerate(text.splitlines(), 1):
+        if "#" not in line:
+            yield line
+            continue
         if len(line) > MAX_LINE:
             raise ConfigError(
                 f"{path}:{number}: the line has {len(line)} characters, at most {MAX_LINE} are allowed",
