@@ -213,7 +213,7 @@ def test_missing_and_binary_files(tmp_path):
 
 
 def test_long_line(tmp_path):
-    """The pattern of selectors takes quadratic time, so lines with a comment have a bound; others have none."""
+    """The pattern of selectors takes quadratic time: lines with a comment have a bound, others have none."""
     (tmp_path / "e.yml").write_text("dependencies:\n- a #" + "#" * 100_000 + "\n")
     with pytest.raises(ConfigError, match=r"e\.yml:2: the line has 100005 characters, at most 2000"):
         read_environment(tmp_path / "e.yml", "linux-64")
