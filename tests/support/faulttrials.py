@@ -146,7 +146,7 @@ class Trials:
         self.check_published(repository)
         runs = [*before, rerun]
         again = sum(run.uploaded for run in runs) - self.once
-        assert again >= 0, "the registry was believed to have what it had never received whole"
+        assert again >= 0, "builder took a blob for present that the registry never received whole"
         # The small blobs are those that may be under way beside the large one.
         assert again <= most * self.large + self.once - self.large, (again, most)
         assert again <= sum(run.wasted for run in runs), "what the registry had acknowledged was sent again"

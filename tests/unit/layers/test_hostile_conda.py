@@ -139,7 +139,7 @@ def test_zstd_window(tmp_path: Path) -> None:
 
 
 def test_zstd_content_size(tmp_path: Path) -> None:
-    """A frame's own content size is not believed: nothing is allocated for it."""
+    """A frame's own content size is not trusted: nothing is allocated for it."""
     path = pack(tmp_path, "thing", [Member("lib/a", b"x")])
     # a frame of one segment needs no window, but a content size: 2^60
     frame = zstandard.FRAME_HEADER + bytes([0xE0]) + struct.pack("<Q", 1 << 60) + bytes([1, 0, 0])

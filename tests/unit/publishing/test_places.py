@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,10 @@ from builder.model import OCI_INDEX, Descriptor, Image
 from builder.oci.documents import MAX_DOCUMENT
 from builder.publishing.places import LayoutPlace, Place, RegistryPlace, open_place
 from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fakeregistry import FakeRegistry, Reply
 from tests.support.images import make_layer, make_test_image
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with FakeRegistry() as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
-    with RegistryClient(fake.host, ANONYMOUS, sleep=lambda s: None) as client:
-        yield client
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,23 +13,10 @@ from builder.oci.layout import blob_path
 from builder.publishing.places import LayoutPlace, Place, RegistryPlace
 from builder.publishing.read_back import Unverified, push_and_read_back
 from builder.registry.client import RegistryClient
-from builder.registry.credentials import ANONYMOUS
 from builder.registry.push import PushReport
 from builder.store.blobs import Store
 from tests.support.fakeregistry import Cut, FakeRegistry, Reply, Request
 from tests.support.images import make_layer, make_test_image
-
-
-@pytest.fixture
-def fake() -> Iterator[FakeRegistry]:
-    with FakeRegistry() as fake:
-        yield fake
-
-
-@pytest.fixture
-def client(fake: FakeRegistry) -> Iterator[RegistryClient]:
-    with RegistryClient(fake.host, ANONYMOUS, sleep=lambda s: None) as client:
-        yield client
 
 
 @pytest.fixture

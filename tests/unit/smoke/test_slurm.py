@@ -43,7 +43,7 @@ def smoked(root: Path, options: SmokeOptions = DEFAULTS, **job: Any) -> SmokeRep
         load_recipe("gpu", root),
         BUILT,
         root / "reports" / "gpu",
-        slurm=SlurmOptions("/work/x.sif", **job),
+        slurm=SlurmOptions("/images/x.sif", **job),
         options=options,
         lock=LOCK,
         sleep=lambda s: None,
@@ -72,9 +72,9 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
     )
     assert (
         "/opt/builder/smoke.py --json report.json" in " ".join(script.split())
-        and "sha256sum </work/x.sif" in script
+        and "sha256sum </images/x.sif" in script
         and "--devices 4" in script
-        and "/work/x.sif" in script
+        and "/images/x.sif" in script
     )
     assert Path((fake_slurm / "cwd").read_text()).parent == root / "reports" / "gpu"
     (kept,) = (root / "reports" / "gpu").iterdir()  # no job's own file is left
@@ -126,7 +126,7 @@ def test_damaged_report(fake_slurm: Path, root: Path, text: str, words: str) -> 
     ("sif", "locks", "words"),
     [
         (OLD, [IMAGE_LOCK], f"the job ran {OLD}; the image that was built is {NEW}"),
-        ("", [IMAGE_LOCK], "the job ran /work/x.sif, whose digest is not known"),
+        ("", [IMAGE_LOCK], "the job ran /images/x.sif, whose digest is not known"),
         (NEW, [OLD], f"its /opt/builder/conda-lock.yml is {OLD}, expected {IMAGE_LOCK}"),
         (NEW, [IMAGE_LOCK, OLD], f"is {OLD} and {IMAGE_LOCK}, expected"),
         (NEW, [], "is not reported, expected"),

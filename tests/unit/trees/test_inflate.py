@@ -1,4 +1,4 @@
-"""Compressed layers: what a frame states about itself is not believed."""
+"""Compressed layers: what a frame states about itself is not trusted."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_tables_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_fragments_and_names_that_are_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of fragments is what a file says, and not believed. Neither is the number of names."""
+    """The number of fragments is what a file says, and is not trusted. Neither is the number of names."""
     path = write(tmp_path / "a", [file(f"file-{i:05}", b"x") for i in range(400)])
     patch(path, fragment_count=(1 << 32) - 1)
     with pytest.raises(ImageError, match="a table of 68719476720 bytes, at most 268435456 are allowed"):
