@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from builder.bases.pack import pack_tar
 from builder.config.recipe import Layers
 from builder.errors import BuilderError
@@ -461,3 +463,16 @@ def build_and_unpack(folder: Path, *, rootless: bool) -> str:
 def package_layers(image: Image) -> str:
     """The digests of an image's layers above the base, which is made of this host's programs."""
     return " ".join(layer.diff_id for layer in image.layers[1:])
+
+
+def assert_handled(case: Hostile, folder: Path, most: int) -> None:
+    """Asserts that a package is refused by name in one line of less than ``most`` characters, or that all its
+    files lie inside the prefix.
+    """
+    package = case.fetched(folder)
+    if not case.refused:
+        assert_inside(layer_of(package, folder, Store(folder / "store")))
+        return
+    with pytest.raises(BuilderError, match=case.refused) as caught:
+        layer_of(package, folder, Store(folder / "store"))
+    assert "\n" not in caught.value.message and len(caught.value.message) < most and caught.value.hint
