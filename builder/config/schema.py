@@ -12,6 +12,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
@@ -86,7 +87,7 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
         statements = body.body if isinstance(body, ast.ClassDef) else []
-        for field, after in zip(statements, statements[1:], strict=False):
+        for field, after in pairwise(statements):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
                 yield field.target.id, _plain(str(after.value.value))
