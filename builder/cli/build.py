@@ -104,13 +104,12 @@ class BuildOptions:
 @common_options
 @pass_context
 def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **values: Any) -> None:
-    """Build images from locks. A target without a lock is locked first."""
-    chosen = [*names, *more]
-    if not chosen:
-        targets = ", ".join(recipe.name for recipe in context.project.recipes())
-        raise UsageError("no target given", f"known targets: {targets}")
+    """Build images from locks. A target without a lock is locked first.
+
+    Without TARGET it builds the only target of the project.
+    """
     options = BuildOptions(**values)
-    recipes = context.project.recipes(chosen)
+    recipes = context.chosen_recipes([*names, *more])
     options.check(recipes)
     build_one = _build_in_job if options.on == "slurm" else _build_here
     context.each(recipes, lambda recipe: build_one(context, recipe, options))

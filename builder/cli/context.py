@@ -33,8 +33,35 @@ class Context:
 
         return Project.find(self.start, self.settings, self.output)
 
-    def one_recipe(self, target: str) -> Recipe:
-        return self.project.recipe(target)
+    def one_recipe(self, target: str | None) -> Recipe:
+        """The recipe of a target; None takes the only target of the project.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+            UsageError: None, and the project has no target or several.
+        """
+        return self.project.one_recipe(target)
+
+    def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
+        """Splits ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the only one.
+
+        Raises:
+            ConfigError: the first word is not a target, and the project has several.
+            UsageError: there is no word, and the project has several targets.
+        """
+        targets = self.project.targets
+        if words and (words[0] in targets or len(targets) != 1):
+            return self.project.recipe(words[0]), tuple(words[1:])
+        return self.one_recipe(None), tuple(words)
+
+    def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
+        """The recipes of these targets, each once; without a name that of the only target.
+
+        Raises:
+            ConfigError: an unknown target, or a recipe is not valid.
+            UsageError: no name, and the project has no target or several.
+        """
+        return self.project.recipes(targets) if targets else [self.one_recipe(None)]
 
     def each(
         self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False
@@ -82,7 +109,12 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in recipe_files(root) if name.startswith(incomplete)]
 
 
-target_argument = click.argument("target", shell_complete=complete_target)
+#: One target; without it the command takes the only target of the project.
+target_argument = click.argument("target", required=False, shell_complete=complete_target)
+#: A target and a command, see :meth:`Context.recipe_and_command`.
+target_and_command = click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[TARGET] [COMMAND]...", shell_complete=complete_target
+)
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:

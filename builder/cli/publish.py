@@ -10,7 +10,6 @@ import click
 
 from builder.cli.build import print_build_notes
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
-from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
@@ -25,7 +24,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="TARGET...", shell_complete=complete_target)
+@click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
 @click.option("--to", help="Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.")
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
@@ -84,11 +83,12 @@ def publish(
     source: str | None,
     revision: str | None,
 ) -> None:
-    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed."""
+    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed.
+
+    Without TARGET it publishes the only target of the project.
+    """
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
 
-    if not names and not groups:
-        raise UsageError("no target and no --group given", "builder targets lists them")
     options = PublishOptions(
         to=to,
         registry=registry,
@@ -102,7 +102,7 @@ def publish(
         dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
-    recipes = context.project.recipes(names, groups)
+    recipes = context.project.recipes(names, groups) if groups else context.chosen_recipes(names)
     if options.move_tags:
         refuse_shared_tags(recipes, options)
     context.each(recipes, lambda recipe: publish_one(context, recipe, options))

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 @pass_context
 def pull(
     context: Context,
-    target: str,
+    target: str | None,
     if_changed: bool,
     tag: str,
     registry: str | None,
@@ -74,7 +74,7 @@ def pull(
     from builder.registry.profile import named_credentials
 
     project, out = context.project, context.output
-    recipe = project.recipe(target)
+    recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, registry, "--from")
     in_layout = where.startswith("oci:")
     if into and in_layout:
@@ -94,13 +94,13 @@ def pull(
     verb = "is now" if done.changed else "is already"
     out.result(
         {
-            "target": target,
+            "target": recipe.name,
             "reference": done.reference,
             "digest": done.digest,
             "changed": done.changed,
             "place": done.place,
         },
-        f"[bold]{target}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
+        f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
     )
 
 
