@@ -1,13 +1,13 @@
 """Recipes: one YAML file per target, loaded into a frozen model.
 
 A recipe can extend another one with ``extends: NAME``. Mappings are merged key by key; all other values are
-replaced. A file whose name starts with ``_`` is not a target, but other recipes can extend it.
+replaced. A file whose name starts with ``_`` is not a target, but other recipes can extend it. With
+``site: NAME`` it starts from a site file (:mod:`builder.config.sites`); the recipe, and what it extends, win.
 """
 
 from __future__ import annotations
 
 import difflib
-import reprlib
 from datetime import date
 from pathlib import Path
 from types import UnionType
@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from builder.config.fields import Line, Model, TargetName, Variable
+from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
-from builder.config.yamlfile import YamlFile, load_yaml
+from builder.config.sites import load_site, site_files, site_of, unknown_site, yaml_files
+from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 
 #: An ISO 8601 date or time. YAML turns an unquoted date into a date object, which is converted back to text.
@@ -224,12 +226,8 @@ class Recipe(Model):
 
 def recipe_files(root: Path) -> dict[str, Path]:
     """Returns the target names and their files in ``root/recipes``."""
-    return {name: path for name, path in _yaml_files(root).items() if not name.startswith("_")}
-
-
-def _yaml_files(root: Path) -> dict[str, Path]:
-    paths = sorted((root / "recipes").glob("*.y*ml"))
-    return {path.stem: path for path in paths if not path.name.startswith(".")}
+    files = yaml_files(root / "recipes")
+    return {name: path for name, path in files.items() if not name.startswith("_")}
 
 
 def load_recipe(name: str, root: Path) -> Recipe:
@@ -245,86 +243,71 @@ def load_recipe(name: str, root: Path) -> Recipe:
     """
     files = recipe_files(root)
     if name not in files:
-        near = difflib.get_close_matches(name, files, n=3, cutoff=0.5)
-        hint = f"known targets: {', '.join(files) or 'none'}"
-        if near:
-            hint = f"did you mean {' or '.join(near)}?"
+        hint = near_hint(name, list(files)) or f"known targets: {', '.join(files) or 'none'}"
         raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
 
-    data, yamls = _load_merged(name, _yaml_files(root), ())
-    data.setdefault("name", name)
-    try:
-        return Recipe.model_validate({**data, "source": files[name], "root": root})
-    except ValidationError as e:
-        raise _config_error(e, yamls) from None
+    yamls = load_chain(name, yaml_files(root / "recipes"), "target", site_files(root))
+    return recipe_from(name, yamls, files[name], root)
 
 
-def _load_merged(
-    name: str, files: dict[str, Path], children: tuple[str, ...]
-) -> tuple[dict[str, Any], list[YamlFile]]:
-    """Loads a recipe and everything that it extends.
+def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> Recipe:
+    """Merges a recipe, those that it extends and its site file, and validates the result.
 
     Args:
-        name: the recipe.
-        files: all recipe files by name.
-        children: the recipes that extend this one, to detect cycles.
+        name: the target.
+        yamls: the recipe's file, then those that it extends.
+        source: the recipe's file, for messages.
+        root: the project folder.
 
-    Returns:
-        The merged data, and the files: the recipe's own first.
+    Raises:
+        ConfigError: a key is wrong; the message names file, line and key.
     """
-    yaml = load_yaml(files[name])
-    data = dict(yaml.data)
-    parent = data.pop("extends", None)
-    if parent is None:
-        return data, [yaml]
-
-    if not isinstance(parent, str) or parent not in files:
-        problem = f"extends {reprlib.repr(parent)}, which does not exist"
-    else:
-        problem = "extends itself" if parent in (*children, name) else ""
-    if problem:
-        raise ConfigError(
-            f"{yaml.where('extends')}: target {name} {problem}", f"known targets: {', '.join(files)}"
-        )
-    inherited, yamls = _load_merged(parent, files, (*children, name))
-    for key in _NOT_INHERITED:
-        inherited.pop(key, None)
-    return _merge(inherited, data), [yaml, *yamls]
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Merges mappings key by key; where both have another kind of value, the one of ``above`` wins."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(old, dict) and isinstance(value, dict):
-            merged[key] = _merge(old, value)
-        else:
-            merged[key] = value
-    return merged
+    site, site_keys, named_in = site_of(yamls)
+    data: dict[str, Any] = {}
+    site_yamls: list[YamlFile] = []
+    if site and named_in is not None:
+        if site not in site_files(root):
+            raise unknown_site(site, root, named_in.where("site"))
+        data, site_yamls = load_site(site, root)
+    for yaml in reversed(yamls):
+        inherited = () if yaml is yamls[0] else _NOT_INHERITED
+        data = merge(data, {k: v for k, v in yaml.data.items() if k not in (*inherited, "extends", "site")})
+    if site_keys:
+        data = merge(data, {"site": site_keys})
+    data.setdefault("name", name)
+    try:
+        return Recipe.model_validate({**data, "source": source, "root": root})
+    except ValidationError as e:
+        raise config_error(e, [*yamls, *site_yamls], Recipe) from None
 
 
 # error messages ---------------------------------------------------------------------------------------------
 
 
-def _config_error(error: ValidationError, yamls: list[YamlFile]) -> ConfigError:
-    """Turns pydantic's errors into one error that names file, line and key of each."""
+def config_error(error: ValidationError, yamls: list[YamlFile], kind: type[Model]) -> ConfigError:
+    """Turns pydantic's errors into one error that names file, line and key of each.
+
+    Args:
+        error: what pydantic raised.
+        yamls: the files that were merged; the first ones win.
+        kind: the model that was validated.
+    """
     lines = []
     for item in error.errors():
         keys = tuple(
             key for key in item["loc"] if key != "[key]"
         )  # pydantic's mark for the keys of a mapping
         dotted = ".".join(str(key) for key in keys)
-        lines.append(f"{_line_of(keys, yamls)}: {dotted}: {_explain(item, keys)}")
+        lines.append(f"{_line_of(keys, yamls)}: {dotted}: {_explain(item, keys, kind)}")
     return ConfigError("\n".join(lines), "correct the recipe; docs/recipes.md lists every key")
 
 
-def _explain(item: Any, keys: tuple[Any, ...]) -> str:
+def _explain(item: Any, keys: tuple[Any, ...], kind: type[Model]) -> str:
     """Describes one of pydantic's errors."""
     if item["type"] == "missing":
         return "this key is required"
     if item["type"] == "extra_forbidden":
-        known = _known_keys(keys[:-1])
+        known = _known_keys(keys[:-1], kind)
         near = difflib.get_close_matches(str(keys[-1]), known, n=1)
         if near:
             return f"unknown key; did you mean {near[0]}?"
@@ -345,9 +328,9 @@ def _line_of(keys: tuple[Any, ...], yamls: list[YamlFile]) -> str:
     return yamls[0].where()
 
 
-def _known_keys(path: tuple[Any, ...]) -> list[str]:
-    """Returns the keys that the model at ``path`` accepts."""
-    kind: Any = Recipe
+def _known_keys(path: tuple[Any, ...], model: type[Model]) -> list[str]:
+    """Returns the keys that the model at ``path`` below ``model`` accepts."""
+    kind: Any = model
     for key in path:
         fields = getattr(kind, "model_fields", None)
         if fields is not None and key in fields:

@@ -247,6 +247,8 @@ class Ray(Model):
 class Site(Model):
     """The machine that a target is built for."""
 
+    name: str = ""
+    """The site file that the recipe starts from (``builder sites``); empty: none."""
     title: str = ""
     """Name of the system for messages and comments; empty: the target's name."""
     runtime: Runtime = Runtime()

@@ -1,0 +1,68 @@
+"""Files that extend others: recipes, and site files.
+
+Mappings are merged key by key; every other value is replaced.
+"""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from builder.config.yamlfile import YamlFile, load_yaml
+from builder.errors import ConfigError
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merges two mappings; where both have another kind of value, the one of ``above`` wins."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, dict) and isinstance(value, dict):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def load_chain(
+    name: str, files: Mapping[str, Path], what: str, sites: Collection[str] = ()
+) -> list[YamlFile]:
+    """Reads a file and everything that it extends.
+
+    Args:
+        name: the file's name in ``files``.
+        files: all files that can be extended.
+        what: what the messages call such a file: ``target`` or ``site``.
+        sites: names that belong to ``site:``, for a hint.
+
+    Returns:
+        The files: the named one first, then what it extends.
+
+    Raises:
+        ConfigError: a file is not valid YAML, extends a file that does not exist, or extends itself.
+    """
+    chain = [load_yaml(files[name])]
+    names = [name]
+    while (parent := chain[-1].data.get("extends")) is not None:
+        if not isinstance(parent, str) or parent not in files:
+            problem = f"extends {reprlib.repr(parent)}, which does not exist"
+        else:
+            problem = "extends itself" if parent in names else ""
+        if problem:
+            known = [other for other in files if other not in names]
+            hint = near_hint(str(parent), known) or f"known {what}s: {', '.join(known) or 'none'}"
+            if isinstance(parent, str) and parent in sites and parent not in files:
+                hint = f"{parent} is a site: write site: {parent}"
+            raise ConfigError(f"{chain[-1].where('extends')}: {what} {names[-1]} {problem}", hint)
+        names.append(parent)
+        chain.append(load_yaml(files[parent]))
+    return chain
+
+
+def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
+    """A hint that asks for the most similar names; empty if none is similar (``cutoff``: 1 is equal)."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else ""

@@ -1,0 +1,193 @@
+"""Site files: what recipes for the same machine share, one YAML file per site.
+
+A site file has the keys of a recipe that describe a machine (:data:`SITE_KEYS`). A recipe names one,
+``site: NAME``, and everything in the recipe wins over it. Site files are, in this order:
+
+1. ``sites/NAME.yaml`` of the project,
+2. the user's, ``$XDG_CONFIG_HOME/builder/sites/NAME.yaml``, where ``builder sites update`` writes,
+3. those of this package.
+
+A file whose name starts with ``_`` is not a site, but other site files can extend it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+from builder.config.merge import load_chain, merge, near_hint
+from builder.config.site import Site
+from builder.config.yamlfile import YamlFile
+from builder.errors import ConfigError, UsageError
+from builder.settings import expand_home
+
+#: Keys of a site file.
+SITE_KEYS = (
+    "base",
+    "platform",
+    "gpu",
+    "virtual_packages",
+    "format",
+    "sif",
+    "engine",
+    "cotainr",
+    "site",
+)
+Origin = Literal["package", "user", "project"]
+
+PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
+_NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
+
+
+def user_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """The user's folder of site files: ``$XDG_CONFIG_HOME/builder/sites``, or the same in ``~/.config``.
+
+    Raises:
+        UsageError: the home folder is not known.
+    """
+    env = os.environ if environ is None else environ
+    home = Path(env["HOME"]) if env.get("HOME") else Path("~")
+    config = env.get("XDG_CONFIG_HOME", "")
+    folder = Path(config) if Path(config).is_absolute() else home / ".config"
+    return expand_home(folder / "builder" / "sites").absolute()
+
+
+def site_files(root: Path | None) -> dict[str, Path]:
+    """Returns the names of the sites and their files.
+
+    Args:
+        root: the project folder; None: no project.
+    """
+    return {name: path for name, path in all_site_files(root).items() if not name.startswith("_")}
+
+
+def all_site_files(root: Path | None) -> dict[str, Path]:
+    """Returns the site files, with those that only others extend (``_NAME.yaml``)."""
+    found: dict[str, Path] = {}
+    for folder in _folders(root).values():
+        found |= yaml_files(folder)
+    return dict(sorted(found.items()))
+
+
+def origin(path: Path, root: Path | None) -> Origin:
+    """Returns where a site file comes from."""
+    places = {folder: name for name, folder in _folders(root).items()}
+    return places.get(path.parent, "project")
+
+
+def _folders(root: Path | None) -> dict[Origin, Path]:
+    """The folders of site files; a file in a later one wins."""
+    folders: dict[Origin, Path] = {"package": PACKAGE_FOLDER}
+    try:
+        folders["user"] = user_folder()
+    except UsageError:
+        pass  # without a home folder there are no files of the user
+    if root is not None:
+        folders["project"] = root / "sites"
+    return folders
+
+
+def yaml_files(folder: Path) -> dict[str, Path]:
+    """Returns the YAML files of a folder by their stems, without hidden ones."""
+    paths = sorted(folder.glob("*.y*ml"))
+    return {path.stem: path for path in paths if not path.name.startswith(".")}
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site file, or a file that others extend, can have this name."""
+    return bool(_NAME.fullmatch(name))
+
+
+def load_site(name: str, root: Path | None) -> tuple[dict[str, Any], list[YamlFile]]:
+    """Reads a site file and everything that it extends.
+
+    Returns:
+        The merged keys, and the files: the site's own first. The keys are not validated yet.
+
+    Raises:
+        ConfigError: there is no such site, or a file has a key that a site file cannot have.
+    """
+    files = all_site_files(root)
+    if name not in files or name.startswith("_"):
+        raise unknown_site(name, root)
+    return load_site_from(name, files)
+
+
+def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any], list[YamlFile]]:
+    """As :func:`load_site`, from given files, also for a file that is no site."""
+    yamls = load_chain(name, files, "site")
+    for yaml in yamls:
+        _check_keys(yaml)
+    data = reduce(merge, (_without_extends(yaml) for yaml in reversed(yamls)), {})
+    return merge(data, {"site": {"name": name}}), yamls
+
+
+def _without_extends(yaml: YamlFile) -> dict[str, Any]:
+    return {key: value for key, value in yaml.data.items() if key != "extends"}
+
+
+def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
+    """Returns the error for a site that does not exist; ``where`` is the place that names it."""
+    known = list(site_files(root))
+    at = f"{where}: site: " if where else ""
+    hint = near_hint(name, known) or f"known sites: {', '.join(known)}"
+    return ConfigError(
+        f"{at}no site named {name!r}", f"{hint} (builder sites lists them; builder init-site adds one)"
+    )
+
+
+def _check_keys(yaml: YamlFile) -> None:
+    """Raises ConfigError for keys that a site file cannot have."""
+    problems, of_recipes = [], []
+    for key in map(str, yaml.data):
+        if key in (*SITE_KEYS, "extends"):
+            continue
+        advice = near_hint(key, SITE_KEYS, cutoff=0.75)
+        if key in Site.model_fields:
+            advice = "write it below site:"
+        elif not advice:
+            of_recipes.append(key)
+        problem = "not a key of a site file" + (f"; {advice}" if advice else "")
+        problems.append(f"{yaml.where(key)}: {key}: {problem}")
+    site = yaml.data.get("site")
+    if site is not None and not isinstance(site, dict):
+        problems.append(f"{yaml.where('site')}: site: a site file describes the site itself, with keys below")
+    elif site is not None and "name" in site:
+        problems.append(f"{yaml.where('site', 'name')}: site.name: a site has the name of its file")
+    if problems:
+        moved = f"move {', '.join(of_recipes)} to the recipe; " if of_recipes else ""
+        raise ConfigError("\n".join(problems), f"{moved}a site file has: extends, {', '.join(SITE_KEYS)}")
+
+
+def site_of(yamls: list[YamlFile]) -> tuple[str, dict[str, Any], YamlFile | None]:
+    """Returns what a recipe and those that it extends say about their site.
+
+    Args:
+        yamls: the recipe's own file first.
+
+    Returns:
+        The name (empty: none is named), the merged keys of ``site:``, and the file that names the site.
+
+    Raises:
+        ConfigError: ``site`` is neither a name nor a mapping.
+    """
+    keys: dict[str, Any] = {}
+    named: YamlFile | None = None
+    for yaml in reversed(yamls):
+        site = yaml.data.get("site")
+        if site is None:
+            continue
+        if isinstance(site, str):
+            site = {"name": site}
+        if not isinstance(site, dict) or not isinstance(site.get("name", ""), str):
+            raise ConfigError(
+                f"{yaml.where('site')}: site: neither a name nor a mapping of keys",
+                "write site: NAME, or site: {name: NAME, ...} to change some of its keys",
+            )
+        named = yaml if "name" in site else named
+        keys = merge(keys, site)
+    return keys.get("name", ""), keys, named
