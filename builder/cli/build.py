@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
+from builder.cli.context import (
+    Context,
+    common_options,
+    complete_target,
+    origin_annotations,
+    pass_context,
+    wishes_options,
+)
 from builder.engines.dispatch import ENGINES
 from builder.errors import UsageError
 from builder.store.folders import CacheFolders
@@ -101,6 +108,7 @@ class BuildOptions:
 )
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
+@wishes_options
 @common_options
 @pass_context
 def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **values: Any) -> None:

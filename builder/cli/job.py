@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_and_command
+from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -80,9 +80,12 @@ class JobOutput:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the value of the submitting shell.",
+    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml: an environment file, "
+    "instead of a recipe.",
 )
-@click.option("--name", default="", help="Name of the job. Default: the target's.")
+@click.option(
+    "--name", default="", help="Name of the job, and with --env FILE of the target. Default: the target's."
+)
 @click.option(
     "--check-fabric", is_flag=True, help="On several nodes: fail if the network plugin is not used."
 )
@@ -98,6 +101,7 @@ class JobOutput:
     help="Write the script to this file instead of printing it.",
 )
 @click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
+@site_options
 @common_options
 @pass_context
 def job(
@@ -121,6 +125,7 @@ def job(
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
 
+    env = context.take_environment_file(env, str(values["name"]))
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
     request = JobRequest(command=command, env=parse_env(env), **values)  # type: ignore[arg-type]

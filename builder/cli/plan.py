@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Use this lock file instead of the target's.",
 )
+@wishes_options
 @common_options
 @pass_context
 def plan(context: Context, target: str | None, lock_file: Path | None) -> None:

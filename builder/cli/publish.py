@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import print_build_notes
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
+from builder.cli.context import (
+    Context,
+    common_options,
+    complete_target,
+    origin_annotations,
+    pass_context,
+    wishes_options,
+)
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
@@ -64,6 +71,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
+@wishes_options
 @common_options
 @pass_context
 def publish(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     type=click.Choice(["podman-hpc", "podman", "docker"]),
     help="Let this engine pull the image into its own storage.",
 )
+@wishes_options
 @common_options
 @pass_context
 def pull(

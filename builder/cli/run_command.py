@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context, target_and_command
+from builder.cli.context import (
+    Context,
+    common_options,
+    context_exit,
+    pass_context,
+    site_options,
+    target_and_command,
+)
 from builder.errors import ImageError, UsageError
 from builder.oci.reference import is_digest
 
@@ -40,12 +47,14 @@ if TYPE_CHECKING:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the host's value.",
+    help="Set a variable; NAME alone passes the host's value. FILE.yml: an environment file, instead of a recipe.",
 )
 @click.option(
     "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."
 )
 @click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
+@site_options
+@click.option("--name", default="", help="With --env FILE: the name of the target. Default: the folder's.")
 @common_options
 @pass_context
 def run(
@@ -59,6 +68,7 @@ def run(
     env: tuple[str, ...],
     workdir: str | None,
     interactive: bool,
+    name: str,
 ) -> None:
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
@@ -72,6 +82,7 @@ def run(
     from builder.site.command import ContainerRequest
     from builder.site.shell import from_user
 
+    env = context.take_environment_file(env, name)
     recipe, command = context.recipe_and_command(words)
     request = ContainerRequest(
         image=_image(recipe, image, digest),

@@ -16,6 +16,7 @@ from builder.cli.context import (
     origin_annotations,
     pass_context,
     target_argument,
+    wishes_options,
 )
 from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
 from builder.run.select import RUNNER_NAMES
@@ -111,6 +112,7 @@ _CONFIRMING_RUNS = 2
     metavar="DIR",
     help="Log the results for TensorBoard to this folder (requires tensorboardX).",
 )
+@wishes_options
 @common_options
 @pass_context
 def smoke(
