@@ -80,7 +80,7 @@ class JobOutput:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml: an environment file, "
+    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml: an environment file "
     "instead of a recipe.",
 )
 @click.option(
