@@ -31,7 +31,7 @@ APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
 .PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
-	requirements audit clean
+	requirements schemas audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -99,6 +99,10 @@ REQUIREMENTS = $(BIN)/uv pip compile -q --universal --python-version 3.11 --gene
 requirements: setup ## lock builder's own dependencies again, by hash (REQUIREMENTS_ARGS=--upgrade for newer versions)
 	@$(REQUIREMENTS) $(REQUIREMENTS_ARGS) --extra dev --output-file requirements/dev.txt
 	@$(REQUIREMENTS) --constraint requirements/dev.txt --output-file requirements/run.txt
+
+schemas: setup ## write the JSON schemas of recipes and site files again, from their models
+	@$(BIN)/builder schema recipe >docs/schemas/recipe.schema.json
+	@$(BIN)/builder schema site >docs/schemas/site.schema.json
 
 audit: setup ## look up the locked dependencies in the advisory database (needs network access to it)
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt

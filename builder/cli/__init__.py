@@ -34,7 +34,9 @@ MODULES = {
     "pull": "pull",
     "run": "run_command",  # a module named run would hide the function run() below
     "job": "job",
+    "sites": "sites",
     "init-site": "sites",
+    "schema": "schema",
     "convert": "convert",
     "diff": "convert",
     "channel": "channel",

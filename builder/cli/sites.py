@@ -1,16 +1,155 @@
-"""``builder init-site``."""
+"""``builder sites`` and ``builder init-site``."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from builder.cli.context import Context, common_options, pass_context
+from builder.errors import BuilderError, ConfigError, UsageError
+from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor
     from builder.config.site import RuntimeKind
+    from builder.config.sitefile import SiteFile
+
+
+def project_root(context: Context) -> Path | None:
+    """The project folder; None outside of a project, where the package's and the user's sites are known."""
+    try:
+        return context.project.root
+    except ConfigError:
+        return None
+
+
+def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of site names."""
+    from builder.config.sites import site_files
+    from builder.project import Project
+
+    start = Path(ctx.find_root().params.get("project") or ".")
+    try:
+        root = Project.find(start, Settings.from_environment()).root
+    except BuilderError:
+        root = None
+    return [name for name in site_files(root) if name.startswith(incomplete)]
+
+
+@click.group(invoke_without_command=True)
+@common_options
+@click.pass_context
+def sites(ctx: click.Context) -> None:
+    """List the known sites, print the file of one, or update them.
+
+    A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the user's copies
+    (builder sites update), and those win over the files of this package.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(sites_list)
+
+
+@sites.command("list")
+@common_options
+@pass_context
+def sites_list(context: Context) -> None:
+    """List the known sites."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from builder.config.sitefile import read_site
+    from builder.config.sites import all_site_files, origin, site_files
+
+    root = project_root(context)
+    files = all_site_files(root)
+    table = Table("site", "title", "runtime", "GPU", "from", box=None)
+    rows = []
+    for name, path in site_files(root).items():
+        try:
+            site = read_site(name, files)
+        except ConfigError as e:
+            context.output.warn(f"{e.message} ({e.hint})")
+            continue
+        row = {
+            "name": name,
+            "title": site.site.title,
+            "runtime": site.site.runtime.kind,
+            "gpu": site.gpu.model_dump(),
+            "gpus_per_node": site.site.node.gpus,
+            "from": origin(path, root),
+            "path": str(path),
+        }
+        rows.append(row)
+        table.add_row(name, escape(site.site.title), row["runtime"], _gpus(site), row["from"])
+    context.output.table(table)
+    context.output.result(rows)
+
+
+def _gpus(site: SiteFile) -> str:
+    if site.gpu.vendor == "none":
+        return "none"
+    return f"{site.site.node.gpus}x {' '.join([site.gpu.vendor, *site.gpu.architectures])}"
+
+
+@sites.command("show")
+@click.argument("name", shell_complete=complete_site)
+@common_options
+@pass_context
+def sites_show(context: Context, name: str) -> None:
+    """Print the file of site NAME, with its comments; --json prints the site with what it extends.
+
+    The path is on stderr, so that stdout can become a file: builder sites show NAME > sites/NAME.yaml
+    """
+    from builder.config.sitefile import read_site
+    from builder.config.sites import all_site_files, origin, unknown_site
+    from builder.config.yamlfile import load_yaml, read_text
+
+    root = project_root(context)
+    files = all_site_files(root)
+    if name not in files:
+        raise unknown_site(name, root)
+    path = files[name]
+    if context.output.as_json:
+        keys = read_site(name, files).model_dump(mode="json")
+        context.output.result({"name": name, "from": origin(path, root), "path": str(path), **keys})
+        return
+    parent = load_yaml(path).data.get("extends")
+    extends = f", which extends {parent} (builder sites show {parent})" if parent else ""
+    context.output.note(f"{path}{extends}")
+    click.echo(read_text(path), nl=False)
+
+
+@sites.command("update")
+@click.argument("source", required=False)
+@click.option("--rev", metavar="REV", help="Branch, tag or commit of a git repository.")
+@click.option("--reset", is_flag=True, help="Remove your copies; the files of this package are used again.")
+@common_options
+@pass_context
+def sites_update(context: Context, source: str | None, rev: str | None, reset: bool) -> None:
+    """Copy site files from SOURCE into your configuration folder.
+
+    SOURCE is a folder, a git repository (git+https://..., https://....git, file://..., or a clone with
+    --rev), or the https URL of a YAML file or a .tar.gz. All files are validated before one is written.
+    """
+    from builder.site.update import reset_sites, update_sites
+
+    if reset == (source is not None):
+        raise UsageError(
+            "--reset takes no SOURCE" if reset else "no SOURCE was given",
+            "builder sites update SOURCE, or builder sites update --reset",
+        )
+    changes = reset_sites() if source is None else update_sites(source, context.settings, rev)
+    named = {
+        "added": changes.added,
+        "changed": changes.changed,
+        "unchanged": changes.unchanged,
+        "removed": changes.removed,
+    }
+    lines = [f"{what:10} {name}" for what, names in named.items() for name in names]
+    context.output.result({"folder": str(changes.folder), **named}, "\n".join(lines) or "no site files")
+    context.output.note(f"your site files are in {changes.folder}")
 
 
 @click.command()
@@ -32,11 +171,13 @@ if TYPE_CHECKING:
 @common_options
 @pass_context
 def init_site(context: Context, name: str, runtime: RuntimeKind, gpu: GpuVendor) -> None:
-    """Write a commented recipe for a new site to recipes/NAME.yaml."""
+    """Write a commented site file, sites/NAME.yaml, and a target NAME that uses it."""
     from builder.site.newsite import new_site
 
-    written = new_site(context.project.root, name, runtime, gpu)
-    context.output.result({"target": name, "files": written}, "\n".join(str(path) for path in written))
+    root = project_root(context) or context.start.absolute()
+    written = new_site(root, name, runtime, gpu)
+    context.output.result({"site": name, "files": written}, "\n".join(str(path) for path in written))
     context.output.note(
-        f"edit the recipe, then check it: builder targets show {name}; builder job {name} -- python train.py"
+        f"edit {written[0].relative_to(root)}, then check it: "
+        f"builder sites show {name} --json; builder job {name} -- python train.py"
     )

@@ -27,6 +27,8 @@ Date = Annotated[str, BeforeValidator(lambda value: value.isoformat() if isinsta
 GpuVendor = Literal["nvidia", "amd", "none"]
 Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
+Platform = Literal["linux-64", "linux-aarch64"]
+Format = Literal["oci", "sif"]
 
 #: Folders that cannot be the prefix of the conda environment.
 _SYSTEM_FOLDERS = ("", "/usr", "/bin", "/lib")
@@ -40,6 +42,7 @@ class Gpu(Model):
     """The GPU that the image is for."""
 
     vendor: GpuVendor = "none"
+    """The maker of the GPUs; ``none``: the image needs no GPU."""
     architectures: tuple[Line, ...] = ()
     """As torch names them: ``sm_80``, ``gfx90a``."""
 
@@ -110,6 +113,7 @@ class Layers(Model):
     """How packages become layers. The defaults work with Docker 20.10 and later."""
 
     compression: Compression = "gzip"
+    """Compression of the layers; Docker 20.10 reads only ``gzip``."""
     own_layer_from: Annotated[int, Field(ge=1)] = 4 << 20
     """A package gets its own layer when its archive has at least this many bytes."""
     groups: Annotated[int, Field(ge=1, le=64)] = 12
@@ -125,6 +129,7 @@ class Sif(Model):
     """
 
     layout: Literal["flat", "layered"] = "flat"
+    """One squashfs, or overlay partitions above the base's."""
     compression: Compression = "zstd"
     """Compression of the partitions; ``gzip`` for hosts whose kernel or squashfuse does not support zstd."""
 
@@ -151,7 +156,9 @@ class Recipe(Model):
     """One target, with everything that its recipe extends."""
 
     name: TargetName
+    """The target's name; default: the file's."""
     description: str = ""
+    """One line for people."""
     group: tuple[Line, ...] = ()
     """Publish groups of the target: group ``ml`` is published by ``publish.py --ml``."""
     base: Line
@@ -164,13 +171,18 @@ class Recipe(Model):
     lock: Line | None = None
     """A lock file that another tool wrote (conda-lock 1 to 4), relative to the project folder. It is used
     unchanged. None: builder writes and updates its own."""
-    platform: Literal["linux-64", "linux-aarch64"] = "linux-64"
+    platform: Platform = "linux-64"
+    """The processor and system of the target machine, with conda's name."""
     gpu: Gpu = Gpu()
+    """The GPUs that the image is for."""
     virtual_packages: dict[Line, Line] = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     conda: Conda = Conda()
+    """Options of the conda packages."""
     pip: Pip = Pip()
+    """Options of the pip packages."""
     files: tuple[Files, ...] = ()
+    """Files to copy into the image."""
     env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the image."""
     entrypoint: tuple[Line, ...] | None = None
@@ -184,14 +196,19 @@ class Recipe(Model):
     annotations: dict[Line, str] = Field(default_factory=dict)
     """Annotations in the image's manifest, such as ``org.opencontainers.image.source``."""
     registry: Registry = Registry()
+    """Where the image is published."""
     layers: Layers = Layers()
-    format: Literal["oci", "sif"] = "oci"
+    """How packages become layers."""
+    format: Format = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()
+    """How a SIF is laid out."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
     installer: Installer = Installer()
+    """The program that installs packages, for the engines docker and apptainer."""
     cotainr: Cotainr = Cotainr()
+    """Options of the engine cotainr."""
     site: Site = Site()
     """The target machine: container runtime, scheduler, node, network."""
     source: Path = Path()
@@ -299,7 +316,8 @@ def config_error(error: ValidationError, yamls: list[YamlFile], kind: type[Model
         )  # pydantic's mark for the keys of a mapping
         dotted = ".".join(str(key) for key in keys)
         lines.append(f"{_line_of(keys, yamls)}: {dotted}: {_explain(item, keys, kind)}")
-    return ConfigError("\n".join(lines), "correct the recipe; docs/recipes.md lists every key")
+    what = "recipe" if kind is Recipe else "site file"
+    return ConfigError("\n".join(lines), f"correct the {what}; docs/recipes.md lists every key")
 
 
 def _explain(item: Any, keys: tuple[Any, ...], kind: type[Model]) -> str:

@@ -76,6 +76,7 @@ class Runtime(Model):
     """The container runtime of the site."""
 
     kind: RuntimeKind = "userns"
+    """``userns`` is builder's own runtime."""
     program: str = ""
     """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
@@ -252,6 +253,7 @@ class Site(Model):
     title: str = ""
     """Name of the system for messages and comments; empty: the target's name."""
     runtime: Runtime = Runtime()
+    """The container runtime of the site."""
     images: ImageFolder = ""
     """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
     the job's."""
@@ -264,6 +266,7 @@ class Site(Model):
     launcher: Launcher = "srun"
     """How the processes of a job start, unless ``--launcher`` names another way."""
     node: Node = Node()
+    """One compute node, as a job sees it."""
     local: ShellTextField = ""
     """A folder for the job on the node's own storage, to unpack data: ``$SLURM_TMPDIR``,
     ``/tmp/$USER-$SLURM_JOB_ID``."""

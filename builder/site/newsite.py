@@ -1,13 +1,14 @@
-"""Writes a commented recipe for a new site (``builder init-site``)."""
+"""Writes a commented site file, and a target for it (``builder init-site``)."""
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from builder.config.recipe import GpuVendor, load_recipe, recipe_files
+from builder.config.recipe import GpuVendor
 from builder.config.site import RuntimeKind
+from builder.config.sitefile import read_site
+from builder.config.sites import all_site_files, is_site_name
 from builder.errors import UsageError
 from builder.site.render import templates
 from builder.store.files import write_atomic
@@ -38,51 +39,52 @@ _ROCM = """\
 def new_site(
     root: Path, name: str, runtime: RuntimeKind, gpu: GpuVendor, today: date | None = None
 ) -> list[Path]:
-    """Writes ``recipes/NAME.yaml``, and ``environments/NAME.yml`` if it does not exist.
+    """Writes ``sites/NAME.yaml``, and target NAME with its environment unless the project has it.
 
     Args:
-        root: the project folder.
-        name: the new target.
+        root: the project folder; missing folders are created.
+        name: the new site.
         runtime: the site's container runtime.
         gpu: the vendor of the site's GPUs.
         today: the date for ``conda.exclude_newer``; None: the current date (UTC).
 
     Returns:
-        The written files.
+        The written files: the site file first.
 
     Raises:
-        UsageError: the name is not valid, or a target of that name exists.
+        UsageError: the name is not valid, or a site of that name exists.
     """
     _check_name(name, root)
     today = today or datetime.now(UTC).date()
-    recipe = root / "recipes" / f"{name}.yaml"
-    write_atomic(recipe, _recipe_text(name, runtime, gpu, today).encode())
-    load_recipe(name, root)
-
-    environment = root / "environments" / f"{name}.yml"
-    if environment.exists():
-        return [recipe]
-    write_atomic(environment, _environment_text(name, gpu).encode())
-    return [recipe, environment]
+    sif = runtime in ("singularity", "apptainer")
+    files = {
+        root / "sites" / f"{name}.yaml": _text("site", name=name, runtime=runtime, gpu=gpu, sif=sif),
+        root / "recipes" / f"{name}.yaml": _text("recipe", name=name, today=today.isoformat()),
+        root / "environments" / f"{name}.yml": _environment_text(name, gpu),
+    }
+    written = [path for path in files if not path.exists()]
+    for path in written:
+        write_atomic(path, files[path].encode())
+    read_site(name, all_site_files(root))
+    return written
 
 
 def _check_name(name: str, root: Path) -> None:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
+    if not is_site_name(name) or name.startswith("_"):
         raise UsageError(
-            f"{name!r} is not a valid target name",
+            f"{name!r} is not a valid name of a site",
             "use lower-case letters, digits, - and .; start with a letter or a digit",
         )
-    existing = recipe_files(root)
-    if name in existing:
+    existing = all_site_files(root).get(name)
+    if existing is not None:
         raise UsageError(
-            f"target {name} exists already: {existing[name]}", "choose another name, or edit that file"
+            f"site {name} exists already: {existing}",
+            f"choose another name, or change some of its keys in a recipe: site: {{name: {name}, ...}}",
         )
 
 
-def _recipe_text(name: str, runtime: RuntimeKind, gpu: GpuVendor, today: date) -> str:
-    template = templates().get_template("recipe.yaml.j2")
-    sif = runtime in ("singularity", "apptainer")
-    return template.render(name=name, runtime=runtime, gpu=gpu, sif=sif, today=today.isoformat())
+def _text(kind: str, **values: object) -> str:
+    return templates().get_template(f"{kind}.yaml.j2").render(**values)
 
 
 def _environment_text(name: str, gpu: GpuVendor) -> str:

@@ -10,13 +10,21 @@ import datetime
 import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION, SEVERITY
 from builder.config.recipe import Recipe
 from builder.smoke.values import Report, number
 
+_SCHEMA = Path(__file__).with_name("report.schema.json")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def report_schema() -> dict[str, Any]:
+    """Returns the JSON schema of reports."""
+    schema: dict[str, Any] = json.loads(_SCHEMA.read_text())
+    return schema
 
 
 def find_report(text: str) -> dict[str, Any] | None:

@@ -20,9 +20,9 @@ from tests.support.ray import (
     IMAGE,
     RECIPE,
     Mlflow,
-    cluster_recipe,
     example_in_container,
     mlflow_server,
+    write_cluster,
 )
 
 pytestmark = pytest.mark.heavy
@@ -40,11 +40,10 @@ def project(
 ) -> Iterator[Builder]:
     """Targets ``tracked``, whose image is loaded into the engine, and ``cluster``."""
     root = new_project(tmp_path_factory.mktemp("tracked"), "cpu")
-    for name in ("_chameleon", "_site"):
-        shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
+    shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     (root / "environments" / "tracked.yml").write_text(ENVIRONMENT)
     (root / "recipes" / "tracked.yaml").write_text(RECIPE)
-    (root / "recipes" / "cluster.yaml").write_text(cluster_recipe(cache))
+    write_cluster(root, cache)
     builder = Builder(root, cpu.cache)
     builder.run("build", "tracked", "--load", env={"DOCKER_HOST": docker_engine.host})
     yield builder

@@ -113,8 +113,7 @@ def project(
 ) -> Here:
     folder = tmp_path_factory.mktemp("here")
     root = new_project(folder / "project", "cpu", "lumi-g")
-    for name in ("_singularity", "_site"):
-        shutil.copy(CLONE / "recipes" / f"{name}.yaml", root / "recipes")
+    shutil.copy(CLONE / "recipes" / "_common.yaml", root / "recipes")
     images = folder / "images"
     cache = folder / "pycache"
     for path in (images, cache):

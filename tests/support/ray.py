@@ -41,10 +41,14 @@ environment: environments/tracked.yml
 #: Chameleon's cluster on this machine, with free ports, so that two test runs do not collide. The image
 #: contains no compiled Python modules; the cache saves compiling them in each container.
 CLUSTER = """\
-extends: _chameleon
+extends: _common
+site: here
 description: Chameleon's Ray cluster, without GPUs
 base: debian:bookworm
 environment: environments/tracked.yml
+"""
+CLUSTER_SITE = """\
+extends: _chameleon
 site:
   title: Here
   runtime:
@@ -55,10 +59,13 @@ site:
 """
 
 
-def cluster_recipe(cache: Path) -> str:
-    """Returns a recipe with a Ray cluster on free ports, and a cache for compiled modules."""
+def write_cluster(root: Path, cache: Path) -> None:
+    """Adds target ``cluster``: a Ray cluster on free ports, with a cache for compiled modules."""
     dashboard, metrics = free_ports(2)
-    return CLUSTER.format(dashboard=dashboard, metrics=metrics, cache=cache)
+    site = CLUSTER_SITE.format(dashboard=dashboard, metrics=metrics, cache=cache)
+    (root / "sites").mkdir()
+    (root / "sites" / "here.yaml").write_text(site)
+    (root / "recipes" / "cluster.yaml").write_text(CLUSTER)
 
 
 @dataclass

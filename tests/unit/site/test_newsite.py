@@ -1,4 +1,4 @@
-"""Recipes of new sites."""
+"""New sites."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from builder.config.recipe import GpuVendor, load_recipe
 from builder.config.site import RuntimeKind
+from builder.config.sites import site_files
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.site.newsite import new_site
@@ -21,10 +22,11 @@ from builder.site.request import JobRequest
 @pytest.mark.parametrize("runtime", [kind for kind in get_args(RuntimeKind) if kind != "userns"])
 @pytest.mark.parametrize("gpu", get_args(GpuVendor))
 def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
-    """The new recipe loads, its environment too, and a job of it is valid bash."""
-    recipe_file, environment_file = new_site(tmp_path, "mine", runtime, gpu)
+    """The new site's recipe loads, its environment too, and a job of it is valid bash."""
+    site_file, recipe_file, environment_file = new_site(tmp_path, "mine", runtime, gpu)
     recipe = load_recipe("mine", tmp_path)
     assert (recipe.source, recipe.environment_path) == (recipe_file, environment_file)
+    assert recipe.site.name == "mine" and site_files(tmp_path)["mine"] == site_file
     assert recipe.site.slurm is not None
     assert read_environment(environment_file, "linux-64").conda
     script = render(plan_job(recipe, JobRequest(command=("python", "t.py"), nodes=2)))
@@ -34,16 +36,20 @@ def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
 
 
 def test_existing_files(tmp_path: Path) -> None:
-    """An existing environment is not overwritten; an existing target is an error."""
-    environment = tmp_path / "environments" / "mine.yml"
-    environment.parent.mkdir()
-    environment.write_text("mine")
-    assert new_site(tmp_path, "mine", "apptainer", "none") == [tmp_path / "recipes" / "mine.yaml"]
-    assert environment.read_text() == "mine"
-    with pytest.raises(UsageError, match="target mine exists already"):
+    """An existing recipe and environment stay as they are; an existing site is an error."""
+    recipe, environment = tmp_path / "recipes/mine.yaml", tmp_path / "environments/mine.yml"
+    for path in (recipe, environment):
+        path.parent.mkdir()
+        path.write_text("mine")
+    assert new_site(tmp_path, "mine", "apptainer", "none") == [tmp_path / "sites/mine.yaml"]
+    assert recipe.read_text() == environment.read_text() == "mine"
+    with pytest.raises(UsageError, match="site mine exists already"):
         new_site(tmp_path, "mine", "apptainer", "none")
+    with pytest.raises(UsageError, match="site lumi-g exists already: .*sitefiles/lumi-g.yaml"):
+        new_site(tmp_path, "lumi-g", "apptainer", "none")
 
 
-def test_invalid_name(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a valid target name"):
-        new_site(tmp_path, "My Site", "apptainer", "none")
+@pytest.mark.parametrize("name", ["My Site", "_base", "../x", ""])
+def test_invalid_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a valid name of a site"):
+        new_site(tmp_path, name, "apptainer", "none")

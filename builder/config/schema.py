@@ -1,0 +1,113 @@
+"""The JSON schemas of recipes and site files, for editors (yaml-language-server) and other validators.
+
+They are made from the pydantic models. The descriptions are the docstrings of the fields, which Python does
+not keep: they are read from the source. A validator sees one file, before it is merged with others, so no key
+is required.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from builder.config.recipe import Recipe
+from builder.config.sitefile import SiteFile
+from builder.config.sites import PACKAGE_FOLDER, yaml_files
+
+_ROLE = re.compile(r":\w+:`~?([^`]+)`")
+_NONE = re.compile(r"(; )?\bNone:")
+
+
+def recipe_schema() -> dict[str, Any]:
+    """Returns the JSON schema (draft 2020-12) of a recipe file."""
+    schema = _schema(Recipe, "Recipe of builder", "the recipe")
+    keys = schema["properties"]
+    for internal in ("source", "root"):
+        del keys[internal]
+    description = keys["site"]["description"]
+    keys["site"] = {
+        "title": "Site",
+        "description": f"{description} A name (`builder sites` lists them), or a mapping that changes keys.",
+        "anyOf": [{"type": "string", "examples": _package_sites()}, {"$ref": "#/$defs/Site"}],
+    }
+    return schema
+
+
+def _package_sites() -> list[str]:
+    return [name for name in yaml_files(PACKAGE_FOLDER) if not name.startswith("_")]
+
+
+def site_schema() -> dict[str, Any]:
+    """Returns the JSON schema (draft 2020-12) of a site file."""
+    schema = _schema(SiteFile, "Site file of builder", "the site file")
+    del schema["$defs"]["Site"]["properties"]["name"]  # a site has the name of its file
+    return schema
+
+
+def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
+    schema = model.model_json_schema(mode="validation")
+    for name, definition in schema.get("$defs", {}).items():
+        _describe(definition, _models(model)[name])
+    _describe(schema, model)
+    schema.pop("required", None)
+    extends = {
+        "title": "Extends",
+        "description": f"A file in the same folder that {what} starts from, without `.yaml`. "
+        "Mappings are merged key by key, all other values are replaced.",
+        "type": "string",
+    }
+    schema["properties"] = {"extends": extends, **schema["properties"]}
+    return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": title}
+
+
+def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:
+    """Adds the docstrings of a model and its fields to the model's schema."""
+    texts = dict(_docstrings(model))
+    for name, field in schema.get("properties", {}).items():
+        if name in texts:
+            field["description"] = texts[name]
+        if "$ref" in field:
+            field.pop("default", None)  # all defaults of a model: an editor would insert them
+    if model.__doc__:
+        schema["description"] = _plain(model.__doc__)
+
+
+def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
+    """The docstrings below the fields of a model and of its parents."""
+    for parent in reversed(model.__mro__):
+        if not issubclass(parent, BaseModel) or parent is BaseModel:
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
+        statements = body.body if isinstance(body, ast.ClassDef) else []
+        for field, after in zip(statements, statements[1:], strict=False):
+            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
+                yield field.target.id, _plain(str(after.value.value))
+
+
+def _plain(text: str) -> str:
+    """A docstring as one paragraph of Markdown."""
+    text = _NONE.sub(lambda found: "; not set:" if found[1] else "Not set:", text)
+    return " ".join(_ROLE.sub(r"`\1`", text).replace("``", "`").split())
+
+
+def _models(root: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """All models below one, by name."""
+    found: dict[str, type[BaseModel]] = {}
+    waiting: list[Any] = [root]
+    while waiting:
+        kind = waiting.pop()
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            if kind.__name__ not in found:
+                found[kind.__name__] = kind
+                waiting += [field.annotation for field in kind.model_fields.values()]
+        else:
+            waiting += getattr(kind, "__args__", ())
+    return found
