@@ -15,7 +15,7 @@ from builder.bases.resolve import resolve_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
-from builder.errors import ConfigError, LockError
+from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
@@ -40,6 +40,8 @@ class Project:
     settings: Settings
     store: Store
     reporter: Reporter = QUIET
+    only: Recipe | None = None
+    """The only target of a project without ``recipes/``; its recipe is in no file."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -54,7 +56,7 @@ class Project:
                 return cls(folder, settings, Store(settings.cache), reporter)
         raise ConfigError(
             f"no recipes/ folder in {start} or a parent folder",
-            "change to your project, or pass --project DIR",
+            "builder init writes a recipe for this folder; for another project pass --project DIR",
         )
 
     @property
@@ -67,8 +69,40 @@ class Project:
         return prune_layout(self.layout) if (self.layout / "index.json").exists() else 0
 
     def recipe(self, name: str) -> Recipe:
-        """The resolved recipe of a target."""
-        return load_recipe(name, self.root)
+        """The resolved recipe of a target.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+        """
+        if self.only is None:
+            return load_recipe(name, self.root)
+        if name != self.only.name:
+            raise ConfigError(
+                f"no target named {name!r}: the only one is {self.only.name}",
+                f"leave out {name!r}, or name the target: --name {name}",
+            )
+        return self.only
+
+    @property
+    def targets(self) -> list[str]:
+        """The names of the targets."""
+        return [self.only.name] if self.only else list(recipe_files(self.root))
+
+    def one_recipe(self, name: str | None) -> Recipe:
+        """The recipe of a target; None takes the only target of the project.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+            UsageError: None, and the project has no target or several.
+        """
+        if name is not None:
+            return self.recipe(name)
+        targets = self.targets
+        if len(targets) == 1:
+            return self.recipe(targets[0])
+        if targets:
+            raise UsageError("no target given, and the project has several", f"targets: {', '.join(targets)}")
+        raise UsageError(f"no target in {self.root / 'recipes'}", "write one: builder init")
 
     def recipes(self, names: Sequence[str] = (), groups: Sequence[str] = ()) -> list[Recipe]:
         """The recipes of these targets and groups, each once; all recipes when neither is given.
@@ -76,9 +110,7 @@ class Project:
         Raises:
             ConfigError: an unknown target, or a group that no recipe declares.
         """
-        everything = (
-            {name: self.recipe(name) for name in recipe_files(self.root)} if groups or not names else {}
-        )
+        everything = {name: self.recipe(name) for name in self.targets} if groups or not names else {}
         chosen = {name: self.recipe(name) for name in names}
         declared = sorted({g for r in everything.values() for g in r.group})
         for group in groups:

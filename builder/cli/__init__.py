@@ -23,6 +23,7 @@ from builder.version import __version__
 
 #: Where each command is defined: ``builder.cli.<module>``, under the command's name with ``_`` for ``-``.
 MODULES = {
+    "init": "init",
     "targets": "targets",
     "lock": "lock",
     "plan": "plan",

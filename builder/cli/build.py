@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
+from builder.cli.context import (
+    Context,
+    common_options,
+    complete_target,
+    origin_annotations,
+    pass_context,
+    wishes_options,
+)
 from builder.engines.dispatch import ENGINES
 from builder.errors import UsageError
 from builder.store.folders import CacheFolders
@@ -101,16 +108,16 @@ class BuildOptions:
 )
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
+@wishes_options
 @common_options
 @pass_context
 def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **values: Any) -> None:
-    """Build images from locks. A target without a lock is locked first."""
-    chosen = [*names, *more]
-    if not chosen:
-        targets = ", ".join(recipe.name for recipe in context.project.recipes())
-        raise UsageError("no target given", f"known targets: {targets}")
+    """Build images from locks. A target without a lock is locked first.
+
+    Without TARGET it builds the only target of the project.
+    """
     options = BuildOptions(**values)
-    recipes = context.project.recipes(chosen)
+    recipes = context.chosen_recipes([*names, *more])
     options.check(recipes)
     build_one = _build_in_job if options.on == "slurm" else _build_here
     context.each(recipes, lambda recipe: build_one(context, recipe, options))

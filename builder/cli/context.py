@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.output import Output
-from builder.errors import BuilderError
+from builder.errors import BuilderError, UsageError
 from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.project import Project
+    from builder.start.quick import Wishes
 
 
 @dataclass
@@ -26,15 +28,94 @@ class Context:
     output: Output
     settings: Settings
     start: Path
+    options: dict[str, Any] = field(default_factory=dict)
+    """The values of :func:`wishes_options`."""
+
+    @property
+    def wishes(self) -> Wishes:
+        """The values of :func:`wishes_options`."""
+        from builder.start.quick import Wishes
+
+        return Wishes(**self.options)
+
+    def take_environment_file(self, values: Sequence[str], name: str = "") -> tuple[str, ...]:
+        """Takes the environment file out of the values of an ``--env`` that sets variables too.
+
+        ``NAME`` and ``NAME=VALUE`` are variables; ``FILE.yml`` is not, because names have no dot.
+
+        Args:
+            values: those of the option.
+            name: the name of the target, if an environment file is among them.
+
+        Raises:
+            UsageError: several environment files.
+        """
+        files = [value for value in values if re.fullmatch(r"[^=]+\.ya?ml", value)]
+        if len(files) > 1:
+            raise UsageError(f"--env names several environment files: {', '.join(files)}", "name one of them")
+        if files:
+            self.options["env"] = Path(files[0])
+            if name:
+                self.options["name"] = name
+        return tuple(value for value in values if value not in files)
 
     @cached_property
     def project(self) -> Project:
+        """The project: with ``--env`` one without recipes.
+
+        Raises:
+            ConfigError: there is no ``recipes/``, or an option has a wrong value.
+            UsageError: options for a project without recipes, but no ``--env``.
+        """
         from builder.project import Project
 
-        return Project.find(self.start, self.settings, self.output)
+        wishes = self.wishes
+        if wishes.env is None:
+            if self.options:
+                options = ", ".join(f"--{name}" for name in self.options)
+                raise UsageError(f"{options}: only with --env FILE", "write it into the recipe instead")
+            return Project.find(self.start, self.settings, self.output)
+        return self._quick_project(wishes)
 
-    def one_recipe(self, target: str) -> Recipe:
-        return self.project.recipe(target)
+    def _quick_project(self, wishes: Wishes) -> Project:
+        from builder.project import Project
+        from builder.start.quick import quick_recipe
+        from builder.store.blobs import Store
+
+        root, recipe, note = quick_recipe(wishes, self.start, self.settings)
+        if note:
+            self.output.note(note)
+        return Project(root, self.settings, Store(self.settings.cache), self.output, recipe)
+
+    def one_recipe(self, target: str | None) -> Recipe:
+        """The recipe of a target; None takes the only target of the project.
+
+        Raises:
+            ConfigError: an unknown target, or its recipe is not valid.
+            UsageError: None, and the project has no target or several.
+        """
+        return self.project.one_recipe(target)
+
+    def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
+        """Splits ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the only one.
+
+        Raises:
+            ConfigError: the first word is not a target, and the project has several.
+            UsageError: there is no word, and the project has several targets.
+        """
+        targets = self.project.targets
+        if words and (words[0] in targets or len(targets) != 1):
+            return self.project.recipe(words[0]), tuple(words[1:])
+        return self.one_recipe(None), tuple(words)
+
+    def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
+        """The recipes of these targets, each once; without a name that of the only target.
+
+        Raises:
+            ConfigError: an unknown target, or a recipe is not valid.
+            UsageError: no name, and the project has no target or several.
+        """
+        return self.project.recipes(targets) if targets else [self.one_recipe(None)]
 
     def each(
         self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False
@@ -82,7 +163,38 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in recipe_files(root) if name.startswith(incomplete)]
 
 
-target_argument = click.argument("target", shell_complete=complete_target)
+#: One target; without it the command takes the only target of the project.
+target_argument = click.argument("target", required=False, shell_complete=complete_target)
+#: A target and a command, see :meth:`Context.recipe_and_command`.
+target_and_command = click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="[TARGET] [COMMAND]...", shell_complete=complete_target
+)
+
+
+def wishes_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of a project without recipes (:class:`builder.start.quick.Wishes`)."""
+    file = click.Path(dir_okay=False, path_type=Path)
+    env = "A conda environment file: the command needs no recipe."
+    name = "With --env: the name of the target. Default: the folder's."
+    command = site_options(_wish("--name", help=name)(command))
+    return _wish("--env", metavar="FILE", type=file, help=env)(command)
+
+
+def site_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--site``, ``--base`` and ``--add``, for commands that have another ``--env`` or ``--name``."""
+    add = "With --env FILE: a file or folder for the image, by default below /app."
+    command = _wish("--add", multiple=True, metavar="SOURCE[:TARGET]", help=add)(command)
+    command = _wish("--base", help="With --env FILE: the base image.")(command)
+    return _wish("--site", help="With --env FILE: the site that runs the image (builder sites).")(command)
+
+
+def _wish(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(name, **options, expose_value=False, callback=_set_wish)
+
+
+def _set_wish(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value and param.name and isinstance(ctx.obj, Context):
+        ctx.obj.options[param.name] = value
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -28,8 +28,7 @@ class JobOutput:
 
 
 @click.command()
-@target_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@target_and_command
 @click.option("--nodes", default=1, show_default=True, help="Number of nodes.")
 @click.option(
     "--gpus",
@@ -81,9 +80,12 @@ class JobOutput:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the value of the submitting shell.",
+    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml: an environment file "
+    "instead of a recipe.",
 )
-@click.option("--name", default="", help="Name of the job. Default: the target's.")
+@click.option(
+    "--name", default="", help="Name of the job, and with --env FILE of the target. Default: the target's."
+)
 @click.option(
     "--check-fabric", is_flag=True, help="On several nodes: fail if the network plugin is not used."
 )
@@ -99,19 +101,22 @@ class JobOutput:
     help="Write the script to this file instead of printing it.",
 )
 @click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
+@site_options
 @common_options
 @pass_context
 def job(
     context: Context,
     /,
-    target: str,
+    words: tuple[str, ...],
     env: tuple[str, ...],
     interactive: bool,
     file: Path | None,
     submit: bool,
     **values: object,
 ) -> None:
-    """Write a batch script that runs CMD in TARGET's image on its site.
+    """Write a batch script that runs COMMAND in TARGET's image on its site.
+
+    TARGET can be left out in a project of one target.
 
     \b
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
@@ -120,9 +125,10 @@ def job(
     from builder.site.arguments import parse_env
     from builder.site.request import JobRequest
 
-    recipe = context.one_recipe(target)
+    env = context.take_environment_file(env, str(values["name"]))
+    recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
-    request = JobRequest(env=parse_env(env), **values)  # type: ignore[arg-type]
+    request = JobRequest(command=command, env=parse_env(env), **values)  # type: ignore[arg-type]
     output = JobOutput(interactive, file, submit)
     if interactive:
         _print_salloc(context, recipe, request)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
+from builder.cli.context import (
+    Context,
+    common_options,
+    complete_target,
+    context_exit,
+    pass_context,
+    wishes_options,
+)
 from builder.errors import LockError
 
 if TYPE_CHECKING:
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     metavar="DATE",
     help="Ignore packages published after this date (YYYY-MM-DD). Replaces the recipe's exclude_newer.",
 )
+@wishes_options
 @common_options
 @pass_context
 def lock(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Use this lock file instead of the target's.",
 )
+@wishes_options
 @common_options
 @pass_context
-def plan(context: Context, target: str, lock_file: Path | None) -> None:
+def plan(context: Context, target: str | None, lock_file: Path | None) -> None:
     """Show the layers that a target's packages would be built into. Downloads and builds nothing."""
     from rich.table import Table
 
@@ -38,7 +39,7 @@ def plan(context: Context, target: str, lock_file: Path | None) -> None:
     from builder.lock.urls import url_variables
 
     project = context.project
-    recipe = project.recipe(target)
+    recipe = context.one_recipe(target)
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
     sizes = head_sizes(

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.build import print_build_notes
-from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
-from builder.errors import UsageError
+from builder.cli.context import (
+    Context,
+    common_options,
+    complete_target,
+    origin_annotations,
+    pass_context,
+    wishes_options,
+)
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
@@ -25,7 +31,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="TARGET...", shell_complete=complete_target)
+@click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
 @click.option("--to", help="Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.")
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
@@ -65,6 +71,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--dry-run", is_flag=True, help="Build, and print what would be published.")
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
+@wishes_options
 @common_options
 @pass_context
 def publish(
@@ -84,11 +91,12 @@ def publish(
     source: str | None,
     revision: str | None,
 ) -> None:
-    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed."""
+    """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed.
+
+    Without TARGET it publishes the only target of the project.
+    """
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
 
-    if not names and not groups:
-        raise UsageError("no target and no --group given", "builder targets lists them")
     options = PublishOptions(
         to=to,
         registry=registry,
@@ -102,7 +110,7 @@ def publish(
         dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
-    recipes = context.project.recipes(names, groups)
+    recipes = context.project.recipes(names, groups) if groups else context.chosen_recipes(names)
     if options.move_tags:
         refuse_shared_tags(recipes, options)
     context.each(recipes, lambda recipe: publish_one(context, recipe, options))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument
+from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,11 +49,12 @@ if TYPE_CHECKING:
     type=click.Choice(["podman-hpc", "podman", "docker"]),
     help="Let this engine pull the image into its own storage.",
 )
+@wishes_options
 @common_options
 @pass_context
 def pull(
     context: Context,
-    target: str,
+    target: str | None,
     if_changed: bool,
     tag: str,
     registry: str | None,
@@ -74,7 +75,7 @@ def pull(
     from builder.registry.profile import named_credentials
 
     project, out = context.project, context.output
-    recipe = project.recipe(target)
+    recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, registry, "--from")
     in_layout = where.startswith("oci:")
     if into and in_layout:
@@ -94,13 +95,13 @@ def pull(
     verb = "is now" if done.changed else "is already"
     out.result(
         {
-            "target": target,
+            "target": recipe.name,
             "reference": done.reference,
             "digest": done.digest,
             "changed": done.changed,
             "place": done.place,
         },
-        f"[bold]{target}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
+        f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
     )
 
 

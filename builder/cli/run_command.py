@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context, target_argument
+from builder.cli.context import (
+    Context,
+    common_options,
+    context_exit,
+    pass_context,
+    site_options,
+    target_and_command,
+)
 from builder.errors import ImageError, UsageError
 from builder.oci.reference import is_digest
 
@@ -19,8 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@target_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@target_and_command
 @click.option(
     "--print", "only_print", is_flag=True, help="Print the site's command line instead of running it."
 )
@@ -41,18 +47,19 @@ if TYPE_CHECKING:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the host's value.",
+    help="Set a variable; NAME alone passes the host's value. FILE.yml: an environment, not a variable.",
 )
 @click.option(
     "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."
 )
 @click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
+@site_options
+@click.option("--name", default="", help="With --env FILE: the name of the target. Default: the folder's.")
 @common_options
 @pass_context
 def run(
     context: Context,
-    target: str,
-    command: tuple[str, ...],
+    words: tuple[str, ...],
     only_print: bool,
     image: str,
     digest: str,
@@ -61,17 +68,22 @@ def run(
     env: tuple[str, ...],
     workdir: str | None,
     interactive: bool,
+    name: str,
 ) -> None:
-    """Run CMD in TARGET's image with the container runtime and the settings of its site.
+    """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
+
+    TARGET can be left out in a project of one target.
 
     \b
+        builder run python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
     from builder.site.shell import from_user
 
-    recipe = context.one_recipe(target)
+    env = context.take_environment_file(env, name)
+    recipe, command = context.recipe_and_command(words)
     request = ContainerRequest(
         image=_image(recipe, image, digest),
         command=command,

@@ -16,6 +16,7 @@ from builder.cli.context import (
     origin_annotations,
     pass_context,
     target_argument,
+    wishes_options,
 )
 from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
 from builder.run.select import RUNNER_NAMES
@@ -111,11 +112,12 @@ _CONFIRMING_RUNS = 2
     metavar="DIR",
     help="Log the results for TensorBoard to this folder (requires tensorboardX).",
 )
+@wishes_options
 @common_options
 @pass_context
 def smoke(
     context: Context,
-    target: str,
+    target: str | None,
     runner: str | None,
     all_gpus: bool,
     devices: int | None,
@@ -148,13 +150,14 @@ def smoke(
     _check_options(options, slurm, on_slurm=where == "slurm")
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
-    recipe = context.project.recipe(target)
+    recipe = context.one_recipe(target)
     result = context.project.build(recipe, annotations=origin_annotations(source, revision))
     place = context.project.place(result)
     baseline = _baseline(context, recipe, compare, result.digest) if compare else []
     job = _complete_job(slurm, options, result, place) if where == "slurm" else None
     if job and "@" in job.image and not job.is_other and result.sif is None:
-        context.output.note(f"the job runs {job.image}; push it first: builder publish {target} --no-tags")
+        hint = f"push it first: builder publish {recipe.name} --no-tags"
+        context.output.note(f"the job runs {job.image}; {hint}")
     test = _Test(context, result, options, job, trackers)
     runs = [test.run() for _ in range(repeat or 1)]
     comparison = _compare(context, runs, baseline)

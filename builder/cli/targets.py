@@ -48,7 +48,7 @@ def targets_list(context: Context) -> None:
 @target_argument
 @common_options
 @pass_context
-def targets_show(context: Context, target: str) -> None:
+def targets_show(context: Context, target: str | None) -> None:
     """Print the resolved recipe of TARGET as YAML (or JSON)."""
     import yaml
 

@@ -48,6 +48,21 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
         ConfigError: no channels, or a channel's name is not valid.
         FetchError: a channel does not answer.
     """
+    answering, silent = probe_channels(request)
+    if not silent:
+        return answering
+    reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
+    if not answering and request.recipe.conda.fallback == "debian":
+        return [_debian_channel(request, reasons)]
+    raise FetchError(reasons, _hint(request))
+
+
+def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tuple[SolverChannel, str]]]:
+    """The channels of an environment that answer, and those that do not, with the reasons.
+
+    Raises:
+        ConfigError: no channels, or a channel's name is not valid.
+    """
     named = channels(request.recipe, request.environment)
     if not named:
         raise ConfigError(
@@ -56,13 +71,8 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     found = _channels(named, request)
     with ThreadPoolExecutor(len(found)) as pool:
         problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
-    silent = [(channel, why) for channel, why in zip(found, problems, strict=True) if why]
-    if not silent:
-        return found
-    reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
-    if len(silent) == len(found) and request.recipe.conda.fallback == "debian":
-        return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, _hint(request))
+    results = list(zip(found, problems, strict=True))
+    return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
 def _hint(request: SolveRequest) -> str:

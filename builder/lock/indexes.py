@@ -92,29 +92,34 @@ def _default_index() -> str:
 # indexes that do not answer
 
 
-def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
-    """The indexes that do not answer, if the recipe allows to continue without them."""
-    where = str(request.environment.path)
+def probe_indexes(request: SolveRequest, urls: Sequence[str]) -> dict[str, str]:
+    """The indexes on the web that do not answer, and why.
+
+    Raises:
+        ConfigError: a variable in a URL is not set.
+    """
     on_web = [url for url in dict.fromkeys(urls) if url.startswith(("http://", "https://"))]
-    expanded_urls = [expanded(url, where) for url in on_web]
+    expanded_urls = [expanded(url, str(request.environment.path)) for url in on_web]
     if not on_web or request.settings.offline:
-        return set()
+        return {}
     with ThreadPoolExecutor(len(on_web)) as pool:
         problems = list(pool.map(_problem, expanded_urls))
-    silent = set()
-    for url, problem in zip(on_web, problems, strict=True):
-        if not problem:
-            continue
+    return {url: problem for url, problem in zip(on_web, problems, strict=True) if problem}
+
+
+def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
+    """The indexes that do not answer, if the recipe allows to continue without them."""
+    silent = probe_indexes(request, urls)
+    for url, problem in silent.items():
         message = f"package index {redact(url)} does not answer ({problem})"
         if request.recipe.pip.fallback != "pip":
             raise FetchError(
-                f"{where}: {message}",
+                f"{request.environment.path}: {message}",
                 "check the network, or allow pip's own configuration instead: "
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
         request.reporter.warn(f"{message}: using pip's own configuration instead")
-        silent.add(url)
-    return silent
+    return set(silent)
 
 
 def _problem(url: str) -> str:

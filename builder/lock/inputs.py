@@ -38,12 +38,36 @@ CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages",
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
 #: build host.
 _DEFAULTS = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28"}
+#: The glibc of images of Debian and Ubuntu, by the beginning of their suite or tag.
+_GLIBC = {
+    "bullseye": "2.31",
+    "11": "2.31",
+    "bookworm": "2.36",
+    "12": "2.36",
+    "trixie": "2.41",
+    "13": "2.41",
+    "focal": "2.31",
+    "jammy": "2.35",
+    "noble": "2.39",
+    "20.04": "2.31",
+    "22.04": "2.35",
+    "24.04": "2.39",
+}
+#: ``debian:SUITE``, or an image of that name in a registry: ``docker://docker.io/library/ubuntu:24.04``.
+_KNOWN_BASE = re.compile(r"(?:docker://(?:[^@]*/)?)?(?:debian|ubuntu):([a-z]+|\d\d(?:\.04)?)")
 _ARCHSPEC = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
 
 
 def virtual_packages(recipe: Recipe) -> dict[str, str]:
-    """The target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's, else defaults."""
-    return {**_DEFAULTS, "__archspec": f"1={_ARCHSPEC[recipe.platform]}", **recipe.virtual_packages}
+    """The target's virtual packages (name: ``VERSION`` or ``VERSION=BUILD``): the recipe's, else defaults.
+
+    The default of ``__glibc`` is that of the base where the base's name tells it: ``debian:bookworm``.
+    """
+    values = {**_DEFAULTS, "__archspec": f"1={_ARCHSPEC[recipe.platform]}"}
+    base = _KNOWN_BASE.match(recipe.base)
+    if base is not None:
+        values["__glibc"] = _GLIBC.get(base[1], values["__glibc"])
+    return {**values, **recipe.virtual_packages}
 
 
 def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:

@@ -28,3 +28,34 @@ def test_failure_of_one_target(do: Cli, three: TinyProject, command: str) -> Non
     assert (three.lock.parent / "tiny.zwei.lock.yml").exists()
     alone = do(command, "broken")
     assert alone.code == 5 and "targets failed" not in alone.err
+
+
+def test_only_target(do: Cli, copy: TinyProject) -> None:
+    """In a project of one target every command works without its name."""
+    assert do("plan", "--json").json["target"] == "tiny"
+    assert do("build", "--json").json["target"] == "tiny"
+    assert do("targets", "show").out.startswith(f"# {copy.recipe}")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--", "python", "train.py"], ["python", "train.py"]),
+        (["python", "train.py"], ["python", "train.py"]),
+        (["tiny", "--", "python", "-c", "1"], ["python", "-c", "1"]),
+        (["tiny"], []),
+        ([], []),
+    ],
+)
+def test_command_of_the_only_target(copy: TinyProject, words: list[str], command: list[str], do: Cli) -> None:
+    """The first word is a target if one has this name; otherwise all words are the command."""
+    shown = do("run", "--print", "--json", *words).json
+    assert shown["target"] == "tiny"
+    assert shown["command"] == ["builder", "run", "tiny", *(["--", *command] if command else [])]
+
+
+def test_first_word_of_several_targets(do: Cli, three: TinyProject) -> None:
+    """In a project of several targets the first word must be one of them."""
+    result = do("run", "python", "train.py")
+    assert result.code == 3 and "no target named 'python'" in result.err
+    assert do("run", "zwei", "--print", "--json", "--", "ls").json["target"] == "zwei"

@@ -66,14 +66,20 @@ def test_help_and_docs_list_every_command(do: Cli) -> None:
         (["biuld"], "No such command 'biuld'"),
         (["build", "--no-such-option"], "No such option"),
         (["--jobs", "0", "targets"], "--jobs"),
-        (["build"], "no target given"),
-        (["publish"], "no target and no --group given"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )
 def test_usage_errors(do: Cli, tiny: TinyProject, args: list[str], words: str) -> None:
     result = do(*args)
     assert result.code == 2 and words in result.err and not result.out
+
+
+@pytest.mark.parametrize("command", ["build", "plan", "pull", "smoke", "run", "job", "publish"])
+def test_no_target_of_several(do: Cli, three: TinyProject, command: str) -> None:
+    """Only a project of one target needs no TARGET."""
+    result = do(command)
+    assert result.code == 2 and "no target given, and the project has several" in result.err
+    assert "targets: broken, tiny, zwei" in result.err
 
 
 @pytest.mark.parametrize(
@@ -103,6 +109,7 @@ def test_no_project(do: Cli, tiny: TinyProject) -> None:
     assert (
         result.code == 3
         and "no recipes/ folder in /dev or a parent folder" in result.err
+        and "builder init" in result.err
         and "--project DIR" in result.err
     )
     (tiny.root / "deep" / "down").mkdir(parents=True)

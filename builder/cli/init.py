@@ -1,0 +1,137 @@
+"""``builder init``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.cli.context import Context, common_options, pass_context, wishes_options
+from builder.errors import UsageError
+
+if TYPE_CHECKING:
+    from builder.start.found import Candidate
+    from builder.start.new import Written
+    from builder.start.quick import Wishes
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--from",
+    "source",
+    type=_FILE,
+    help="The file that names the packages. Default: the best one of the folder.",
+)
+@click.option(
+    "--with",
+    "groups",
+    multiple=True,
+    metavar="NAME",
+    help="Add this extra or dependency group of pyproject.toml.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
+@wishes_options
+@common_options
+@pass_context
+def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bool) -> None:
+    """Write a recipe for the project in this folder, from the files that are there.
+
+    It reads environment.yml, conda-lock.yml, pixi.toml, pylock.toml, uv.lock, pyproject.toml or
+    requirements.txt, and overwrites nothing.
+
+    \b
+        builder init
+        builder init --site perlmutter --from requirements.txt
+    """
+    from builder.start.new import new_project
+
+    root = context.start.absolute()
+    wishes = context.wishes
+    if source and wishes.env:
+        raise UsageError("--from and --env both name the file with the packages", "pass one of them")
+    if _say_what_exists(context, root, wishes):
+        return
+    found = _choose(context, root, source or wishes.env)
+    if sys.stdin.isatty() and not yes and not context.output.as_json:
+        wishes = _asked(root, wishes)
+    written = new_project(root, found, wishes, context.settings, groups)
+    _report(context, root, written)
+
+
+def _say_what_exists(context: Context, root: Path, wishes: Wishes) -> bool:
+    """Whether the folder has a target already (and the user asks for no other one); lists it."""
+    from builder.config.recipe import recipe_files
+
+    existing = recipe_files(root)
+    if not existing or (wishes.name and wishes.name not in existing):
+        return False
+    lines = [f"target {name} exists: {path}" for name, path in existing.items()]
+    context.output.result({"targets": existing, "files": []}, "\n".join(lines))
+    context.output.note("nothing was written; for another target: builder init --name NAME")
+    return True
+
+
+def _choose(context: Context, root: Path, named: Path | None) -> Candidate | None:
+    """The file that names the packages; None if there is none. Prints which of several it is."""
+    from builder.start.found import candidate, candidates
+
+    if named is not None:
+        return candidate(named)
+    found = candidates(root)
+    if not found:
+        return None
+    if len(found) > 1:
+        others = ", ".join(other.path.name for other in found[1:])
+        context.output.note(f"the packages are those of {found[0].path.name} (--from takes {others} instead)")
+    if (root / "pixi.lock").is_file() and found[0].kind == "pixi":
+        context.output.warn("pixi.lock: its versions are not taken over; builder lock solves again")
+    return found[0]
+
+
+def _asked(root: Path, wishes: Wishes) -> Wishes:
+    """Asks for the name and the site where no option tells them."""
+    from builder.config.sites import site_files
+    from builder.start.draft import target_name
+
+    name, site = wishes.name, wishes.site
+    if not name:
+        name = click.prompt("name of the image", default=target_name(root.resolve().name), err=True)
+    if not site:
+        sites = list(site_files(root))
+        click.echo(f"sites: {', '.join(sites)}", err=True)
+        asked = "site that runs the image (empty: a machine like this one)"
+        choice = click.Choice(["", *sites])
+        site = click.prompt(asked, default="", type=choice, show_choices=False, show_default=False, err=True)
+    return replace(wishes, name=target_name(name), site=site)
+
+
+def _report(context: Context, root: Path, written: Written) -> None:
+    """Prints what was written, and the commands to go on with."""
+    for note in written.notes:
+        context.output.note(note)
+    for warning in written.warnings:
+        context.output.warn(warning)
+    files = [str(path.relative_to(root)) for path in written.files]
+    commands = _next_commands(context, root, written)
+    text = "\n".join([f"wrote {', '.join(files)}", "", "next:", *(f"  {command}" for command in commands)])
+    context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
+
+
+def _next_commands(context: Context, root: Path, written: Written) -> Sequence[str]:
+    from builder.config.recipe import load_recipe, recipe_files
+    from builder.site.shell import command_line
+
+    draft = written.draft
+    elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
+    name = [draft.name] if len(recipe_files(root)) > 1 else []
+    commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
+    if load_recipe(draft.name, root).site.slurm is not None:
+        words = ["python", draft.script or "train.py"]
+        commands = [commands[0], commands[2], ["job", *name, "--submit", "--", *words]]
+    return [command_line(["builder", *elsewhere, *command]) for command in commands]

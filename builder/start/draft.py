@@ -1,0 +1,123 @@
+"""A draft: the few facts from which builder makes the recipe of a new project.
+
+``builder init`` writes a draft as a file, ``builder build --env FILE`` uses it at once. Both are the same
+recipe, so that both build the same image.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe, recipe_from
+from builder.config.yamlfile import YamlFile
+from builder.errors import UsageError
+
+#: Folder of the project's own files in an image.
+APP = "/app"
+#: What messages call the file of a recipe that is in no file.
+NO_FILE = Path("the command line")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The facts of a new recipe. What is empty is left out, so that defaults and the site decide."""
+
+    name: str
+    environment: str
+    """The environment file, relative to the project folder."""
+    lock: str = ""
+    """A lock file of conda-lock, relative to the project folder."""
+    site: str = ""
+    base: str = ""
+    platform: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+    """Source, relative to the project folder, and target of each file or folder."""
+    script: str = ""
+    """The Python file below :data:`APP` that the image runs."""
+    python_path: str = ""
+    """PYTHONPATH in the image."""
+    conda_fallback: bool = False
+    """Use the Debian channel if no channel answers."""
+    pip_fallback: bool = False
+    """Use pip's own configuration if an index does not answer."""
+
+    def data(self) -> dict[str, Any]:
+        """The keys of the recipe, in the order in which they are written."""
+        keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
+        keys |= {"environment": self.environment, "lock": self.lock}
+        keys["conda"] = {"fallback": "debian"} if self.conda_fallback else {}
+        keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
+        keys["files"] = [{"source": source, "target": target} for source, target in self.files]
+        keys["env"] = {"PYTHONPATH": self.python_path} if self.python_path else {}
+        keys["workdir"] = APP if self.files else ""
+        keys["cmd"] = ["python", self.script] if self.script else []
+        return {key: value for key, value in keys.items() if value}
+
+    def recipe(self, root: Path, source: Path = NO_FILE) -> Recipe:
+        """The recipe of the draft.
+
+        Args:
+            root: the project folder.
+            source: the recipe's file, for messages.
+
+        Raises:
+            ConfigError: the site does not exist, or a value is wrong.
+        """
+        return recipe_from(self.name, [YamlFile(source, self.data())], source, root)
+
+
+def target_name(text: str) -> str:
+    """A valid name of a target that is like ``text``: ``My Model`` becomes ``my-model``."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")
+    return name or "image"
+
+
+def added_files(words: Sequence[str], root: Path) -> tuple[tuple[str, str], ...]:
+    """The files of ``--add SOURCE[:TARGET]``, with a target below :data:`APP` where none is named.
+
+    Args:
+        words: the values of the option; a relative source is below the current folder.
+        root: the project folder.
+
+    Raises:
+        UsageError: a source does not exist, or is not below the project folder.
+    """
+    return tuple(_added(word, root) for word in words)
+
+
+def _added(word: str, root: Path) -> tuple[str, str]:
+    source, _, target = word.partition(":")
+    path = Path(source).absolute()
+    if not path.exists():
+        raise UsageError(f"--add {word}: {path} does not exist", "name a file or folder of the project")
+    try:
+        relative = path.resolve().relative_to(root.resolve()).as_posix()
+    except ValueError:
+        hint = f"copy it into {root}, or name its parent folder with --project DIR"
+        raise UsageError(f"--add {word}: {path} is not below {root}", hint) from None
+    if relative == ".":
+        return relative, target or APP
+    return relative, target or f"{APP}/{relative}"
+
+
+def only_script(files: Sequence[tuple[str, str]]) -> str:
+    """The Python file that the image runs, relative to :data:`APP`: the only one, or the only usual name."""
+    scripts = [target.removeprefix(f"{APP}/") for _, target in files if target.endswith(".py")]
+    usual = [name for name in scripts if name in USUAL_SCRIPTS]
+    for found in (scripts, usual):
+        if len(found) == 1 and "/" not in found[0]:
+            return found[0]
+    return ""
+
+
+#: Names of scripts that people start.
+USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
+
+
+def python_path(files: Mapping[str, str]) -> str:
+    """PYTHONPATH for copied files: the copy of ``src``, if there is one."""
+    return files.get("src", "")

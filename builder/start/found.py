@@ -1,0 +1,130 @@
+"""What a folder contains: files that name packages, and the project's own code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from builder.errors import ConfigError, UsageError
+from builder.start.draft import APP
+from builder.start.manifests import (
+    has_pixi,
+    has_project,
+    read_pixi,
+    read_pylock,
+    read_pyproject,
+    read_uv_lock,
+)
+from builder.start.requirements import Requirements, read_requirements
+
+Kind = Literal["conda-lock", "environment", "pixi", "pylock", "uv", "pyproject", "requirements"]
+
+#: File names and what they are, in the order of precedence.
+_NAMES: tuple[tuple[str, Kind], ...] = (
+    ("conda-lock.yml", "conda-lock"),
+    ("environment.yml", "environment"),
+    ("environment.yaml", "environment"),
+    ("pixi.toml", "pixi"),
+    ("pylock.toml", "pylock"),
+    ("uv.lock", "uv"),
+    ("pyproject.toml", "pyproject"),
+    ("requirements.txt", "requirements"),
+)
+#: Python files at the top that are not the project's program.
+_NOT_PROGRAMS = ("setup.py", "conftest.py", "noxfile.py", "tasks.py", "fabfile.py")
+_NOT_PACKAGES = ("tests", "test", "docs", "dist", "build", "recipes", "environments", "sites")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file that names packages."""
+
+    path: Path
+    kind: Kind
+
+
+def candidates(folder: Path) -> list[Candidate]:
+    """The files of a folder that name packages, the best one first."""
+    return list(_candidates(folder))
+
+
+def _candidates(folder: Path) -> Iterator[Candidate]:
+    for name, kind in _NAMES:
+        path = folder / name
+        if not path.is_file():
+            continue
+        if kind != "pyproject":
+            yield Candidate(path, kind)
+        elif has_pixi(path):
+            yield Candidate(path, "pixi")
+        elif has_project(path):
+            yield Candidate(path, "pyproject")
+
+
+def candidate(path: Path, option: str = "--from") -> Candidate:
+    """The kind of a file that the user names with an option.
+
+    Raises:
+        UsageError: the file does not exist, or builder cannot read such files.
+    """
+    if not path.is_file():
+        raise UsageError(f"{option} {path}: no such file", "builder init finds or writes one")
+    known = dict(_NAMES)
+    kind = known.get(path.name)
+    if kind == "pyproject" and has_pixi(path):
+        kind = "pixi"
+    if kind is None and path.name.endswith((".lock.yml", ".lock.yaml")):
+        kind = "conda-lock"
+    if kind is None:
+        by_suffix: dict[str, Kind] = {".yml": "environment", ".yaml": "environment", ".txt": "requirements"}
+        kind = by_suffix.get(path.suffix)
+    if kind is None and path.name.startswith("pylock.") and path.suffix == ".toml":
+        kind = "pylock"
+    if kind is None:
+        raise UsageError(
+            f"{path}: builder init cannot read this file",
+            f"it reads {', '.join(known)} and other *.yml, *.txt",
+        )
+    return Candidate(path, kind)
+
+
+def read_candidate(found: Candidate, groups: Sequence[str] = ()) -> Requirements:
+    """What a file requires that is neither an environment file nor a lock of conda-lock.
+
+    Args:
+        found: the file.
+        groups: extras and dependency groups of a ``pyproject.toml`` to add.
+
+    Raises:
+        ConfigError: the file is not valid, or has no such group.
+    """
+    if groups and found.kind != "pyproject":
+        raise ConfigError(
+            f"{found.path}: --with takes groups of a pyproject.toml", "add: --from pyproject.toml"
+        )
+    if found.kind == "pyproject":
+        return read_pyproject(found.path, groups)
+    readers = {"pixi": read_pixi, "pylock": read_pylock, "uv": read_uv_lock}
+    return readers.get(found.kind, read_requirements)(found.path)
+
+
+def own_code(folder: Path) -> tuple[tuple[str, str], ...]:
+    """The project's own code, as sources and targets of ``files:``.
+
+    It is the Python files at the top, the packages at the top, and ``src``.
+    """
+    scripts = [
+        path.name
+        for path in sorted(folder.glob("*.py"))
+        if path.name not in _NOT_PROGRAMS and not path.name.startswith("test_")
+    ]
+    packages = [
+        path.parent.name
+        for path in sorted(folder.glob("*/__init__.py"))
+        if path.parent.name not in _NOT_PACKAGES and not path.parent.name.startswith(".")
+    ]
+    source = ["src"] if any((folder / "src").rglob("*.py")) else []
+    names = dict.fromkeys([*scripts, *packages, *source])
+    return tuple((name, f"{APP}/{name}") for name in names)

@@ -1,0 +1,168 @@
+"""Writes a new project: its recipe, an environment file where there is none, and lines of ``.gitignore``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from builder.config.recipe import load_recipe, recipe_files
+from builder.errors import UsageError
+from builder.lock.environment import read_environment
+from builder.lock.spec import Environment
+from builder.settings import Settings
+from builder.start.draft import Draft, added_files, only_script, python_path, target_name
+from builder.start.environment import choose_python, environment_text, minimal_environment
+from builder.start.found import Candidate, own_code, read_candidate
+from builder.start.probe import (
+    fits_debian_channel,
+    not_in_debian_channel,
+    silent_channels,
+    silent_indexes,
+)
+from builder.start.quick import Wishes, locked_environment, with_base
+from builder.start.requirements import Requirements
+from builder.start.text import recipe_text
+from builder.store.files import write_atomic
+
+#: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
+_IGNORED = ("dist/", "reports/", ".env")
+
+
+@dataclass
+class Written:
+    """What :func:`new_project` did."""
+
+    draft: Draft
+    files: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def new_project(
+    root: Path, found: Candidate | None, wishes: Wishes, settings: Settings, groups: Sequence[str] = ()
+) -> Written:
+    """Writes ``recipes/NAME.yaml`` and what it needs. Overwrites nothing.
+
+    Args:
+        root: the project folder.
+        found: the file that names the packages; None: an environment file of one package is written.
+        wishes: name, site, base and files.
+        settings: for the requests that find out what answers.
+        groups: extras and dependency groups of a ``pyproject.toml`` to add.
+
+    Raises:
+        UsageError: the recipe exists, or a file lies outside of the project folder.
+        ConfigError: a file is not valid, or the site does not exist.
+    """
+    name = wishes.name or target_name(root.resolve().name)
+    if (path := recipe_files(root).get(name)) is not None:
+        raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
+    files = added_files(wishes.add, root) if wishes.add else own_code(root)
+    draft = Draft(
+        name,
+        environment="",
+        site=wishes.site,
+        base=wishes.base,
+        files=files,
+        script=only_script(files),
+        python_path=python_path(dict(files)),
+    )
+    draft, note = with_base(_with_environment(draft, root, found), root, settings)
+    written = Written(draft, notes=[note] if note else [])
+    _add_environment(written, root, found, settings, groups)
+    recipe = root / "recipes" / f"{name}.yaml"
+    write_atomic(recipe, recipe_text(written.draft).encode())
+    load_recipe(name, root)
+    written.files.insert(0, recipe)
+    if (ignore := _add_to_gitignore(root)) is not None:
+        written.files.append(ignore)
+    return written
+
+
+def _with_environment(draft: Draft, root: Path, found: Candidate | None) -> Draft:
+    """The draft with the environment file that there is, or that will be written."""
+    if found is None or found.kind not in ("environment", "conda-lock"):
+        free = (file for file in ("environment.yml", f"{draft.name}.yml") if not (root / file).exists())
+        file = next(free, "")
+        if not file:
+            raise UsageError(f"{root / draft.name}.yml exists already", "name the target: --name NAME")
+        return replace(draft, environment=file)
+    path = found.path.resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise UsageError(f"--from {found.path}: not below {root}", f"copy it into {root}")
+    relative = path.relative_to(root.resolve()).as_posix()
+    if found.kind == "conda-lock":
+        return replace(draft, environment=locked_environment(found.path, root), lock=relative)
+    return replace(draft, environment=relative)
+
+
+def _add_environment(
+    written: Written, root: Path, found: Candidate | None, settings: Settings, groups: Sequence[str]
+) -> None:
+    """Writes the environment file where there is none, and sets the fallbacks of the draft."""
+    path = root / written.draft.environment
+    recipe = written.draft.recipe(root)
+    if written.draft.lock:
+        written.notes.append(f"{written.draft.lock} is used as it is: builder lock is not needed")
+        return
+    if path.exists():
+        environment = read_environment(path, recipe.platform)
+        _allow_fallbacks(written, root, environment, settings)
+        return
+    wanted = Requirements(path) if found is None else read_candidate(found, groups)
+    channels = tuple(wanted.channels or ["conda-forge"])
+    urls = tuple(option.split()[-1] for option in wanted.options if "index-url" in option)
+    _allow_fallbacks(written, root, Environment(path, "", channels, (), (), None, urls, ()), settings)
+    pinned = root / ".python-version"
+    python = choose_python(
+        wanted.python,
+        pinned.read_text(errors="replace") if pinned.is_file() else "",
+        debian=written.draft.conda_fallback,
+    )
+    text = minimal_environment(python) if found is None else environment_text(wanted, python)
+    write_atomic(path, text.encode())
+    written.files.append(path)
+    written.notes += wanted.notes
+    written.warnings += [f"{wanted.origin.name}: left out: {item}: {why}" for item, why in wanted.left_out]
+    if written.draft.conda_fallback:
+        _warn_about_debian(written, path, recipe.platform)
+
+
+def _allow_fallbacks(written: Written, root: Path, environment: Environment, settings: Settings) -> None:
+    """Probes channels and indexes; those that do not answer now may be replaced."""
+    recipe = written.draft.recipe(root)
+    if written.draft.site or not fits_debian_channel(recipe):
+        return
+    if environment.channels and (why := silent_channels(recipe, environment, settings)):
+        written.draft = replace(written.draft, conda_fallback=True)
+        written.notes.append(f"{why}: the recipe allows the Debian channel instead (python 3.11)")
+        if environment.path.exists():
+            _warn_about_debian(written, environment.path, recipe.platform)
+    if why := silent_indexes(recipe, environment, settings):
+        written.draft = replace(written.draft, pip_fallback=True)
+        written.notes.append(f"{why}: the recipe allows pip's own configuration instead")
+
+
+def _warn_about_debian(written: Written, path: Path, platform: str) -> None:
+    """Reports the conda packages that the Debian channel lacks. Nothing is moved to the pip section."""
+    missing = not_in_debian_channel(read_environment(path, platform))
+    if missing:
+        names = ", ".join(spec.text for spec in missing)
+        written.warnings.append(
+            f"{missing[0].where}: the Debian channel has no {names}: builder lock needs a channel that "
+            "answers, or these packages below pip:, and python=3.11"
+        )
+
+
+def _add_to_gitignore(root: Path) -> Path | None:
+    """Adds what is missing to ``.gitignore``; returns the file if it changed."""
+    path = root / ".gitignore"
+    text = path.read_text(errors="surrogateescape") if path.exists() else ""
+    known = {line.strip().strip("/") for line in text.splitlines()}
+    missing = [line for line in _IGNORED if line.strip("/") not in known]
+    if not missing:
+        return None
+    separator = "" if not text or text.endswith("\n") else "\n"
+    write_atomic(path, (text + separator + "\n".join(missing) + "\n").encode(errors="surrogateescape"))
+    return path

@@ -1,0 +1,121 @@
+"""A project without recipes: the options of a command instead of a file (``--env FILE``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from builder.config.recipe import Recipe
+from builder.config.sites import load_site
+from builder.errors import UsageError
+from builder.lock.file import read_lock
+from builder.settings import Settings
+from builder.start.base import this_platform, usual_base
+from builder.start.draft import Draft, added_files, only_script, python_path, target_name
+from builder.start.found import candidate
+from builder.start.probe import fits_debian_channel
+
+#: Names of environment files that say nothing about the target.
+_PLAIN = ("environment", "env", "conda-lock")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a user says about a target. What is empty is found out."""
+
+    env: Path | None = None
+    """The environment file, or a lock file of conda-lock."""
+    site: str = ""
+    base: str = ""
+    add: tuple[str, ...] = ()
+    """``SOURCE[:TARGET]`` of each file or folder for the image."""
+    name: str = ""
+
+
+def quick_recipe(wishes: Wishes, start: Path, settings: Settings) -> tuple[Path, Recipe, str]:
+    """The project folder and the recipe of a command with ``--env``, and a note about the base (or "").
+
+    The project folder is ``start`` if the environment file is below it, else the file's folder.
+
+    Raises:
+        UsageError: a file does not exist, or is of a kind that only ``builder init`` reads.
+        ConfigError: the site does not exist, or a value is wrong.
+    """
+    root, draft = quick_draft(wishes, start)
+    draft, note = with_base(draft, root, settings)
+    recipe = draft.recipe(root)
+    if fits_debian_channel(recipe) and not draft.site:
+        # There is no file to allow it in; a warning names what is used instead.
+        recipe = replace(draft, conda_fallback=True, pip_fallback=True).recipe(root)
+    return root, recipe, note
+
+
+def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
+    """The project folder, and the draft without its base."""
+    env = Path(wishes.env or "environment.yml").absolute()
+    kind = candidate(env, "--env").kind
+    if kind not in ("environment", "conda-lock"):
+        raise UsageError(
+            f"--env {env.name}: not a conda environment file",
+            f"builder init --from {env.name} makes one of it",
+        )
+    start = start.absolute()
+    root = start if env.is_relative_to(start) else env.parent
+    stem = env.name.partition(".")[0]
+    name = wishes.name or target_name(root.resolve().name if stem in _PLAIN else stem)
+    files = added_files(wishes.add, root)
+    relative = str(env.relative_to(root))
+    draft = Draft(
+        name,
+        environment=locked_environment(env, root) if kind == "conda-lock" else relative,
+        lock=relative if kind == "conda-lock" else "",
+        site=wishes.site,
+        base=wishes.base,
+        files=files,
+        script=only_script(files),
+        python_path=python_path(dict(files)),
+    )
+    return root, draft
+
+
+def locked_environment(lock: Path, root: Path) -> str:
+    """The environment file that a lock of conda-lock was made from, relative to the project folder.
+
+    It need not exist: builder then uses the lock alone.
+
+    Raises:
+        LockError: the file is not a lock.
+    """
+    sources: Sequence[str] = read_lock(lock).sources
+    for source in sources:
+        path = Path(lock.parent / source)
+        if path.is_file() and path.resolve().is_relative_to(root.resolve()):
+            return path.resolve().relative_to(root.resolve()).as_posix()
+    return "environment.yml"
+
+
+def with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:
+    """The draft with a base and a platform, and why it is this base (or "").
+
+    A base that the user names comes first, then the site's, the one of an existing lock, and the one that is
+    usual for this machine.
+
+    Raises:
+        ConfigError: the site does not exist.
+        LockError: the existing lock is damaged.
+    """
+    if draft.site:
+        site, _ = load_site(draft.site, root)
+        if draft.base or site.get("base"):
+            return draft, ""
+    else:
+        draft = replace(draft, platform=this_platform())
+    if draft.base:
+        return draft, ""
+    lock = replace(draft, base="-").recipe(root).lock_path
+    known = read_lock(lock).base if lock.is_file() else None
+    if known is not None:
+        return replace(draft, base=known.reference), ""
+    base, why = usual_base(settings)
+    return replace(draft, base=base), f"{why}: the base is {base}" if why else ""

@@ -1,0 +1,49 @@
+"""The recipe of a draft as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from builder.start.draft import Draft
+
+#: The JSON schema of recipes, beside the recipes. Editors find it by the first line of a recipe.
+SCHEMA_FILE = ".schema.json"
+_COMMENTS = {
+    "site": "the machine that runs the image; builder sites lists more",
+    "lock": "used as it is; remove this line to let builder lock",
+    "conda": "if no channel answers: Debian's python 3.11",
+    "pip": "if a package index does not answer: the indexes of pip's own configuration",
+    "files": "the project's own code",
+    "cmd": "what builder run runs",
+}
+_EXAMPLES = """\
+# registry: {{host: ghcr.io, repository: OWNER/{name}}}   # where builder publish sends the image
+# gpu: {{vendor: nvidia, architectures: [sm_80]}}         # or amd; the smoke test uses it
+# virtual_packages: {{__cuda: "12.4"}}                    # what the driver of the machine supports
+"""
+
+
+def recipe_text(draft: Draft) -> str:
+    """The recipe of a draft, with comments."""
+    return "\n".join(_lines(draft)) + "\n" + _EXAMPLES.format(name=draft.name)
+
+
+def _lines(draft: Draft) -> Iterator[str]:
+    yield f"# yaml-language-server: $schema=./{SCHEMA_FILE}"
+    yield f"# Target {draft.name}. All keys with their values: builder targets show {draft.name}"
+    for key, value in draft.data().items():
+        comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
+        if key == "files":
+            yield f"{key}:{comment}"
+            yield from (f"  - {_flow(item)}" for item in value)
+        else:
+            yield f"{key}: {_flow(value)}{comment}"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
+    return text.removesuffix("...\n").strip()
