@@ -30,8 +30,8 @@ APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
-	requirements audit clean
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format docs \
+	docs-serve bench requirements audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -88,6 +88,15 @@ format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+docs: setup ## build the documentation as a site, into site/
+	@$(MKDOCS) build --strict --quiet
+	@echo "documentation: $(CURDIR)/site/index.html"
+
+docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change
+	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8000
+
 bench: setup ## measure against docker build and buildah, into docs/performance.md (root; half an hour, or BENCH_ARGS=--quick)
 	@scripts/apt-install "make bench" $(APT_BENCH)
 	@$(BIN)/python -m benchmarks.bench_publish $(BENCH_ARGS)
@@ -104,5 +113,5 @@ audit: setup ## look up the locked dependencies in the advisory database (needs 
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean: ## remove what was made, but not the package caches
-	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
+	rm -rf $(VENV) dist reports site .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
