@@ -28,9 +28,9 @@ APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-regi
 	libsqlite3-0 munge openssl podman runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
-SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
+SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format docs \
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bundle docs \
 	docs-serve bench requirements audit clean
 
 help: ## list the targets
@@ -88,6 +88,12 @@ format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+BUNDLE ?= bundle
+BUNDLE_PYTHON_VERSION ?= 3.11
+BUNDLE_ARCHITECTURE ?= x86_64
+bundle: setup ## put the wheels of builder and its requirements into bundle/, for a host without a package index
+	@BUNDLE_PYTHON=$(BIN)/python scripts/bundle $(BUNDLE) $(BUNDLE_PYTHON_VERSION) $(BUNDLE_ARCHITECTURE)
+
 MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
 docs: setup ## build the documentation as a site, into site/
@@ -113,5 +119,5 @@ audit: setup ## look up the locked dependencies in the advisory database (needs 
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean: ## remove what was made, but not the package caches
-	rm -rf $(VENV) dist reports site .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
+	rm -rf $(VENV) dist reports site bundle .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
