@@ -13,11 +13,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 import outside  # noqa: E402
+import reference  # noqa: E402
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds a page for each file of the repository that pages link to."""
-    made: dict[str, str] = {}
+    """Adds the reference, and a page for each file of the repository that pages link to."""
+    made = reference.pages(ROOT)
     pages = {file.src_uri: Path(file.abs_src_path or "") for file in files.documentation_pages()}
     made |= outside.pages(ROOT, pages)
     for uri, text in made.items():
