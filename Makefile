@@ -31,7 +31,7 @@ APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
 .PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bundle docs \
-	docs-serve bench requirements audit clean
+	docs-serve pictures bench requirements audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -99,6 +99,9 @@ MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 docs: setup ## build the documentation as a site, into site/
 	@$(MKDOCS) build --strict --quiet
 	@echo "documentation: $(CURDIR)/site/index.html"
+
+pictures: setup ## make the pictures of the README again, from a real run (needs chromium)
+	@$(BIN)/python scripts/docs/pictures.py
 
 docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change
 	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8000

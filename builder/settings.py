@@ -1,4 +1,4 @@
-"""The settings of this machine: folders, threads, network; and the environment variables that builder reads."""
+"""The settings of this machine (folders, threads, network), and the environment variables."""
 
 from __future__ import annotations
 

@@ -13,11 +13,18 @@ from pathlib import Path
 
 #: ``](target`` and ``#section)`` of a link that is no URL.
 LINK = re.compile(r"(\]\()(?!\w+:)([^)#\s]+)(#[^)\s]+)?(\))")
-_LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".sh": "bash", ".toml": "toml"}
+_LANGUAGES = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".json": "json",
+    ".sh": "bash",
+    ".toml": "toml",
+}
 
 
 def pages(root: Path, known: Mapping[str, Path]) -> dict[str, str]:
-    """The pages to add, by their path in the site: all files that pages link to, and those that these link to.
+    """The pages to add, by their path in the site: the files that pages link to, and that these link to.
 
     Args:
         root: the repository.

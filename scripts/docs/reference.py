@@ -20,6 +20,12 @@ from builder.settings import VARIABLES
 
 #: Fields of the models that are not keys of a file.
 _NOT_KEYS = ("source", "root")
+#: Keys whose model says nothing: their meaning.
+_MEANINGS = {
+    "name": "The target's name. Not set: the name of the file.",
+    "description": "One line for people.",
+    "platform": "The system and processor of the target machine.",
+}
 _MADE = "*This page is made from the code.*"
 
 
@@ -104,7 +110,7 @@ def errors() -> str:
         for code, meaning in exit_codes().items()
     ]
     table = "\n".join(["| code | meaning | exception in Python |", "|---|---|---|", *rows])
-    about = "Each error has a message and, if builder knows what helps, a hint. [The command line](../cli.md) says more."
+    about = "Each error has a message, and a hint if builder knows what helps: [The command line](../cli.md)."
     return f"# Exit codes and errors\n\n{_MADE}\n\n{about}\n\n{table}\n"
 
 
@@ -124,7 +130,7 @@ def _first_sentence(kind: type) -> str:
 
 def keys() -> str:
     """Every key of a recipe, from the models that read recipes."""
-    about = "[Recipes](../recipes.md) explains them with examples, and how editors check a recipe while you write."
+    about = "[Recipes](../recipes.md) explains them with examples, and how an editor checks a recipe."
     parts = ["# All keys of a recipe", _MADE, about]
     waiting: list[tuple[str, type[BaseModel]]] = [("", Recipe)]
     while waiting:
@@ -147,9 +153,21 @@ def _rows(path: str, model: type[BaseModel]) -> tuple[list[str], list[tuple[str,
         inner = [kind for kind in _types(field.annotation) if _is_model(kind)]
         place = f"{path}.{name}" if path else name
         below += [(place, kind) for kind in inner]
-        default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
-        meaning = field.description or meanings.get(name) or (inner and _first_sentence(inner[0])) or ""
-        rows.append(f"| `{name}` | {_cell(_type(field.annotation))} | {_cell(default)} | {_cell(_text(meaning))} |")
+        default = (
+            "required"
+            if field.is_required() and name != "name"
+            else _default(field.get_default(call_default_factory=True))
+        )
+        meaning = (
+            field.description
+            or meanings.get(name)
+            or _MEANINGS.get(name)
+            or (inner and _first_sentence(inner[0]))
+            or ""
+        )
+        rows.append(
+            f"| `{name}` | {_cell(_type(field.annotation))} | {_cell(default)} | {_cell(_text(meaning))} |"
+        )
     return rows, below
 
 
@@ -213,7 +231,7 @@ def _default(value: Any) -> str:
 def report(schema: Path) -> str:
     """The fields of a smoke report, from its JSON schema."""
     content = json.loads(schema.read_text())
-    about = f"[The smoke test](../smoke.md) explains the figures. The schema is `{schema.name}` in `builder/smoke/`."
+    about = f"[The smoke test](../smoke.md) explains them. The JSON schema is `builder/smoke/{schema.name}`."
     parts = ["# Fields of a smoke report", _MADE, about]
     top = {key: value for key, value in content["properties"].items() if "properties" in value}
     for name, node in [("", content), *top.items(), *content.get("$defs", {}).items()]:
@@ -249,7 +267,9 @@ def variables() -> str:
     """Environment variables, from ``builder/settings.py``."""
     rows = [f"| `{name}` | {_cell(_text(meaning))} |" for name, meaning in VARIABLES.items()]
     table = "\n".join(["| variable | meaning |", "|---|---|", *rows])
-    about = "Options of the command line take precedence over them. The variables of jobs are in [Trainings](../training.md)."
+    about = (
+        "Options of the command line win over them. [Trainings](../training.md) has the variables of jobs."
+    )
     return f"# Environment variables\n\n{_MADE}\n\n{about}\n\n{table}\n"
 
 

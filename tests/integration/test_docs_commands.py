@@ -22,13 +22,17 @@ RUN = {
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(CLONE)))
 def test_page(page: Path, cpu: Builder, tmp_path: Path) -> None:
-    """A page's blocks run in their order, in one folder: a copy of the project in which target cpu is built."""
+    """A page's blocks run in their order, in a copy of the project in which target cpu is built."""
     project = new_project(tmp_path / "project", "cpu")
     shutil.copytree(cpu.root / "environments", project / "environments", dirs_exist_ok=True)
     shutil.copytree(cpu.root / "dist", project / "dist", copy_function=os.link)
     shutil.copytree(CLONE / "examples", project / "examples")
     env = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("BUILDER_", "REGISTRY_"))},
+        **{
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("BUILDER_", "REGISTRY_"))
+        },
         "PATH": shims(tmp_path / "bin"),
         "PYTHONPATH": str(CLONE),
         "BUILDER_CACHE": str(cpu.cache),

@@ -26,8 +26,33 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Programs that make a block one of commands.
 _PROGRAMS = {
-    *("builder", "make", "python", "python3", "pip", "pipx", "uv", "docker", "podman", "podman-hpc", "apptainer"),
-    *("singularity", "module", "export", "source", "git", "mkdir", "cp", "sudo", "salloc", "sbatch", "wsl", "limactl"),
+    *(
+        "builder",
+        "make",
+        "python",
+        "python3",
+        "pip",
+        "pipx",
+        "uv",
+        "docker",
+        "podman",
+        "podman-hpc",
+        "apptainer",
+    ),
+    *(
+        "singularity",
+        "module",
+        "export",
+        "source",
+        "git",
+        "mkdir",
+        "cp",
+        "sudo",
+        "salloc",
+        "sbatch",
+        "wsl",
+        "limactl",
+    ),
 }
 _SHELLS = {"", "sh", "bash", "console", "shell"}
 _MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run): (?P<what>.+?) -->")
@@ -122,7 +147,9 @@ def _code(lines: list[str]) -> Iterator[tuple[int, str, str, list[str]]]:
             yield start + 1, fence[2], _dedent(lines[start + 1 : position]), above
             position, above = position + 1, []
         elif line.startswith("    ") and not lines[start - 1].strip() and not _in_list(above):
-            while position < len(lines) and (lines[position].startswith("    ") or not lines[position].strip()):
+            while position < len(lines) and (
+                lines[position].startswith("    ") or not lines[position].strip()
+            ):
                 position += 1
             yield start + 1, "", _dedent(lines[start:position]), above
             above = []

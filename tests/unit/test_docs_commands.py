@@ -1,4 +1,4 @@
-"""Every command of the documentation is executed or says why not, and every ``builder`` line is one that exists."""
+"""Every command of the documentation is run or says why not; every ``builder`` line exists."""
 
 from __future__ import annotations
 
@@ -60,13 +60,17 @@ def test_reading_of_blocks(tmp_path: Path) -> None:
     """Indented and fenced blocks, comments, quotes, operators, marks of a block and of a page."""
     page = tmp_path / "page.md"
     page.write_text(
-        "# A page\n\n<!-- commands: not run: no GPU here -->\n\n    builder lock a && builder build a  # it's slow\n\n"
+        "# A page\n\n<!-- commands: not run: no GPU here -->\n\n"
+        "    builder lock a && builder build a  # it's slow\n\n"
         "- an item\n\n    builder is the word of an item\n\n"
-        "<!-- run: cpu -->\n\n```\nX=1 .venv/bin/builder run a -- \\\n    python -c 'print(\" # \")' > out\n```\n\n"
+        "<!-- run: cpu -->\n\n"
+        "```\nX=1 .venv/bin/builder run a -- \\\n    python -c 'print(\" # \")' > out\n```\n\n"
         "```yaml\nrun: builder\n```\n\n    some output\n"
     )
     first, second = blocks(page)
     assert (first.kind, first.what, first.line) == ("not run", "no GPU here", 5)
     assert list(first.commands()) == [["builder", "lock", "a"], ["builder", "build", "a"]]
     assert (second.kind, second.what) == ("run", "cpu")
-    assert list(second.commands()) == [[".venv/bin/builder", "run", "a", "--", "python", "-c", 'print(" # ")']]
+    assert list(second.commands()) == [
+        [".venv/bin/builder", "run", "a", "--", "python", "-c", 'print(" # ")']
+    ]

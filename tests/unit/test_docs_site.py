@@ -1,4 +1,4 @@
-"""The documentation is a site: ``mkdocs build --strict`` finds no fault, and its pages load nothing from elsewhere."""
+"""The documentation is a site: ``mkdocs build --strict`` finds no fault, and pages load nothing remote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_loads_nothing_from_elsewhere(site: Path) -> None:
     """No script, style, font or picture of another host: the site works on a host without network."""
-    loaded = re.compile(r'<(?:script|img|link rel="(?:stylesheet|preconnect)")[^>]*(?:src|href)="?(?:https?:)?//')
+    loaded = re.compile(
+        r'<(?:script|img|link rel="(?:stylesheet|preconnect)")[^>]*(?:src|href)="?(?:https?:)?//'
+    )
     pages = list(site.rglob("*.html"))
     assert len(pages) > 30
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
@@ -82,7 +84,9 @@ def test_reference_of_errors_and_reports(site: Path) -> None:
 
 def test_variables() -> None:
     """What builder reads, and what docs/cli.md lists, is in the table of settings.py."""
-    sources = "\n".join(path.read_text() for path in (ROOT / "builder").rglob("*.py") if "bench" not in path.parts)
+    sources = "\n".join(
+        path.read_text() for path in (ROOT / "builder").rglob("*.py") if "bench" not in path.parts
+    )
     read = set(re.findall(r'"((?:BUILDER|REGISTRY)_[A-Z_]+)"', sources))
     page = (ROOT / "docs/cli.md").read_text().split("## Environment variables")[1]
     listed = set(re.findall(r"`([A-Z_]{5,})`", page))
