@@ -30,8 +30,8 @@ APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
-.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bundle docs \
-	docs-serve pictures bench requirements audit clean
+.PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
+	requirements audit clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -88,6 +88,7 @@ format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: bundle docs docs-serve pictures
 BUNDLE ?= bundle
 BUNDLE_PYTHON_VERSION ?= 3.11
 BUNDLE_ARCHITECTURE ?= x86_64
