@@ -28,7 +28,7 @@ APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-regi
 	libsqlite3-0 munge openssl podman runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
-SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/setup
+SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
 
 .PHONY: help setup apt-image apt-test parts image test test-unit test-all soak lint format bench \
 	requirements schemas audit clean
@@ -88,6 +88,25 @@ format: setup ## let ruff format the sources
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+.PHONY: bundle docs docs-serve pictures
+BUNDLE ?= bundle
+BUNDLE_PYTHON_VERSION ?= 3.11
+BUNDLE_ARCHITECTURE ?= x86_64
+bundle: setup ## put the wheels of builder and its requirements into bundle/, for a host without a package index
+	@BUNDLE_PYTHON=$(BIN)/python scripts/bundle $(BUNDLE) $(BUNDLE_PYTHON_VERSION) $(BUNDLE_ARCHITECTURE)
+
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+docs: setup ## build the documentation as a site, into site/
+	@$(MKDOCS) build --strict --quiet
+	@echo "documentation: $(CURDIR)/site/index.html"
+
+pictures: setup ## make the pictures of the README again, from a real run (needs chromium)
+	@$(BIN)/python scripts/docs/pictures.py
+
+docs-serve: setup ## show the documentation at http://127.0.0.1:8000, and build it again after each change
+	@$(MKDOCS) serve --strict --dev-addr 127.0.0.1:8000
+
 bench: setup ## measure against docker build and buildah, into docs/performance.md (root; half an hour, or BENCH_ARGS=--quick)
 	@scripts/apt-install "make bench" $(APT_BENCH)
 	@$(BIN)/python -m benchmarks.bench_publish $(BENCH_ARGS)
@@ -108,5 +127,5 @@ audit: setup ## look up the locked dependencies in the advisory database (needs 
 	@$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement requirements/dev.txt
 
 clean: ## remove what was made, but not the package caches
-	rm -rf $(VENV) dist reports .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
+	rm -rf $(VENV) dist reports site bundle .mypy_cache .ruff_cache .pytest_cache .cache/bench/work
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

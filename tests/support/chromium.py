@@ -95,10 +95,10 @@ class Chromium:
         assert "exceptionDetails" not in got, got
         return got["result"].get("value")
 
-    def screenshot(self, path: Path) -> bytes:
-        """Writes a picture of the whole page as PNG, and returns it."""
+    def screenshot(self, path: Path, *, whole: bool = True) -> bytes:
+        """Writes a picture of the whole page (or of what the window shows) as PNG, and returns it."""
         data = base64.b64decode(
-            self.page("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+            self.page("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
         )
         path.write_bytes(data)
         return data

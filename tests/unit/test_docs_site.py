@@ -1,0 +1,94 @@
+"""The documentation is a site: ``mkdocs build --strict`` finds no fault, and pages load nothing remote."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from builder.cli import MODULES
+from builder.config.recipe import Recipe
+from builder.config.site import Queue, Site
+from builder.errors import exit_codes
+from builder.settings import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+#: Variables that a job sets in its container: docs/training.md.
+JOB_VARIABLES = {"BUILDER_CHECKPOINT_DIR", "BUILDER_RESUME", "BUILDER_DATA"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site. Strict: a link to a page or section that does not exist is an error."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_loads_nothing_from_elsewhere(site: Path) -> None:
+    """No script, style, font or picture of another host: the site works on a host without network."""
+    loaded = re.compile(
+        r'<(?:script|img|link rel="(?:stylesheet|preconnect)")[^>]*(?:src|href)="?(?:https?:)?//'
+    )
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    assert [page.name for page in pages if loaded.search(page.read_text())] == []
+
+
+def test_links_out_of_docs(site: Path) -> None:
+    """A file of the repository that a page links to is a page of the site."""
+    assert "repository/ARCHITECTURE.html" in (site / "style.html").read_text()
+    assert "train_digits" in (site / "repository/examples/train_digits.py.html").read_text()
+
+
+def test_all_kinds_of_pages(site: Path) -> None:
+    """Tutorial, how-tos, sites, reference, explanation and development are in the navigation."""
+    text = (site / "index.html").read_text()
+    titles = [title.strip() for title in re.findall(r'<span class="md-ellipsis">\s*([^<]+)', text)]
+    wanted = {"Tutorial", "How-to", "Sites", "Reference", "Explanation", "For developers"}
+    assert wanted - set(titles) == set()
+
+
+def codes(page: Path) -> set[str]:
+    """The short texts in code type of a page of the site."""
+    return set(re.findall(r"<code>([^<]+)</code>", page.read_text()))
+
+
+def test_reference_of_commands(site: Path) -> None:
+    """Every command has a section, with options."""
+    text = (site / "reference/commands.html").read_text()
+    assert [name for name in MODULES if f'<h2 id="builder-{name}">' not in text] == []
+    assert "--exclude-newer DATE" in text and "cache prune" in text
+
+
+def test_reference_of_keys(site: Path) -> None:
+    """Every key of a recipe is there with a meaning, those of nested models too."""
+    found = codes(site / "reference/keys.html")
+    wanted = {*Recipe.model_fields, *Site.model_fields, *Queue.model_fields} - {"source", "root"}
+    assert wanted - found == set()
+    assert "What the target machine runs" in (site / "reference/keys.html").read_text()
+
+
+def test_reference_of_errors_and_reports(site: Path) -> None:
+    errors = (site / "reference/errors.html").read_text()
+    assert [text for text in exit_codes().values() if text not in errors] == []
+    assert {"verdict", "measurements", "advice"} - codes(site / "reference/report.html") == set()
+
+
+def test_variables() -> None:
+    """What builder reads, and what docs/cli.md lists, is in the table of settings.py."""
+    sources = "\n".join(
+        path.read_text() for path in (ROOT / "builder").rglob("*.py") if "bench" not in path.parts
+    )
+    read = set(re.findall(r'"((?:BUILDER|REGISTRY)_[A-Z_]+)"', sources))
+    page = (ROOT / "docs/cli.md").read_text().split("## Environment variables")[1]
+    listed = set(re.findall(r"`([A-Z_]{5,})`", page))
+    assert read - VARIABLES.keys() - JOB_VARIABLES == set()
+    assert listed - VARIABLES.keys() - {"PIP_FIND_LINKS"} == set()
