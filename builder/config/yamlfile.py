@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import ConfigError
 
 Key = str | int
+_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 #: Bytes of a recipe or an environment file. Those of the largest sites have 10 kB.
 MAX_BYTES = 1 << 20
 
@@ -48,7 +50,7 @@ def load_yaml(path: Path) -> YamlFile:
             _collect_lines(path, node, (), lines)
         data = load(text)
     except yaml.YAMLError as e:
-        raise not_yaml(path, e) from None
+        raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
         raise ConfigError(
             f"{path}: contains a {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
@@ -80,12 +82,41 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
 
 
-def not_yaml(path: Path, error: yaml.YAMLError) -> ConfigError:
+def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
     """Returns the error for a file that is not valid YAML; it names the line where parsing failed."""
+    conflict = _CONFLICT.search(text)
+    if conflict:
+        line = text.count("\n", 0, conflict.start()) + 1
+        return ConfigError(
+            f"{path}:{line}: a conflict marker of git", "resolve the conflict: edit the file, or git checkout"
+        )
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
-    problem = getattr(error, "problem", None) or error
-    return ConfigError(f"{at}: not valid YAML: {problem}", "check the indentation and quotes on that line")
+    problem = str(getattr(error, "problem", None) or error)
+    lines = text.splitlines()
+    line_text = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if line_text[: len(line_text) - len(line_text.lstrip())].count("\t"):
+        return ConfigError(f"{at}: not valid YAML: a tab", "YAML takes no tabs: indent with spaces")
+    return ConfigError(f"{at}: not valid YAML: {problem}", _yaml_hint(problem, line_text.strip()))
+
+
+def _yaml_hint(problem: str, line: str) -> str:
+    """What is usually wrong where PyYAML reports this problem."""
+    if "cannot start any token" in problem or "undefined alias" in problem:
+        return f"put a value that starts with a special character into quotes: {_quoted(line)}"
+    if "mapping values are not allowed" in problem:
+        return "put a value that contains ': ' into quotes, and indent keys of one level alike"
+    if "could not find expected ':'" in problem:
+        return "write KEY: VALUE, with a blank after the colon, and close all quotes"
+    return "check the indentation and quotes on that line"
+
+
+def _quoted(line: str) -> str:
+    """``KEY: "VALUE"`` for a line that has a value."""
+    key, separator, value = line.partition(": ")
+    if not separator:
+        key, separator, value = "-", " ", line.removeprefix("- ")
+    return f'{key}{separator}"{value.strip()}"'
 
 
 def _collect_lines(
