@@ -26,6 +26,8 @@ class YamlFile:
     data: dict[str, Any]
     lines: dict[tuple[Key, ...], int] = field(default_factory=dict)
     """Path of keys and list indexes -> line, counted from 1. The empty path is the document itself."""
+    texts: dict[tuple[Key, ...], str] = field(default_factory=dict)
+    """Path of keys and list indexes -> the text of a scalar as it is in the file."""
 
     def where(self, *keys: Key) -> str:
         """Returns ``file:line`` of a key, or of its nearest parent that the file contains."""
@@ -44,10 +46,11 @@ def load_yaml(path: Path) -> YamlFile:
     """
     text = read_text(path)
     lines: dict[tuple[Key, ...], int] = {}
+    texts: dict[tuple[Key, ...], str] = {}
     try:
         node = compose(text)
         if node is not None:
-            _collect_lines(path, node, (), lines)
+            _collect(path, node, (), lines, texts)
         data = load(text)
     except yaml.YAMLError as e:
         raise not_yaml(path, e, text) from None
@@ -55,7 +58,7 @@ def load_yaml(path: Path) -> YamlFile:
         raise ConfigError(
             f"{path}: contains a {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
         )
-    return YamlFile(path, data, lines)
+    return YamlFile(path, data, lines, texts)
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
@@ -119,14 +122,20 @@ def _quoted(line: str) -> str:
     return f'{key}{separator}"{value.strip()}"'
 
 
-def _collect_lines(
-    path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]
+def _collect(
+    path: Path,
+    node: yaml.Node,
+    at: tuple[Key, ...],
+    lines: dict[tuple[Key, ...], int],
+    texts: dict[tuple[Key, ...], str],
 ) -> None:
-    """Adds the lines of a node and of everything below it to ``lines``."""
+    """Adds the lines of a node and of everything below it to ``lines``, and scalars to ``texts``."""
     lines.setdefault(at, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, yaml.ScalarNode):
+        texts[at] = str(node.value)
+    elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _collect_lines(path, value, (*at, index), lines)
+            _collect(path, value, (*at, index), lines, texts)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -142,4 +151,4 @@ def _collect_lines(
                     "remove one of them",
                 )
             lines[here] = line
-            _collect_lines(path, value, here, lines)
+            _collect(path, value, here, lines, texts)

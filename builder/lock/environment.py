@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
+
 from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text

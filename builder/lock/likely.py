@@ -44,7 +44,7 @@ _KNOWN_PIP = (
     "scikit-image scikit-learn scipy seaborn sentencepiece setuptools sqlalchemy statsmodels sympy tables "
     "tensorboard tensorflow tiktoken timm tokenizers torch torchaudio torchmetrics torchvision tqdm "
     "transformers triton typer uvicorn vllm wandb wheel xarray xformers xgboost zarr"
-).split()
+)
 
 
 def likely_conda(name: str, known: Iterable[str]) -> list[str]:
@@ -63,4 +63,4 @@ def likely_conda(name: str, known: Iterable[str]) -> list[str]:
 def likely_pip(name: str) -> list[str]:
     """Up to three well-known packages of PyPI that may be meant by ``name``, the likeliest first."""
     alias = _PIP.get(name.lower(), "")
-    return [alias] if alias else difflib.get_close_matches(name.lower(), _KNOWN_PIP, n=3, cutoff=0.7)
+    return [alias] if alias else difflib.get_close_matches(name.lower(), _KNOWN_PIP.split(), n=3, cutoff=0.7)

@@ -183,7 +183,7 @@ def _requirement(text: str, where: str) -> Spec:
         ) from None
     if requirement.url and not _is_wheel_on_web(requirement.url):
         raise ConfigError(
-            f"{where}: {redact(text)!r} is not the http or https URL of a wheel, and only those can be locked",
+            f"{where}: {redact(text)!r} is not the URL of a wheel on the web, and nothing else can be locked",
             _wheel_hint(redact(requirement.url), requirement.name),
         )
     return Spec(" ".join(text.split()), canonicalize_name(requirement.name), where)
