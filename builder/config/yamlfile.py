@@ -37,6 +37,21 @@ class YamlFile:
         return f"{self.path}:{self.lines[at]}" if at in self.lines else str(self.path)
 
 
+def place_of(path: Path, *keys: Key) -> str:
+    """Returns ``FILE:LINE: KEY`` for messages about a key of a file that was loaded before.
+
+    Without a line where the key is in another file, or the file has changed since; the key alone for a recipe
+    that is in no file (``Path()``).
+    """
+    names = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    if path == Path():
+        return names
+    try:
+        return f"{load_yaml(path).where(*keys)}: {names}"
+    except ConfigError:
+        return f"{path}: {names}"
+
+
 def load_yaml(path: Path) -> YamlFile:
     """Reads a YAML mapping.
 
