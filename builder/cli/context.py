@@ -82,6 +82,19 @@ def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str)
     return [name for name in recipe_files(root) if name.startswith(incomplete)]
 
 
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of the names of groups."""
+    from builder.config.groups import recipe_groups
+    from builder.project import Project
+
+    start = Path(ctx.find_root().params.get("project") or ".")
+    try:
+        names = sorted(recipe_groups(Project.find(start, Settings.from_environment()).root))
+    except BuilderError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 target_argument = click.argument("target", shell_complete=complete_target)
 
 

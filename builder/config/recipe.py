@@ -6,7 +6,6 @@ replaced. A file whose name starts with ``_`` is not a target, but other recipes
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from datetime import date
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.site import Site
+from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
 
@@ -243,11 +243,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
     """
     files = recipe_files(root)
     if name not in files:
-        near = difflib.get_close_matches(name, files, n=3, cutoff=0.5)
-        hint = f"known targets: {', '.join(files) or 'none'}"
-        if near:
-            hint = f"did you mean {' or '.join(near)}?"
-        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
+        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", target_hint(name, files))
 
     data, yamls = _load_merged(name, _yaml_files(root), ())
     data.setdefault("name", name)
