@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.bases.resolve import resolve_base
+from builder.bases.resolve import check_base, is_made_here, resolve_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
+from builder.image.recipe_files import recipe_entries
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
-from builder.lock.solve import lock_target
-from builder.model import Lock, SifImage
+from builder.lock.solve import check_environment, lock_target
+from builder.model import Lock, LockedBase, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter
@@ -149,22 +150,16 @@ class Project:
                 f"{recipe.source}: lock: names {path}, which another tool made",
                 "remove 'lock:' from the recipe to let builder lock",
             )
+        self.check(recipe)
+        check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
         base = previous.base if previous and not update_base else None
-        if base is None:
-            base = resolve_base(
-                recipe.base,
-                recipe.architecture,
-                self.settings,
-                self.store,
-                packages=recipe.base_packages,
-                root=recipe.root,
-                reporter=self.reporter,
-            )
+        if base is None and not is_made_here(recipe.base):
+            base = self._resolve_base(recipe)
         if previous and not update:  # only the base changes
-            return write_lock(replace(previous, base=base), path)
+            return write_lock(replace(previous, base=base or self._resolve_base(recipe)), path)
         lock = lock_target(
             recipe,
             self.settings,
@@ -174,7 +169,29 @@ class Project:
             exclude_newer=exclude_newer,
             reporter=self.reporter,
         )
+        if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
+            lock = replace(lock, base=self._resolve_base(recipe))
         return write_lock(lock, path)
+
+    def check(self, recipe: Recipe) -> None:
+        """Checks what a recipe names, before anything is downloaded or made.
+
+        Raises:
+            ConfigError: ``base``, ``base_packages`` or ``files`` is wrong.
+        """
+        check_base(recipe)
+        recipe_entries(recipe)
+
+    def _resolve_base(self, recipe: Recipe) -> LockedBase:
+        return resolve_base(
+            recipe.base,
+            recipe.architecture,
+            self.settings,
+            self.store,
+            packages=recipe.base_packages,
+            root=recipe.root,
+            reporter=self.reporter,
+        )
 
     def stale(self, recipe: Recipe) -> list[str]:
         """Why a target's lock file is stale; empty when it is up to date."""
@@ -237,6 +254,7 @@ class Project:
 
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
         """The request for an engine, from the target's lock (:meth:`ensure_lock`) or ``lock_file``."""
+        self.check(recipe)
         if lock_file is not None:
             lock, path = read_lock(lock_file), lock_file
         else:

@@ -36,6 +36,8 @@ FORMAT = 1
 #: Debian packages of every base, in addition to those of mmdebstrap's variant minbase.
 ALWAYS = ("ca-certificates",)
 _SUITE = re.compile(r"[a-z][a-z0-9.-]*")
+#: Releases that people name by their number, as registries do.
+_NUMBERED = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 
 
@@ -65,7 +67,8 @@ def debian_base(
         ImageError: mmdebstrap is missing or fails, this user cannot run it, this machine has no Debian
             mirror, or the mirror has changed so that the pinned base cannot be made again.
     """
-    suite = _check_names(reference, packages)
+    suite = check_suite(reference)
+    check_packages(packages)
     if pinned and _is_stored(pinned, store):
         return pinned
     include = tuple(sorted({*ALWAYS, *packages}))
@@ -116,17 +119,26 @@ def _mirror_changed(reference: str, pinned: str, digest: str) -> ImageError:
     )
 
 
-def _check_names(reference: str, packages: Sequence[str]) -> str:
-    """The suite of a reference."""
+def check_suite(reference: str) -> str:
+    """The suite of a reference. Raises ConfigError if it is none."""
     suite = reference.removeprefix("debian:")
-    if not _SUITE.fullmatch(suite):
-        raise ConfigError(f"base {reference!r}: not a Debian suite", "write it as debian:bookworm")
+    name = _NUMBERED.get(suite.split(".")[0], "")
+    if _SUITE.fullmatch(suite) and not suite.endswith("-slim") and suite != "latest":
+        return suite
+    hint = f"write the suite's name: debian:{name or 'bookworm'}"
+    if not name and _SUITE.fullmatch(suite):
+        hint += f"; the image of that name in a registry is docker://docker.io/library/{reference}"
+    raise ConfigError(f"base {reference!r}: not a Debian suite", hint)
+
+
+def check_packages(packages: Sequence[str]) -> None:
+    """Raises ConfigError if a text cannot be the name of a Debian package."""
     for package in packages:
         if not _PACKAGE.fullmatch(package):
+            words = ", ".join(package.replace(",", " ").split())
             raise ConfigError(
-                f"base_packages: {package!r} is not the name of a Debian package", "correct the recipe"
+                f"{package!r} is not the name of a Debian package", f"write base_packages: [{words.lower()}]"
             )
-    return suite
 
 
 def _record(suite: str, architecture: str, include: Sequence[str], settings: Settings, store: Store) -> Path:

@@ -55,6 +55,12 @@ def _stored(digest: str, store: Store) -> bytes:
 
 def no_such_base(reference: str, path: Path) -> ImageError:
     """The error for a path of a base reference that does not exist."""
-    return ImageError(
-        f"base {reference}: {path} does not exist", "correct the path; it is relative to the project folder"
-    )
+    kind, _, written = reference.partition(":")
+    if written.startswith("/"):
+        hint = (
+            "correct the path; if it is a file of the target machine, run this there, or name a copy of it: "
+            f"BUILDER_MIRRORS='{kind}:{written}={kind}:COPY'"
+        )
+    else:
+        hint = "correct the path; it is relative to the project folder"
+    return ImageError(f"base {reference}: {path} does not exist", hint)

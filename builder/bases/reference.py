@@ -14,9 +14,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.errors import ConfigError
+from builder.errors import ConfigError, RegistryError
+from builder.oci.reference import Reference
 from builder.settings import expand_home
 
+_SUITES = ("bullseye", "bookworm", "trixie", "sid")
+_OWN = "without a registry: base: debian:bookworm"
 KINDS = ("docker", "oci", "oci-archive", "docker-archive", "debian", "sif")
 _FORMS = (
     "write it as docker://host/repository:tag, oci:DIR[:TAG], oci-archive:FILE, docker-archive:FILE, "
@@ -36,8 +39,26 @@ def split_reference(reference: str) -> tuple[str, str]:
         is_complete = rest.startswith("//") and len(rest) > 2
         rest = rest.removeprefix("//")
     if not is_complete:
-        raise ConfigError(f"base {reference!r} is not a reference to an image", _FORMS)
+        raise ConfigError(f"base {reference!r} is not a reference to an image", _meant(reference) or _FORMS)
     return kind, rest
+
+
+def _meant(reference: str) -> str:
+    """The hint for a reference without its kind; empty if it is not known what is meant."""
+    plain = reference.removeprefix("docker:").removeprefix("docker-daemon:").removeprefix("oras://")
+    if plain.endswith(".sif"):
+        return f"write base: sif:{plain}"
+    if plain.endswith((".tar", ".tar.gz", ".tgz")):
+        return f"write base: oci-archive:{plain}, or docker-archive:{plain} for a file of docker save"
+    if plain.startswith(("/", "./", "../", "~")):
+        return f"write base: oci:{plain} for an OCI layout"
+    if plain in ("debian", *_SUITES):
+        return f"write base: debian:{plain if plain in _SUITES else 'bookworm'}"
+    try:
+        name = Reference.parse(plain)
+    except RegistryError:
+        return ""
+    return f"write base: docker://{name}; {_OWN}" if plain else ""
 
 
 def path_and_tag(rest: str, root: Path) -> tuple[Path, str | None]:

@@ -10,18 +10,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.bases.archive import open_docker_archive, open_oci_archive
-from builder.bases.debian import debian_base
+from builder.bases.debian import check_packages, check_suite, debian_base
 from builder.bases.image import BaseImage, no_such_base, stored_base
 from builder.bases.layout import open_layout_base
 from builder.bases.reference import path_and_tag, split_reference
 from builder.bases.registry import open_registry_base, resolve_registry_base
 from builder.bases.sif import open_sif_base
-from builder.errors import ConfigError, ImageError
+from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
+from builder.errors import ConfigError, ImageError, RegistryError
 from builder.model import LockedBase
 from builder.net.mirrors import mirrored_base
+from builder.oci.reference import Reference
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
+
+#: The hint for a registry that does not answer.
+_WITHOUT_REGISTRY = "or write base: debian:bookworm, which needs no registry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,39 @@ class _Context:
     store: Store
     root: Path
     """The folder that relative paths start at."""
+
+
+def is_made_here(reference: str) -> bool:
+    """Whether this machine makes the base, which takes about a minute, instead of reading it."""
+    return reference.startswith("debian:")
+
+
+def check_base(recipe: Recipe) -> None:
+    """Checks the keys ``base`` and ``base_packages`` of a recipe, without network and files.
+
+    Raises:
+        ConfigError: the reference is not valid, or packages are listed for a base that is not Debian.
+    """
+    try:
+        kind, rest = split_reference(recipe.base)
+        if kind == "debian":
+            check_suite(recipe.base)
+        elif kind == "docker":
+            Reference.parse(rest)
+    except (ConfigError, RegistryError) as e:
+        raise ConfigError(f"{place_of(recipe.source, 'base')}: {e.message}", e.hint) from None
+    try:
+        check_packages(recipe.base_packages)
+    except ConfigError as e:
+        raise ConfigError(f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint) from None
+    if recipe.base_packages and kind != "debian":
+        names = ", ".join(recipe.base_packages)
+        raise ConfigError(
+            f"{place_of(recipe.source, 'base_packages')}: these packages are for a base debian:SUITE, "
+            f"and {recipe.base} is not one",
+            f"take them from conda-forge: list {names} below dependencies: in {recipe.environment}; "
+            "or write base: debian:bookworm",
+        )
 
 
 def resolve_base(
@@ -59,23 +98,24 @@ def resolve_base(
         reporter: receives progress.
 
     Raises:
-        ConfigError: the reference is not valid, or packages are listed for a base that is not Debian.
+        ConfigError: the reference is not valid.
         ImageError: there is no such image, it is for another architecture, or it is damaged.
         RegistryError: the registry refuses or cannot be reached.
     """
     kind, _ = split_reference(reference)
-    if packages and kind != "debian":
-        raise ConfigError(
-            f"base_packages are for debian: bases, and {reference} is not one",
-            "remove base_packages, or use a debian: base",
-        )
     if kind == "debian":
         digest = debian_base(reference, architecture, settings, store, packages=packages, reporter=reporter)
         return LockedBase(reference, digest)
     actual = mirrored_base(settings, reference)
     kind, _ = split_reference(actual)
     if kind == "docker":
-        return LockedBase(reference, resolve_registry_base(actual, architecture, settings, store, reporter))
+        try:
+            digest = resolve_registry_base(actual, architecture, settings, store, reporter)
+        except RegistryError as e:
+            if e.status is None:  # no response
+                e.hint = "; ".join(filter(None, (e.hint, _WITHOUT_REGISTRY)))
+            raise
+        return LockedBase(reference, digest)
     context = _Context(architecture, settings, store, root or Path())
     return LockedBase(reference, _open_local(actual, context).digest)
 

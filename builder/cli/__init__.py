@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ import click
 from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.logs import log_path, start_logging
+from builder.cli.mistakes import explained, flags_first, wants_json
 from builder.cli.output import Output
 from builder.errors import BUG, INTERRUPTED, BuilderError, SpaceError, UsageError, exit_codes
 from builder.redact import redact
@@ -44,6 +47,8 @@ MODULES = {
     "cache": "cache",
     "completion": "completion",
 }
+#: Commands that ``--help`` does not list: other ways to ask for ``--help`` and ``--version``.
+_ALIASES = {"help": "help", "version": "help"}
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in exit_codes().items()) + "."
 
@@ -56,16 +61,42 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(MODULES)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, flags_first(args, list(MODULES)))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as e:
+            if isinstance(ctx.obj, Context) and (refused := _cache_refused(e, ctx.obj.settings.cache)):
+                raise refused from e
+            raise
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in MODULES:
+        modules = {**MODULES, **_ALIASES}
+        if cmd_name not in modules:
             return None
-        module = importlib.import_module(f"builder.cli.{MODULES[cmd_name]}")
+        module = importlib.import_module(f"builder.cli.{modules[cmd_name]}")
         found: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return found
 
 
+def _cache_refused(error: OSError, cache: Path) -> BuilderError | None:
+    """The error for a cache that cannot be written to; None if ``error`` is about something else."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or not isinstance(error.filename, str | bytes):
+        return None
+    path = Path(os.fsdecode(error.filename))
+    if not path.is_relative_to(cache) and not cache.is_relative_to(path):
+        return None
+    return BuilderError(
+        f"the cache {cache} cannot be used: {path}: {error.strerror}",
+        "name a folder that you can write to: BUILDER_CACHE=FOLDER, or builder --cache FOLDER",
+    )
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
-@click.version_option(__version__, prog_name="builder")
+@click.version_option(__version__, "-V", "--version", prog_name="builder")
 @click.option(
     "--project",
     type=_FOLDER,
@@ -105,14 +136,20 @@ def cli(
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:
     """Runs a click command and turns every exception into a message; returns the exit code."""
-    output = Output()
+    words = sys.argv[1:] if args is None else list(args)
+    output = Output(as_json=wants_json(words))
     try:
-        value = command.main(args=None if args is None else list(args), standalone_mode=False, **extra)
+        value = command.main(args=words, standalone_mode=False, **extra)
         return value if isinstance(value, int) else 0
     except click.exceptions.Exit as e:
         return e.exit_code
-    except click.ClickException as e:
+    except click.exceptions.NoArgsIsHelpError as e:
         e.show()
+        return e.exit_code
+    except click.ClickException as e:
+        message, hint = explained(e, words)
+        output.error(message, hint)
+        output.failure(message, hint, e.exit_code)
         return e.exit_code
     except BrokenPipeError:
         return 141
@@ -125,7 +162,9 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
 
 def interrupted(output: Output) -> int:
     """Reports Ctrl-C; returns the exit code."""
-    output.error("interrupted; finished work is in the cache: run the command again to continue")
+    message = "interrupted; finished work is in the cache: run the command again to continue"
+    output.error(message)
+    output.failure(message, "", INTERRUPTED)
     return INTERRUPTED
 
 
@@ -133,22 +172,21 @@ def failed(error: Exception, output: Output) -> int:
     """Reports an exception that ends the command; returns the exit code."""
     log.debug("the command failed", exc_info=error)
     if isinstance(error, BuilderError):
-        output.error(error.message, error.hint)
-        code = error.exit_code
+        message, hint, code = error.message, error.hint, error.exit_code
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        output.error(f"{where}{error.strerror or error}", "check the path, its permissions and the disk")
+        message, hint = f"{where}{error.strerror or error}", "check the path, its permissions and the disk"
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         code = SpaceError.exit_code if full else BuilderError.exit_code
     else:
         what = " ".join(str(error).split())[:300]
-        output.error(
-            f"a bug in builder: {type(error).__name__}: {redact(what)}",
-            "please report it with the log"
-            if log_path()
-            else "please report it; --log-file FILE writes a log",
-        )
+        message = f"a bug in builder: {type(error).__name__}: {redact(what)}"
+        hint = "please report it; --log-file FILE writes a log"
+        if log_path():
+            hint = "please report it with the log"
         code = BUG
+    output.error(message, hint)
+    output.failure(message, hint, code)
     if (path := log_path()) is not None and code != UsageError.exit_code:
         output.log_hint(path)
     return code

@@ -197,6 +197,19 @@ def _set_wish(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.obj.options[param.name] = value
 
 
+def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of the names of groups."""
+    from builder.config.groups import recipe_groups
+    from builder.project import Project
+
+    start = Path(ctx.find_root().params.get("project") or ".")
+    try:
+        names = sorted(recipe_groups(Project.find(start, Settings.from_environment()).root))
+    except BuilderError:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Accepts ``--json`` after the command's name too, where people type it."""
     return click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from builder.cli.context import Context
 from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
-from builder.config.yamlfile import load_yaml
 from builder.errors import BuilderError, UsageError
 from builder.settings import Settings
 from builder.text import human_bytes
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Options even when no recipe declares these groups yet; the error then explains how to declare one.
 USUAL_GROUPS = ("ml", "gui")
-#: A name that can be an option.
-_GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 #: Days after which prune removes a file of the cache that was not used.
 PRUNE_DAYS = 30
 _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
@@ -40,15 +36,9 @@ _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
 
 def declared_groups(root: Path) -> list[str]:
     """The names that the recipes of a project declare as ``group``, and the usual ones."""
-    from builder.config.recipe import recipe_files
+    from builder.config.groups import recipe_groups
 
-    names = set(USUAL_GROUPS)
-    for path in recipe_files(root).values():
-        group = load_yaml(path).data.get("group")
-        found = [group] if isinstance(group, str) else group
-        if isinstance(found, list):  # anything else is an error when the recipe is loaded
-            names.update(g for g in found if isinstance(g, str) and _GROUP.fullmatch(g))
-    return sorted(names)
+    return sorted({*USUAL_GROUPS, *recipe_groups(root)})
 
 
 def command(root: Path) -> click.Command:

@@ -27,6 +27,7 @@ _LOGS = 50
 _LIBRARIES = ("httpx", "docker", "filelock")
 
 log = logging.getLogger("builder")
+log.addHandler(logging.NullHandler())  # what is logged before start_logging is not for stderr
 _path: Path | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -125,6 +126,13 @@ class Output:
         self.err.print(f"[red]error:[/red] {escape(message)}")
         if hint:
             self.err.print(f"  [dim]hint:[/dim] {escape(hint)}")
+
+    def failure(self, message: str, hint: str, code: int) -> None:
+        """With ``--json``, prints the error that ends the command as the one document on stdout."""
+        if self.as_json:
+            with contextlib.suppress(OSError):  # the error may be that stdout cannot be written to
+                self.result({"error": message, "hint": hint, "code": code})
+                sys.stdout.flush()
 
     def log_hint(self, path: Path) -> None:
         """Names the log of a command that failed."""

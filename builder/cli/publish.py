@@ -12,6 +12,7 @@ from builder.cli.build import print_build_notes
 from builder.cli.context import (
     Context,
     common_options,
+    complete_group,
     complete_target,
     origin_annotations,
     pass_context,
@@ -32,7 +33,13 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
-@click.option("--group", "groups", multiple=True, help="Publish all targets of a recipe group.")
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="Publish all targets of a recipe group.",
+    shell_complete=complete_group,
+)
 @click.option("--to", help="Destination: HOST/REPOSITORY, or oci:DIR for an OCI layout on disk.")
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")

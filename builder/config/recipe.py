@@ -7,18 +7,18 @@ replaced. A file whose name starts with ``_`` is not a target, but other recipes
 
 from __future__ import annotations
 
-import difflib
 from datetime import date
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
+from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable
-from builder.config.merge import load_chain, merge, near_hint
+from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import load_site, site_files, site_of, unknown_site, yaml_files
+from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 
@@ -34,8 +34,6 @@ Format = Literal["oci", "sif"]
 _SYSTEM_FOLDERS = ("", "/usr", "/bin", "/lib")
 #: Keys of a recipe that a recipe extending it does not inherit.
 _NOT_INHERITED = ("name", "description", "group")
-#: Fields of :class:`Recipe` that are not keys of a recipe file.
-_NOT_KEYS = ("source", "root")
 
 
 class Gpu(Model):
@@ -260,8 +258,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
     """
     files = recipe_files(root)
     if name not in files:
-        hint = near_hint(name, list(files)) or f"known targets: {', '.join(files) or 'none'}"
-        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
+        raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", target_hint(name, files))
 
     yamls = load_chain(name, yaml_files(root / "recipes"), "target", site_files(root))
     return recipe_from(name, yamls, files[name], root)
@@ -296,76 +293,3 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
         return Recipe.model_validate({**data, "source": source, "root": root})
     except ValidationError as e:
         raise config_error(e, [*yamls, *site_yamls], Recipe) from None
-
-
-# error messages ---------------------------------------------------------------------------------------------
-
-
-def config_error(error: ValidationError, yamls: list[YamlFile], kind: type[Model]) -> ConfigError:
-    """Turns pydantic's errors into one error that names file, line and key of each.
-
-    Args:
-        error: what pydantic raised.
-        yamls: the files that were merged; the first ones win.
-        kind: the model that was validated.
-    """
-    lines = []
-    for item in error.errors():
-        keys = tuple(
-            key for key in item["loc"] if key != "[key]"
-        )  # pydantic's mark for the keys of a mapping
-        dotted = ".".join(str(key) for key in keys)
-        lines.append(f"{_line_of(keys, yamls)}: {dotted}: {_explain(item, keys, kind)}")
-    what = "recipe" if kind is Recipe else "site file"
-    return ConfigError("\n".join(lines), f"correct the {what}; docs/recipes.md lists every key")
-
-
-def _explain(item: Any, keys: tuple[Any, ...], kind: type[Model]) -> str:
-    """Describes one of pydantic's errors."""
-    if item["type"] == "missing":
-        return "this key is required"
-    if item["type"] == "extra_forbidden":
-        known = _known_keys(keys[:-1], kind)
-        near = difflib.get_close_matches(str(keys[-1]), known, n=1)
-        if near:
-            return f"unknown key; did you mean {near[0]}?"
-        return f"unknown key; known keys: {', '.join(known)}"
-    is_mapping_key = item["loc"] and item["loc"][-1] == "[key]"
-    if is_mapping_key and item["type"] == "literal_error":
-        expected = (item.get("ctx") or {}).get("expected", "")
-        return f"unknown key; known keys: {expected}"
-    return str(item["msg"]).removeprefix("Value error, ")
-
-
-def _line_of(keys: tuple[Any, ...], yamls: list[YamlFile]) -> str:
-    """Returns ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
-    for length in range(len(keys), 0, -1):
-        for yaml in yamls:
-            if keys[:length] in yaml.lines:
-                return yaml.where(*keys[:length])
-    return yamls[0].where()
-
-
-def _known_keys(path: tuple[Any, ...], model: type[Model]) -> list[str]:
-    """Returns the keys that the model at ``path`` below ``model`` accepts."""
-    kind: Any = model
-    for key in path:
-        fields = getattr(kind, "model_fields", None)
-        if fields is not None and key in fields:
-            kind = _bare_type(fields[key].annotation)
-        elif get_origin(kind) in (dict, tuple):
-            values = [argument for argument in get_args(kind) if argument is not ...]
-            kind = _bare_type(values[-1])
-        else:
-            return []
-    return [key for key in getattr(kind, "model_fields", {}) if key not in _NOT_KEYS]
-
-
-def _bare_type(annotation: Any) -> Any:
-    """Removes ``Annotated`` and ``| None`` from a type."""
-    if get_origin(annotation) is Annotated:
-        return _bare_type(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        types = [argument for argument in get_args(annotation) if argument is not type(None)]
-        return _bare_type(types[0])
-    return annotation

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from builder.config.explain import config_error
 from builder.config.fields import Line, Model
-from builder.config.recipe import Cotainr, Engine, Format, Gpu, Platform, Sif, config_error
+from builder.config.recipe import Cotainr, Engine, Format, Gpu, Platform, Sif
 from builder.config.site import Site
 from builder.config.sites import load_site_from
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import ConfigError
 
 Key = str | int
+_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 #: Bytes of a recipe or an environment file. Those of the largest sites have 10 kB.
 MAX_BYTES = 1 << 20
 
@@ -24,6 +26,8 @@ class YamlFile:
     data: dict[str, Any]
     lines: dict[tuple[Key, ...], int] = field(default_factory=dict)
     """Path of keys and list indexes -> line, counted from 1. The empty path is the document itself."""
+    texts: dict[tuple[Key, ...], str] = field(default_factory=dict)
+    """Path of keys and list indexes -> the text of a scalar as it is in the file."""
 
     def where(self, *keys: Key) -> str:
         """Returns ``file:line`` of a key, or of its nearest parent that the file contains."""
@@ -31,6 +35,21 @@ class YamlFile:
         while at and at not in self.lines:
             at = at[:-1]
         return f"{self.path}:{self.lines[at]}" if at in self.lines else str(self.path)
+
+
+def place_of(path: Path, *keys: Key) -> str:
+    """Returns ``FILE:LINE: KEY`` for messages about a key of a file that was loaded before.
+
+    Without a line where the key is in another file, or the file has changed since; the key alone for a recipe
+    that is in no file (``Path()``).
+    """
+    names = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).removeprefix(".")
+    if path == Path():
+        return names
+    try:
+        return f"{load_yaml(path).where(*keys)}: {names}"
+    except ConfigError:
+        return f"{path}: {names}"
 
 
 def load_yaml(path: Path) -> YamlFile:
@@ -42,18 +61,19 @@ def load_yaml(path: Path) -> YamlFile:
     """
     text = read_text(path)
     lines: dict[tuple[Key, ...], int] = {}
+    texts: dict[tuple[Key, ...], str] = {}
     try:
         node = compose(text)
         if node is not None:
-            _collect_lines(path, node, (), lines)
+            _collect(path, node, (), lines, texts)
         data = load(text)
     except yaml.YAMLError as e:
-        raise not_yaml(path, e) from None
+        raise not_yaml(path, e, text) from None
     if not isinstance(data, dict):
         raise ConfigError(
             f"{path}: contains a {type(data).__name__}, not a mapping of keys", "write it as KEY: VALUE lines"
         )
-    return YamlFile(path, data, lines)
+    return YamlFile(path, data, lines, texts)
 
 
 def read_text(path: Path, what: str = "file", hint: str = "check the path") -> str:
@@ -80,22 +100,57 @@ def read_text(path: Path, what: str = "file", hint: str = "check the path") -> s
         raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
 
 
-def not_yaml(path: Path, error: yaml.YAMLError) -> ConfigError:
+def not_yaml(path: Path, error: yaml.YAMLError, text: str) -> ConfigError:
     """Returns the error for a file that is not valid YAML; it names the line where parsing failed."""
+    conflict = _CONFLICT.search(text)
+    if conflict:
+        line = text.count("\n", 0, conflict.start()) + 1
+        return ConfigError(
+            f"{path}:{line}: a conflict marker of git", "resolve the conflict: edit the file, or git checkout"
+        )
     mark = getattr(error, "problem_mark", None)
     at = f"{path}:{mark.line + 1}" if mark else str(path)
-    problem = getattr(error, "problem", None) or error
-    return ConfigError(f"{at}: not valid YAML: {problem}", "check the indentation and quotes on that line")
+    problem = str(getattr(error, "problem", None) or error)
+    lines = text.splitlines()
+    line_text = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if line_text[: len(line_text) - len(line_text.lstrip())].count("\t"):
+        return ConfigError(f"{at}: not valid YAML: a tab", "YAML takes no tabs: indent with spaces")
+    return ConfigError(f"{at}: not valid YAML: {problem}", _yaml_hint(problem, line_text.strip()))
 
 
-def _collect_lines(
-    path: Path, node: yaml.Node, at: tuple[Key, ...], lines: dict[tuple[Key, ...], int]
+def _yaml_hint(problem: str, line: str) -> str:
+    """What is usually wrong where PyYAML reports this problem."""
+    if "cannot start any token" in problem or "undefined alias" in problem:
+        return f"put a value that starts with a special character into quotes: {_quoted(line)}"
+    if "mapping values are not allowed" in problem:
+        return "put a value that contains ': ' into quotes, and indent keys of one level alike"
+    if "could not find expected ':'" in problem:
+        return "write KEY: VALUE, with a blank after the colon, and close all quotes"
+    return "check the indentation and quotes on that line"
+
+
+def _quoted(line: str) -> str:
+    """``KEY: "VALUE"`` for a line that has a value."""
+    key, separator, value = line.partition(": ")
+    if not separator:
+        key, separator, value = "-", " ", line.removeprefix("- ")
+    return f'{key}{separator}"{value.strip()}"'
+
+
+def _collect(
+    path: Path,
+    node: yaml.Node,
+    at: tuple[Key, ...],
+    lines: dict[tuple[Key, ...], int],
+    texts: dict[tuple[Key, ...], str],
 ) -> None:
-    """Adds the lines of a node and of everything below it to ``lines``."""
+    """Adds the lines of a node and of everything below it to ``lines``, and scalars to ``texts``."""
     lines.setdefault(at, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
+    if isinstance(node, yaml.ScalarNode):
+        texts[at] = str(node.value)
+    elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _collect_lines(path, value, (*at, index), lines)
+            _collect(path, value, (*at, index), lines, texts)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -111,4 +166,4 @@ def _collect_lines(
                     "remove one of them",
                 )
             lines[here] = line
-            _collect_lines(path, value, here, lines)
+            _collect(path, value, here, lines, texts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +10,7 @@ from typing import Any
 
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
 from builder.lock.channels import SolverChannel, gateway, reachable_channels
+from builder.lock.hints import conda_hint, line_of_missing
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Environment
@@ -150,29 +150,11 @@ def _explained(error: Exception, request: SolveRequest, channels: Sequence[Solve
         names = ", ".join(channel.name for channel in channels)
         return FetchError(f"channels {names}: {text}", "check the network and the channels, then run again")
     reason = text.removeprefix("Cannot solve the request because of: ")
-    hints = _virtual_package_hints(reason, request)
     return SolveError(
-        f"{request.environment.path}: no set of packages satisfies the environment "
+        f"{line_of_missing(reason, request)}: no set of packages satisfies the environment "
         f"for {request.recipe.platform}:\n{reason}",
-        "; ".join(hints) or "relax a spec in the environment file, or add a channel with the missing package",
+        conda_hint(reason, request, channels),
     )
-
-
-def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
-    """A hint for each virtual package that the solver's reason names."""
-    source = request.recipe.source
-    declared = virtual_packages(request.recipe)
-    hints = []
-    for name in dict.fromkeys(re.findall(r"(?<![\w.-])(__\w+)", reason)):
-        if name in declared:
-            hints.append(f"the target has {name} {declared[name]} (virtual_packages in {source})")
-            continue
-        example = "12.4" if name == "__cuda" else "VERSION"
-        hints.append(
-            f"{name} is not declared: if the target has it, "
-            f'add to {source}: virtual_packages: {{{name}: "{example}"}}'
-        )
-    return hints
 
 
 def _locked(record: Any, channels: Sequence[SolverChannel], platform: str) -> LockedPackage:

@@ -7,20 +7,20 @@ tests compare the two.
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
+from builder.lock.othertools import other_file
+from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
 from builder.net.urlvariables import UrlVariables
 from builder.redact import redact
@@ -37,13 +37,18 @@ _KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "
 _CONDA_NAME = re.compile(
     r"^(?:[^\s:=<>!~]+(?:/[^\s:]+)?::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(?=$|[\s=<>!~\[;])"
 )
-_OPTIONS = {
-    "-i": "index",
-    "--index-url": "index",
-    "--extra-index-url": "extra",
-    "-f": "links",
-    "--find-links": "links",
-}
+#: Keys of an environment file that conda, mamba and conda-lock read.
+_KEYS = (
+    "name",
+    "channels",
+    "dependencies",
+    "prefix",
+    "variables",
+    "platforms",
+    "pip-repositories",
+    "category",
+    "channel_priority",
+)
 
 
 def read_environment(path: Path, platform: str) -> Environment:
@@ -57,13 +62,28 @@ def read_environment(path: Path, platform: str) -> Environment:
     try:
         root = compose("\n".join(_selected(path, text, platform)))
     except yaml.YAMLError as e:
-        raise not_yaml(path, e) from None
+        raise _of_other_tool(path, text) or not_yaml(path, e, text) from None
     if not isinstance(root, yaml.MappingNode):
-        raise ConfigError(
+        raise _of_other_tool(path, text) or ConfigError(
             f"{path}: not a conda environment file",
             "write 'channels:' and 'dependencies:' with lists below them",
         )
+    if not any(key.value == "dependencies" for key, _ in root.value):
+        refused = _of_other_tool(path, text)
+        if refused:
+            raise refused
     return _Reader(path).read(root, platform)
+
+
+def _of_other_tool(path: Path, text: str) -> ConfigError | None:
+    """The error for a file that another tool reads or writes; None if it is not known to be one."""
+    found = other_file(path, text)
+    if found is None or not found.as_environment:
+        return None
+    return ConfigError(
+        f"{path}: this is {found.what}, and 'environment:' names a conda environment file",
+        found.as_environment.replace("{name}", path.name),
+    )
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
@@ -114,29 +134,28 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._conda: list[Spec] = []
-        self._pip: list[Spec] = []
-        self._index: str | None = None
-        self._extra_indexes: list[str] = []
-        self._links: list[str] = []
+        self._pip = PipSection(path)
 
     def read(self, root: yaml.MappingNode, platform: str) -> Environment:
         keys = self._keys(root)
         self._check_platforms(keys.get("platforms"), platform)
         if "dependencies" not in keys:
-            raise ConfigError(f"{self._path}: no dependencies:", "list the packages below 'dependencies:'")
+            raise ConfigError(
+                f"{self._path}: no dependencies:", "write 'dependencies:' and '- PACKAGE' lines below it"
+            )
         channels = self._strings(keys.get("channels"), "channels")
         self._read_dependencies(keys["dependencies"])
-        self._extra_indexes += self._strings(keys.get("pip-repositories"), "pip-repositories")
+        self._pip.extra_indexes += self._strings(keys.get("pip-repositories"), "pip-repositories")
         name = keys.get("name")
         return Environment(
             self._path,
             str(name.value) if name else "",
             tuple(channel for channel in channels if channel != "nodefaults"),
             tuple(_unique(self._conda)),
-            tuple(self._pip),
-            self._index,
-            tuple(dict.fromkeys(self._extra_indexes)),
-            tuple(dict.fromkeys(self._links)),
+            tuple(self._pip.specs),
+            self._pip.index,
+            tuple(dict.fromkeys(self._pip.extra_indexes)),
+            tuple(dict.fromkeys(self._pip.links)),
         )
 
     # parts of the file
@@ -148,6 +167,7 @@ class _Reader:
                 raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
             if key.value in keys:
                 raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
+            self._check_key(key, value)
             keys[key.value] = value
         variables = keys.get("variables")
         if variables is not None and variables.value:
@@ -155,6 +175,18 @@ class _Reader:
                 variables, "variables: is not supported", "set them in the recipe: env: {NAME: VALUE}"
             )
         return keys
+
+    def _check_key(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
+        """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""
+        if key.value == "pip":
+            raise self._error(
+                key,
+                "pip: is not a key of an environment file",
+                "move it below dependencies: as the item '- pip:', with its packages indented below it",
+            )
+        near = difflib.get_close_matches(str(key.value).lower(), _KEYS, n=1, cutoff=0.7)
+        if key.value not in _KEYS and near:
+            raise self._error(key, f"unknown key {key.value!r}", f"did you mean '{near[0]}:'?")
 
     def _check_platforms(self, node: yaml.Node | None, platform: str) -> None:
         platforms = self._strings(node, "platforms")
@@ -175,65 +207,22 @@ class _Reader:
 
     def _read_section(self, key: yaml.Node, value: yaml.Node) -> None:
         if key.value != "pip":
-            raise self._error(
-                key, f"unknown section {key.value!r}", "dependencies: may contain the section 'pip:' only"
-            )
+            is_package = isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
+            hint = "dependencies: may contain the section 'pip:' only"
+            if is_package:
+                hint = f"write a package with its version as '- {key.value}={value.value}'"
+            raise self._error(key, f"unknown section {key.value!r}", hint)
         if not value.value:
             return
         self._conda.append(Spec("pip", "pip", self._where(key)))
         for text, item in self._items(value, "pip"):
-            if text.startswith("-"):
-                self._read_option(text, item)
-            else:
-                self._pip.append(self._pip_spec(text, item))
+            self._pip.read(text, self._where(item))
 
     def _conda_spec(self, text: str, node: yaml.Node) -> Spec:
         match = _CONDA_NAME.match(text)
-        if match is None:
-            raise self._error(
-                node,
-                f"{redact(text)!r} is not a conda spec",
-                "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
-            )
+        if match is None or text.startswith(("pip install ", "conda install ")):
+            raise self._error(node, f"{redact(text)!r} is not a conda spec", _conda_hint(text))
         return Spec(" ".join(text.split()), match[1].lower(), self._where(node))
-
-    def _pip_spec(self, text: str, node: yaml.Node) -> Spec:
-        text = re.split(r"\s#", text)[0].strip()
-        try:
-            requirement = Requirement(text)
-        except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
-            raise self._error(
-                node,
-                f"{redact(text)!r} is not a pip requirement: {redact(str(e).splitlines()[0])}",
-                "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL; a local folder cannot be locked",
-            ) from None
-        if requirement.url and not _is_wheel_on_web(requirement.url):
-            raise self._error(
-                node,
-                f"{redact(text)!r} is not the http or https URL of a wheel, and only those can be locked",
-                "build the wheel, put it into a folder, and name the folder: - --find-links FOLDER",
-            )
-        return Spec(" ".join(text.split()), canonicalize_name(requirement.name), self._where(node))
-
-    def _read_option(self, text: str, node: yaml.Node) -> None:
-        try:
-            words = shlex.split(text.replace("=", " ", 1) if text.startswith("--") else text, comments=True)
-        except ValueError as e:
-            raise self._error(node, f"{redact(text)!r}: {e}", "check the quotation marks") from None
-        kind = _OPTIONS.get(words[0])
-        if kind is None or len(words) != 2:
-            is_editable = words[0] in ("-e", "--editable")
-            raise self._error(
-                node,
-                "an editable package cannot be locked" if is_editable else f"{words[0]}: not supported here",
-                f"supported options, each with one value: {', '.join(_OPTIONS)}",
-            )
-        if kind == "index":
-            self._index = words[1]
-        elif kind == "extra":
-            self._extra_indexes.append(words[1])
-        else:
-            self._links.append(words[1])
 
     # nodes
 
@@ -262,6 +251,15 @@ class _Reader:
         return ConfigError(f"{self._where(node)}: {message}", hint)
 
 
+def _conda_hint(text: str) -> str:
+    """What to write instead of a text that is not a conda spec."""
+    if text.startswith(("-r", "-e", "--", "git+", "./", "https://", "http://")):
+        return f"this is for pip: write it below the item '- pip:', as '- {redact(text)}'"
+    if " install " in text:
+        return f"write the package alone: {text.split(' install ', 1)[1]}"
+    return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
+
+
 def _unique(specs: Sequence[Spec]) -> list[Spec]:
     """The specs without repetitions, each at the position of its last occurrence.
 
@@ -274,7 +272,3 @@ def _unique(specs: Sequence[Spec]) -> list[Spec]:
         first.setdefault(spec.text, spec)
     texts = list(dict.fromkeys(spec.text for spec in reversed(specs)))
     return [first[text] for text in reversed(texts)]
-
-
-def _is_wheel_on_web(url: str) -> bool:
-    return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -14,6 +14,7 @@ import yaml
 
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
+from builder.lock.othertools import other_file
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.net.urlvariables import variables_in
 from builder.redact import redact
@@ -31,6 +32,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
+#: Bytes of a file that is not a lock file in which builder looks for what it is.
+_LOOKED_AT = 100_000
 #: The path of a key in the file: names of keys, and positions in lists.
 _Keys = tuple[str | int, ...]
 
@@ -68,8 +71,21 @@ def parse_lock(raw: bytes, path: Path) -> Lock:
         mark = getattr(e, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(e, "problem", None) or "not UTF-8 text"
+        if refused := _of_other_tool(raw, path):
+            raise refused from None
         raise LockError(f"{where}: not a lock file: {problem}", _RESTORE) from None
     return _Reader(raw, path).read(data)
+
+
+def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
+    """The error for a file that another tool reads or writes; None if it is not known to be one."""
+    found = other_file(path, raw[:_LOOKED_AT].decode(errors="replace"))
+    if found is None or not found.as_lock:
+        return None
+    return LockError(
+        f"{path}: this is {found.what}, and 'lock:' names a lock file of conda-lock",
+        found.as_lock.replace("{name}", path.name),
+    )
 
 
 class _Reader:
@@ -81,7 +97,7 @@ class _Reader:
 
     def read(self, data: Any) -> Lock:
         if not isinstance(data, dict) or "package" not in data:
-            raise LockError(
+            raise _of_other_tool(self._raw, self._path) or LockError(
                 f"{self._path}: not a lock file of conda-lock",
                 "a lock file has the keys version:, metadata: and package:; create one: builder lock",
             )

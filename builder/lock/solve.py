@@ -13,9 +13,9 @@ from typing import TypeVar
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
-from builder.errors import UsageError
+from builder.errors import ConfigError, UsageError
 from builder.lock.environment import read_environment
-from builder.lock.inputs import CONDA_INPUTS, content_hash, cutoff, inputs
+from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.request import SolveRequest
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter
@@ -79,11 +79,11 @@ def lock_target(
     custom = inputs(recipe, environment)
 
     if previous and not update_conda and _is_solved(previous, custom, cutoffs.text):
-        conda, channels = old_conda, previous.channels
+        conda, found_in = old_conda, previous.channels
         reporter.note(f"{len(conda)} conda packages: unchanged")
     else:
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
-        conda, channels = _solve_conda(conda_request)
+        conda, found_in = _solve_conda(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = _solve_pip(pip_request, conda) if environment.pip else []
 
@@ -91,12 +91,24 @@ def lock_target(
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
-        channels=tuple(redact(channel) for channel in channels),
+        channels=tuple(redact(channel) for channel in found_in),
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom={**custom, **date},
         base=base,
     )
+
+
+def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
+    """Checks an environment file and the dates of a target, without network and solver.
+
+    Raises:
+        ConfigError: the file or a date is wrong, or the file names no channels.
+    """
+    environment = read_environment(recipe.environment_path, recipe.platform)
+    _cutoffs(recipe, exclude_newer)
+    if not channels(recipe, environment):
+        raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
 
 
 def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from builder.errors import BuilderError, FetchError, SolveError
+from builder.lock.hints import pip_hint
 from builder.lock.request import SolveRequest
 from builder.lock.urls import unexpanded
 from builder.lock.wheels import ARCHITECTURES, glibc_minor
@@ -32,9 +33,6 @@ _TIME_LIMIT_S = 900
 #: Words of uv's messages, by the kind of problem.
 _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
-)
-_NO_WHEEL = re.compile(
-    r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
 )
 
 
@@ -74,7 +72,7 @@ def run_uv(
     if done.returncode:
         log.debug("uv ended with exit code %d", done.returncode)
         text = redact(unexpanded(done.stderr, sources)).replace(f"{work}/", "")
-        raise _explained(text.replace("requirements.in", str(path)), path, provided)
+        raise _explained(text.replace("requirements.in", str(path)), request, provided)
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
@@ -129,29 +127,17 @@ def _platform(request: SolveRequest) -> str:
     return f"{ARCHITECTURES[request.recipe.platform]}-manylinux_2_{minor}"
 
 
-def _explained(stderr: str, path: Path, provided: Mapping[str, str]) -> BuilderError:
+def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) -> BuilderError:
     """uv's error as one of builder's, with what the user can change."""
+    path, specs = request.environment.path, request.environment.pip
     text = re.sub(r"(?m)^\s*(error|cause):\s*", "", stderr).strip()
     if _NETWORK_ERROR.search(text):
         return FetchError(
             f"{path}: pip packages: {text}",
             "check the network and the indexes; PIP_NO_INDEX=1 uses find-links only",
         )
-    hints = [
-        f"conda provides {name} {version}, and pip must not install it a second time"
-        for name, version in provided.items()
-        if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
-    ]
-    if _NO_WHEEL.search(text):
-        hints.append(
-            "only wheels can be locked, because nothing is built: use a version that has a wheel, "
-            "or build the wheel and pass its folder with --find-links"
-        )
-    if "exclude-newer" in text:
-        hints.append(
-            "exclude-newer hides newer files, and files without an upload date in the index: use a later date"
-        )
+    named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
+    where = named[0] if len(named) == 1 else path
     return SolveError(
-        f"{path}: no set of wheels satisfies the pip section:\n{text}",
-        "; ".join(hints) or "relax a requirement of the pip section",
+        f"{where}: no set of wheels satisfies the pip section:\n{text}", pip_hint(text, specs, provided)
     )

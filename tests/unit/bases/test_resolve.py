@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.bases.resolve import open_base, resolve_base
+from builder.bases.resolve import check_base, open_base, resolve_base
+from builder.config.recipe import Recipe
 from builder.errors import BuilderError, ConfigError, ImageError, RegistryError
 from builder.model import Image, LockedBase
 from builder.settings import Settings
@@ -110,12 +111,79 @@ def test_bad_references(reference: str, message: str, store: Store, given: Setti
     assert isinstance(caught.value, BuilderError) and caught.value.hint
 
 
-def test_base_packages(store: Store, given: Settings, tmp_path: Path) -> None:
-    """base_packages need a debian: base, and real package names."""
-    with pytest.raises(ConfigError, match="base_packages are for debian: bases"):
-        resolve_base("oci:x", "amd64", given, store, packages=["git"])
-    with pytest.raises(ConfigError, match="'git --evil' is not the name of a Debian package"):
-        resolve_base("debian:bookworm", "amd64", given, store, packages=["git --evil"])
+@pytest.mark.parametrize(
+    ("base", "packages", "message", "hint"),
+    [
+        (
+            "ubuntu:22.04",
+            [],
+            "1: base: base 'ubuntu:22.04'",
+            "write base: docker://docker.io/library/ubuntu:22.04",
+        ),
+        (
+            "nvcr.io/nvidia/pytorch:24.01-py3",
+            [],
+            "not a reference",
+            "base: docker://nvcr.io/nvidia/pytorch:24.01-py3",
+        ),
+        ("debian", [], "not a reference to an image", "write base: debian:bookworm"),
+        ("bookworm", [], "not a reference to an image", "write base: debian:bookworm"),
+        (
+            "debian:12",
+            [],
+            "1: base: base 'debian:12': not a Debian suite",
+            "write the suite's name: debian:bookworm",
+        ),
+        ("debian:12-slim", [], "not a Debian suite", "debian:bookworm"),
+        ("debian:latest", [], "not a Debian suite", "docker://docker.io/library/debian:latest"),
+        ("images/lumi.sif", [], "not a reference to an image", "write base: sif:images/lumi.sif"),
+        ("base.tar", [], "not a reference to an image", "write base: oci-archive:base.tar"),
+        ("./layout", [], "not a reference to an image", "write base: oci:./layout for an OCI layout"),
+        ("docker://HOST/X", [], "1: base: 'HOST/X'", "write it in lower case"),
+        (
+            "docker://docker.io/library/ubuntu:22.04",
+            ["git", "curl"],
+            "2: base_packages: these packages are for a base debian:SUITE",
+            "take them from conda-forge: list git, curl below dependencies: in environment.yml",
+        ),
+        ("debian:bookworm", ["git curl"], "2: base_packages: 'git curl'", "write base_packages: [git, curl]"),
+    ],
+)
+def test_check_base(tmp_path: Path, base: str, packages: list[str], message: str, hint: str) -> None:
+    """A base that cannot be one is an error before anything is made; the hint is the line to write."""
+    source = tmp_path / "mine.yaml"
+    source.write_text(f"base: {base}\nbase_packages: {packages}\n")
+    recipe = Recipe(
+        name="mine", base=base, base_packages=tuple(packages), environment="environment.yml", source=source
+    )
+    with pytest.raises(ConfigError) as caught:
+        check_base(recipe)
+    assert caught.value.message.startswith(f"{source}:") and message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_check_base_accepts(tmp_path: Path) -> None:
+    for base in (
+        "debian:bookworm",
+        "debian:bookworm-backports",
+        "oci:x",
+        "sif:/appl/x.sif",
+        "docker://debian",
+    ):
+        check_base(Recipe(name="mine", base=base, environment="environment.yml"))
+
+
+def test_missing_file_of_a_site(store: Store, given: Settings) -> None:
+    """The hint names the variable for a copy."""
+    with pytest.raises(ImageError, match=r"/appl/nowhere/x\.sif does not exist") as caught:
+        resolve_base("sif:/appl/nowhere/x.sif", "amd64", given, store)
+    assert "BUILDER_MIRRORS='sif:/appl/nowhere/x.sif=sif:COPY'" in caught.value.hint
+
+
+def test_registry_without_response(store: Store, given: Settings) -> None:
+    with pytest.raises(RegistryError) as caught:
+        resolve_base("docker://127.0.0.1:1/x", "amd64", given, store)
+    assert caught.value.hint.endswith("or write base: debian:bookworm, which needs no registry")
 
 
 def test_sif_base_is_pinned(tmp_path: Path) -> None:

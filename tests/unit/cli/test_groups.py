@@ -79,8 +79,8 @@ def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]
     ("group", "code", "words"),
     [
         ("[ml", 3, "not valid YAML"),
-        ("5", 3, "group: Input should be a valid"),
-        ("[5, '--x', 'a b', ml]", 3, "group.0: Input should be a valid string"),
+        ("5", 3, "group: must be"),
+        ("[5, '--x', 'a b', ml]", 3, "group.0: must be text"),
     ],
 )
 def test_invalid_recipe(tiny: TinyProject, group: str, code: int, words: str) -> None:

@@ -69,7 +69,7 @@ def test_no_solution(do: Cli, tiny: TinyProject) -> None:
     result = do("build", "tiny")
     assert (
         result.code == 5
-        and f"{tiny.environment}: no set of packages satisfies the environment" in result.err
+        and f"{tiny.environment}:7: no set of packages satisfies the environment" in result.err
         and "greeter >=2" in result.err
     )
     assert not tiny.lock.exists()
@@ -84,7 +84,7 @@ def test_undeclared_gpu(do: Cli, tiny: TinyProject, tmp_path: Path) -> None:
     assert (
         result.code == 5
         and "__cuda" in result.err
-        and f'add to {tiny.recipe}: virtual_packages: {{__cuda: "12.4"}}' in result.err
+        and f'add to {tiny.recipe}: virtual_packages: {{__cuda: "12"}}' in result.err
     )
     edit(tiny.recipe, virtual_packages={"__cuda": "12.4"})
     assert do("lock", "tiny").code == 0, "declared it is there, on a builder without any GPU"

@@ -71,7 +71,7 @@ def test_help_and_docs_list_every_command(do: Cli) -> None:
 )
 def test_usage_errors(do: Cli, tiny: TinyProject, args: list[str], words: str) -> None:
     result = do(*args)
-    assert result.code == 2 and words in result.err and not result.out
+    assert result.code == 2 and words in result.err and not result.out and "hint:" in result.err
 
 
 @pytest.mark.parametrize("command", ["build", "plan", "pull", "smoke", "run", "job", "publish"])
@@ -117,14 +117,14 @@ def test_no_project(do: Cli, tiny: TinyProject) -> None:
 
 
 def test_quiet_and_json(do: Cli, copy: TinyProject) -> None:
-    """``--json`` works before and after the command's name; a failure prints nothing to stdout."""
+    """``--json`` works before and after the command's name; a failure is one document too."""
     assert do("-q", "build", "tiny").err == ""
     before, after = do("--json", "build", "tiny"), do("build", "tiny", "--json")
     assert before.json["digest"] == after.json["digest"] and set(before.json["seconds"]) == set(
         after.json["seconds"]
     )
     failed = do("build", "nothing", "--json")
-    assert failed.out == "" and failed.code == 3
+    assert failed.code == failed.json["code"] == 3 and "no target named 'nothing'" in failed.json["error"]
 
 
 def test_stdout_is_full(tiny: TinyProject) -> None:

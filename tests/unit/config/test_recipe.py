@@ -78,8 +78,8 @@ def test_unknown_target(project: Path) -> None:
         ("grup: [ml]", "one.yaml:10: grup: unknown key; did you mean group?"),
         ("conda: {prefx: /opt/x}", "one.yaml:10: conda.prefx: unknown key; did you mean prefix?"),
         ("conda:\n  prefix: relative", "one.yaml:11: conda.prefix: must be an absolute path"),
-        ("layers: {groups: 0}", "one.yaml:10: layers.groups: Input should be greater than or equal to 1"),
-        ("platform: win-64", "one.yaml:10: platform: Input should be 'linux-64' or 'linux-aarch64'"),
+        ("layers: {groups: 0}", "one.yaml:10: layers.groups: must be greater than or equal to 1, and is 0"),
+        ("platform: win-64", "one.yaml:10: platform: 'win-64' is not one of linux-64, linux-aarch64"),
     ],
 )
 def test_invalid_keys(project: Path, line: str, message: str) -> None:

@@ -25,7 +25,7 @@ def load_error(root: Path, site: str) -> ConfigError:
     (root / "recipes" / "one.yaml").write_text(HEAD + site)
     with pytest.raises(ConfigError) as caught:
         load_recipe("one", root)
-    assert caught.value.hint == "correct the recipe; docs/recipes.md lists every key"
+    assert caught.value.hint.startswith(("correct ", "write ", "use ", "add "))
     return caught.value
 
 
@@ -33,7 +33,10 @@ def load_error(root: Path, site: str) -> ConfigError:
     ("site", "message"),
     [
         ("  runtme: {}", "one.yaml:4: site.runtme: unknown key; did you mean runtime?"),
-        ("  runtime:\n    kind: dockr", "one.yaml:5: site.runtime.kind: Input should be 'docker', 'podman'"),
+        (
+            "  runtime:\n    kind: dockr",
+            "one.yaml:5: site.runtime.kind: 'dockr' is not one of docker, podman",
+        ),
         (
             "  runtime: {binds: [scratch]}",
             "one.yaml:4: site.runtime.binds.0: 'scratch': write SOURCE, SOURCE:TARGET",
@@ -90,7 +93,7 @@ def test_error_in_an_extended_recipe(project: Path) -> None:
     (project / "recipes" / "two.yaml").write_text("extends: _base\nsite: {title: x}\n")
     with pytest.raises(ConfigError) as caught:
         load_recipe("two", project)
-    assert "_base.yaml:5: site.node.gpus: Input should be greater than or equal to 0" in caught.value.message
+    assert "_base.yaml:5: site.node.gpus: must be greater than or equal to 0" in caught.value.message
 
 
 def test_docs_list_every_key() -> None:

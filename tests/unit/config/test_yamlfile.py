@@ -49,3 +49,24 @@ def test_bounds(tmp_path: Path) -> None:
     path.write_text("? [a]\n: b\n")
     with pytest.raises(ConfigError, match=r"x\.yaml:1: a key is a list or mapping"):
         load_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("a:\n\tb: 1\n", ":2: not valid YAML: a tab", "YAML takes no tabs: indent with spaces"),
+        (
+            "a: @me\n",
+            ":1: not valid YAML",
+            'put a value that starts with a special character into quotes: a: "@me"',
+        ),
+        ("a: b: c\n", ":1: not valid YAML", "put a value that contains ': ' into quotes"),
+        ("a: 1\n<<<<<<< HEAD\nb: 1\n=======\n", ":2: a conflict marker of git", "resolve the conflict"),
+    ],
+)
+def test_hints_for_invalid_yaml(tmp_path: Path, text: str, message: str, hint: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_yaml(path)
+    assert f"{path}{message}" in caught.value.message and hint in caught.value.hint

@@ -194,6 +194,34 @@ def test_bad_files(tmp_path, text, said):
     assert said in refusal(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "hint"),
+    [
+        ("dependancies: [a]\n", ":1: unknown key 'dependancies'", "did you mean 'dependencies:'?"),
+        ("chanels: [c]\ndependencies: [a]\n", ":1: unknown key 'chanels'", "did you mean 'channels:'?"),
+        (
+            "dependencies: [a]\npip: [b]\n",
+            ":2: pip: is not a key",
+            "below dependencies: as the item '- pip:'",
+        ),
+        ("dependencies:\n- numpy: 1.26\n", ":2: unknown section 'numpy'", "as '- numpy=1.26'"),
+        ("dependencies:\n- pip install rich\n", "'pip install rich' is not a conda spec", "alone: rich"),
+        ("dependencies:\n- -r requirements.txt\n", "is not a conda spec", "as '- -r requirements.txt'"),
+        ("dependencies:\n- git+https://h.example/a\n", "is not a conda spec", "below the item '- pip:'"),
+        ("dependencies:\n\t- a\n", ":2: not valid YAML: a tab", "YAML takes no tabs: indent with spaces"),
+    ],
+)
+def test_mistakes(tmp_path, text, said, hint):
+    with pytest.raises(ConfigError) as caught:
+        environment(tmp_path, text)
+    assert said in caught.value.message and hint in caught.value.hint
+
+
+def test_keys_that_conda_ignores(tmp_path):
+    """An unknown key that is like no other is no error, as in conda."""
+    assert environment(tmp_path, "x-remark: 1\ndependencies: [a]\n").requested == {"a"}
+
+
 def test_no_password_in_errors(tmp_path):
     for line in (
         "a @ git+https://me:hunter2@host.example/a",

@@ -1,0 +1,195 @@
+"""Wrong command lines: what click reports, with the line to type as the hint."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections.abc import Sequence
+
+import click
+
+#: Commands of other tools -> builder's.
+_COMMANDS = {
+    "create": "init",
+    "new": "init",
+    "start": "init",
+    "install": "lock",
+    "solve": "lock",
+    "update": "lock --update NAME",
+    "upgrade": "lock --update NAME",
+    "make": "build",
+    "push": "publish",
+    "upload": "publish",
+    "tag": "publish --tag YY.MM",
+    "exec": "run",
+    "shell": "run --interactive TARGET -- bash",
+    "test": "smoke",
+    "submit": "job TARGET --submit -- COMMAND",
+    "sbatch": "job TARGET --submit -- COMMAND",
+    "images": "targets",
+    "list": "targets",
+    "ls": "targets",
+    "ps": "targets",
+    "show": "targets show TARGET",
+    "inspect": "targets show TARGET",
+    "save": "convert",
+    "export": "convert",
+    "prune": "cache prune",
+    "clean": "cache prune",
+    "rm": "cache prune",
+    "rmi": "cache prune",
+    "check": "doctor",
+    "info": "doctor",
+}
+#: Options of docker run and podman run -> what to write for builder run and builder job.
+_RUN_OPTIONS = {
+    "-v": "--bind SOURCE:TARGET",
+    "--volume": "--bind SOURCE:TARGET",
+    "--mount": "--bind SOURCE:TARGET",
+    "-B": "--bind SOURCE:TARGET",
+    "-e": "--env NAME=VALUE",
+    "-w": "--workdir FOLDER",
+    "-t": "--interactive",
+    "-it": "--interactive",
+    "-ti": "--interactive",
+    "--tty": "--interactive",
+    "--nv": "--gpus N, or nothing: the recipe's gpu: decides",
+    "--rocm": "--gpus N, or nothing: the recipe's gpu: decides",
+    "--rm": "nothing instead: no container is left behind",
+}
+#: Options of docker build and conda -> what to write for builder build.
+_BUILD_OPTIONS = {
+    "-f": "the target's name: a target is the file recipes/NAME.yaml",
+    "--file": "the target's name: a target is the file recipes/NAME.yaml",
+    "-n": "the target's name: a target is the file recipes/NAME.yaml",
+    "--no-cache": "--rebuild, for the engines docker, apptainer and cotainr",
+    "--push": "builder publish TARGET",
+    "--platform": "platform: linux-64 in the recipe",
+    "--build-arg": "env: {NAME: VALUE} in the recipe, or --env of builder run",
+}
+#: Options of the group that are flags, which may stand after the command too.
+_FLAGS = ("-q", "--quiet", "-v", "-vv", "--verbose", "--offline")
+
+
+def flags_first(args: Sequence[str], commands: Sequence[str]) -> list[str]:
+    """Moves flags of the group to the front that were typed after a command (``builder build x -q``).
+
+    What follows ``--`` belongs to a command that runs in a container. So do the words of ``run`` and ``job``.
+    """
+    words = list(args)
+    end = words.index("--") if "--" in words else len(words)
+    start = next((i for i, word in enumerate(words[:end]) if word in commands), end)
+    if start == end or words[start] in ("run", "job"):
+        return words
+    moved = [word for word in words[start:end] if word in _FLAGS]
+    return moved + words[:start] + [w for w in words[start:end] if w not in _FLAGS] + words[end:]
+
+
+def wants_json(args: Sequence[str]) -> bool:
+    """Whether a command line has ``--json``; it may be one that cannot be parsed."""
+    words = list(args)
+    return "--json" in (words[: words.index("--")] if "--" in words else words)
+
+
+def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, str]:
+    """The message and the hint for an error of click.
+
+    Args:
+        error: what click raised.
+        args: the command line, without the program's name.
+    """
+    message = error.format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return message, ""
+    path = context.command_path
+    general = f"{path} --help lists the options and arguments"
+    unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
+    if unknown and isinstance(context.command, click.Group):
+        return f"No such command {unknown[1]!r}", _command_hint(unknown[1], context, args)
+    if isinstance(error, click.NoSuchOption):
+        name = error.option_name
+        return f"No such option: {name}", _option_hint(name, context, args) or general
+    if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "target":
+        return message, "name a target: builder targets lists them"
+    return message, general
+
+
+def _command_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
+    group = context.command
+    known = group.list_commands(context) if isinstance(group, click.Group) else []
+    near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(f'{context.command_path} {n}' for n in near)}?"
+    if context.parent is None:
+        if name.lower() in _COMMANDS:
+            return f"write builder {_COMMANDS[name.lower()]}"
+        if name.endswith((".yml", ".yaml", ".txt", ".toml")):
+            return f"builder builds targets: builder targets lists them, builder init makes one from {name}"
+        if name in _targets(context):
+            return f"{name} is a target: write builder build {name}, or another command: builder --help"
+    return f"commands: {', '.join(known)}"
+
+
+def _targets(context: click.Context) -> list[str]:
+    from builder.cli.context import complete_target
+
+    return complete_target(context, click.Argument(["target"]), "")
+
+
+def _option_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
+    command = context.command
+    takes_command = any(isinstance(p, click.Argument) and p.nargs == -1 for p in command.params)
+    takes_command = takes_command and command.name in ("run", "job")
+    in_words = name if name in args else next((a for a in args if a.startswith(name)), name)
+    if takes_command:
+        inner = _with_dashes(in_words, context, args)
+        if inner:
+            return f"put -- before the command that runs in the image: {inner}"
+        if in_words in _RUN_OPTIONS or name in _RUN_OPTIONS:
+            return f"write {_RUN_OPTIONS.get(in_words) or _RUN_OPTIONS[name]}"
+    if command.name == "build" and name in _BUILD_OPTIONS:
+        return f"write {_BUILD_OPTIONS[name]}"
+    root = context.find_root()
+    if root is not context and any(name in param.opts for param in root.command.params):
+        return (
+            f"{name} is an option of builder: write it before the command: builder {name} ... {command.name}"
+        )
+    params = [*command.params, *root.command.params]
+    options = [option for param in params for option in param.opts if option.startswith("--")]
+    near = difflib.get_close_matches(name, dict.fromkeys(options), n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _with_dashes(option: str, context: click.Context, args: Sequence[str]) -> str:
+    """The command line with ``--`` before the command that has the option; empty if there is no command."""
+    words = list(args)
+    if option not in words or context.info_name not in words:
+        return ""
+    positional = _positional(words, words.index(context.info_name) + 1, words.index(option), context.command)
+    if positional and words[positional[0]] in _targets(context):
+        positional = positional[1:]
+    if not positional:
+        return ""
+    start = positional[0]
+    return shlex.join(["builder", *words[:start], "--", *words[start:]])
+
+
+def _positional(words: Sequence[str], start: int, end: int, command: click.Command) -> list[int]:
+    """The positions of words that are neither options nor their values."""
+    with_value = {
+        option
+        for param in command.params
+        for option in param.opts
+        if isinstance(param, click.Option) and not param.is_flag and not param.count
+    }
+    found = []
+    position = start
+    while position < end:
+        if words[position] in with_value:
+            position += 1
+        elif not words[position].startswith("-"):
+            found.append(position)
+        position += 1
+    return found

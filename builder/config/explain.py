@@ -1,0 +1,307 @@
+"""Turns pydantic's errors into messages in YAML's words, with the line to write as the hint."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from builder.config.fields import Model
+from builder.config.yamlfile import YamlFile
+from builder.errors import ConfigError
+
+#: Fields of the models that are not keys of a file.
+_NOT_KEYS = ("source", "root")
+#: Keys that people know from conda, Docker and Compose -> what to write in a recipe.
+_FOREIGN_KEYS = {
+    "image": "base: docker://HOST/REPOSITORY:TAG",
+    "from": "base: docker://HOST/REPOSITORY:TAG",
+    "dependencies": "environment: environment.yml, which lists the packages",
+    "packages": "environment: environment.yml, which lists the packages; base_packages: [NAME] are Debian's",
+    "apt": "base_packages: [NAME], for a base debian:SUITE",
+    "requirements": "environment: environment.yml, with the section '- pip: [-r requirements.txt]'",
+    "channels": "conda: {channels: [NAME]}, or channels: in the environment file",
+    "python": "'- python=3.11' in the environment file",
+    "command": 'cmd: [python, "train.py"]',
+    "copy": "files: [{source: train.py, target: /app/train.py}]",
+    "add": "files: [{source: train.py, target: /app/train.py}]",
+    "volumes": "site: {runtime: {binds: [SOURCE:TARGET]}}, or --bind on the command line",
+    "working_dir": "workdir: /app",
+    "tag": "registry: {tags: [latest]}",
+    "tags": "registry: {tags: [latest]}",
+    "repository": "registry: {host: HOST, repository: NAME}",
+    "run": "nothing: no command runs while the image is built; list packages in the environment file",
+}
+#: Values that mean another one of a list.
+_FOREIGN_VALUES = {
+    "cuda": "nvidia",
+    "rocm": "amd",
+    "linux/amd64": "linux-64",
+    "amd64": "linux-64",
+    "x86_64": "linux-64",
+    "linux/arm64": "linux-aarch64",
+    "linux-arm64": "linux-aarch64",
+    "arm64": "linux-aarch64",
+    "aarch64": "linux-aarch64",
+    "docker": "oci",
+    "singularity": "sif",
+    "apptainer": "sif",
+}
+#: What to write for a key that is missing.
+_EXAMPLES = {
+    "base": "base: debian:bookworm",
+    "environment": "environment: environment.yml",
+    "source": "source: train.py",
+    "target": "target: /app/train.py",
+}
+_KINDS = {
+    str: "text",
+    bool: "yes or no",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "a mapping",
+}
+_PLAIN = re.compile(r"[A-Za-z0-9_./+-]*[A-Za-z_/][A-Za-z0-9_./+-]*")
+_WORDS_OF_YAML = {"yes", "no", "on", "off", "true", "false", "null", "y", "n"}
+
+
+def config_error(error: ValidationError, yamls: Sequence[YamlFile], kind: type[Model]) -> ConfigError:
+    """Turns pydantic's errors into one error that names file, line and key of each.
+
+    Args:
+        error: what pydantic raised.
+        yamls: the files that were merged; the first ones win.
+        kind: the model that was validated.
+    """
+    lines, hints = [], []
+    for item in error.errors():
+        keys = tuple(key for key in item["loc"] if key != "[key]")  # pydantic's mark for keys of a mapping
+        dotted = ".".join(str(key) for key in keys)
+        problem, hint = _explain(item, keys, yamls, kind)
+        lines.append(f"{_line_of(keys, yamls)}: {dotted}: {problem}")
+        hints.append(hint)
+    return ConfigError("\n".join(lines), "; ".join(dict.fromkeys(filter(None, hints))))
+
+
+def _explain(
+    item: Any, keys: tuple[Any, ...], yamls: Sequence[YamlFile], kind: type[Model]
+) -> tuple[str, str]:
+    """Describes one of pydantic's errors; returns the problem and the hint."""
+    fault, value = item["type"], item.get("input")
+    is_key = bool(item["loc"]) and item["loc"][-1] == "[key]"
+    if fault == "missing":
+        example = _EXAMPLES.get(str(keys[-1]), f"{keys[-1]}: VALUE")
+        return "this key is required", f"add the line {example}"
+    if fault == "extra_forbidden":
+        return _unknown_key(keys, kind)
+    if fault == "literal_error":
+        return _not_one_of(item, keys, is_key=is_key)
+    written = _written(keys, value, yamls)
+    if fault == "string_type" and not is_key:
+        return f"must be text, and is {_kind_of(value)}", _as_text(keys, value, written)
+    if fault in ("tuple_type", "list_type"):
+        return f"must be a list, and is {_kind_of(value)}", f"write {_as_list(keys, value, written, kind)}"
+    if fault == "dict_type":
+        return f"must be a mapping, and is {_kind_of(value)}", _as_mapping(keys, value, written)
+    if fault in ("model_type", "model_attributes_type"):
+        return f"must be a mapping, and is {_kind_of(value)}", _as_model(keys, value, written, kind)
+    names = ".".join(key for key in keys if isinstance(key, str))
+    hint = f"correct {names}: in the recipe" if names else "correct the recipe"
+    problem = str(item["msg"]).removeprefix("Value error, ")
+    if fault in ("int_parsing", "int_type", "int_from_float", "float_parsing", "float_type"):
+        problem = "Input should be a number"
+    if problem.startswith("Input should be "):
+        given = "" if isinstance(value, list | dict) else f", and is {written}"
+        problem = problem.replace("Input should be", "must be") + given
+    return problem, hint
+
+
+def _unknown_key(keys: tuple[Any, ...], kind: type[Model]) -> tuple[str, str]:
+    name, known = str(keys[-1]), _known_keys(keys[:-1], kind)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"unknown key; did you mean {near[0]}?", f"write {near[0]}:"
+    if len(keys) == 1 and name.lower() in _FOREIGN_KEYS:
+        return "unknown key", f"write {_FOREIGN_KEYS[name.lower()]}"
+    return f"unknown key; known keys: {', '.join(known)}", "use one of the known keys, or remove the line"
+
+
+def _not_one_of(item: Any, keys: tuple[Any, ...], *, is_key: bool) -> tuple[str, str]:
+    """A value, or a key of a mapping, that is not in a list."""
+    expected = str((item.get("ctx") or {}).get("expected", ""))
+    if is_key:
+        return f"unknown key; known keys: {expected}", "use one of the known keys, or remove the line"
+    allowed = re.findall(r"'([^']*)'", expected)
+    value = str(item.get("input"))
+    alias = _FOREIGN_VALUES.get(value.lower(), "")
+    near = [alias] if alias in allowed else difflib.get_close_matches(value.lower(), allowed, n=1)
+    choice = near[0] if near else " or ".join(allowed)
+    return f"{value!r} is not one of {', '.join(allowed)}", f"write {_name(keys)}: {choice}"
+
+
+# what to write ----------------------------------------------------------------------------------------------
+
+
+def _kind_of(value: object) -> str:
+    """What YAML made of a value, for people."""
+    if value is None:
+        return "empty"
+    return _KINDS.get(type(value), f"a {type(value).__name__}")
+
+
+def _written(keys: tuple[Any, ...], value: object, yamls: Sequence[YamlFile]) -> str:
+    """A scalar as it is in the file: YAML reads ``yes`` as true, and 2.30 as 2.3."""
+    for yaml in yamls:
+        if keys in yaml.texts:
+            return yaml.texts[keys]
+    return "" if value is None else str(value)
+
+
+def _scalar(text: str) -> str:
+    """A text as YAML text, with quotation marks where it needs them."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS_OF_YAML and not text.startswith("-")
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
+
+
+def _quoted(keys: tuple[Any, ...], written: str) -> str:
+    value = json.dumps(written, ensure_ascii=False)
+    if isinstance(keys[-1], int):
+        return f"[{value}]" if len(keys) < 2 else f"{_name(keys)}: [{value}]"
+    return f"{keys[-1]}: {value}"
+
+
+def _name(keys: tuple[Any, ...]) -> str:
+    """The last key that is not a position in a list."""
+    return next((str(key) for key in reversed(keys) if isinstance(key, str)), "")
+
+
+def _as_text(keys: tuple[Any, ...], value: object, written: str) -> str:
+    if keys == ("environment",) and isinstance(value, Mapping):
+        return "name the environment file: environment: environment.yml; variables of the image go to env:"
+    if isinstance(value, list) and len(value) == 1:
+        return f"write {_name(keys)}: {_scalar(str(value[0]))}"
+    if isinstance(value, Mapping | list) and value:
+        return f"write one text: {_name(keys)}: VALUE"
+    if value is None:
+        return f"write a value after {_name(keys)}:, or remove the line"
+    return f"put it into quotes: {_quoted(keys, written)}"
+
+
+def _as_list(keys: tuple[Any, ...], value: object, written: str, kind: type[Model]) -> str:
+    name = _name(keys)
+    if isinstance(value, Mapping):
+        return f"{name}: [{_flow(value)}]"
+    if value is None:
+        return f"{name}: [VALUE], or remove the line"
+    words = [written]
+    if name in ("cmd", "entrypoint", "base_packages", "group"):
+        try:
+            words = shlex.split(written)
+        except ValueError:
+            words = written.split()
+    model = _model_at((*keys, 0), kind)
+    if model is not None:
+        return f"{name}: [{_example_of(model, written)}]"
+    return f"{name}: [{', '.join(_scalar(word) for word in words)}]"
+
+
+def _as_mapping(keys: tuple[Any, ...], value: object, written: str) -> str:
+    name = _name(keys)
+    if keys == ("env",) and isinstance(value, str) and value.endswith((".yml", ".yaml")):
+        return f"env: holds variables of the image; for the environment file write environment: {value}"
+    items = value if isinstance(value, list) else [written]
+    pairs = []
+    for item in items:
+        if isinstance(item, Mapping):
+            pairs += [f'{key}: "{text}"' for key, text in item.items()]
+        elif "=" in str(item):
+            key, _, text = str(item).partition("=")
+            pairs.append(f"{key}: {json.dumps(text, ensure_ascii=False)}")
+    return f"write {name}: {{{', '.join(pairs) or 'NAME: VALUE'}}}"
+
+
+def _as_model(keys: tuple[Any, ...], value: object, written: str, kind: type[Model]) -> str:
+    model = _model_at(keys, kind)
+    if keys == ("pip",) and "/" not in written:
+        return "list the packages in the environment file, below its item '- pip:'"
+    known = ", ".join(_known_keys(keys, kind))
+    if isinstance(value, list | Mapping) or model is None:
+        return f"write it as KEY: VALUE lines; keys: {known}"
+    example = _example_of(model, written)
+    whole = f"{_name(keys)}: {f'[{example}]' if isinstance(keys[-1], int) else example}"
+    return f"write {whole}; keys: {known}"
+
+
+def _example_of(model: type[Model], written: str) -> str:
+    """A mapping of a model with the user's own value in its first key: what was meant most likely."""
+    fields = list(model.model_fields)
+    if fields[:2] == ["source", "target"]:
+        source, _, target = written.partition(":")  # SOURCE:TARGET is Docker's form
+        source, name = source or "FILE", source.rstrip("/").rpartition("/")[2]
+        return f"{{source: {_scalar(source)}, target: {_scalar(target or f'/app/{name}'.rstrip('.'))}}}"
+    if fields[:2] == ["host", "repository"] and "/" in written:
+        host, _, repository = written.partition("/")
+        return f"{{host: {_scalar(host)}, repository: {_scalar(repository)}}}"
+    first = fields[0] if fields else "KEY"
+    is_list = bool(fields) and get_origin(_bare_type(model.model_fields[first].annotation)) is tuple
+    shown = _scalar(written) if written else "VALUE"
+    return f"{{{first}: {f'[{shown}]' if is_list else shown}}}"
+
+
+def _flow(value: Mapping[Any, Any]) -> str:
+    pairs = ", ".join(f"{key}: {_scalar(str(item))}" for key, item in value.items())
+    return f"{{{pairs}}}"
+
+
+# files and models -------------------------------------------------------------------------------------------
+
+
+def _line_of(keys: tuple[Any, ...], yamls: Sequence[YamlFile]) -> str:
+    """Returns ``file:line`` of a key: in the recipe, or in a recipe that it extends."""
+    for length in range(len(keys), 0, -1):
+        for yaml in yamls:
+            if keys[:length] in yaml.lines:
+                return yaml.where(*keys[:length])
+    return yamls[0].where()
+
+
+def _type_at(path: tuple[Any, ...], kind: Any) -> Any:
+    """The type of the value at ``path`` of a model; None if there is none."""
+    for key in path:
+        fields = getattr(kind, "model_fields", None)
+        if fields is not None and key in fields:
+            kind = _bare_type(fields[key].annotation)
+        elif get_origin(kind) in (dict, tuple):
+            values = [argument for argument in get_args(kind) if argument is not ...]
+            kind = _bare_type(values[-1])
+        else:
+            return None
+    return kind
+
+
+def _model_at(path: tuple[Any, ...], kind: type[Model]) -> type[Model] | None:
+    found = _type_at(path, kind)
+    return found if isinstance(found, type) and issubclass(found, Model) else None
+
+
+def _known_keys(path: tuple[Any, ...], kind: type[Model]) -> list[str]:
+    """Returns the keys that the model at ``path`` accepts."""
+    fields = getattr(_type_at(path, kind), "model_fields", {})
+    return [key for key in fields if path or key not in _NOT_KEYS]
+
+
+def _bare_type(annotation: Any) -> Any:
+    """Removes ``Annotated`` and ``| None`` from a type."""
+    if get_origin(annotation) is Annotated:
+        return _bare_type(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        types = [argument for argument in get_args(annotation) if argument is not type(None)]
+        return _bare_type(types[0])
+    return annotation

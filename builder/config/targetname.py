@@ -1,0 +1,43 @@
+"""What a user may mean by a name that is no target."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from builder.config.yamlfile import load_yaml
+from builder.errors import ConfigError
+
+
+def target_hint(name: str, files: Mapping[str, Path]) -> str:
+    """The hint for an unknown target.
+
+    Args:
+        name: what the user typed: perhaps the file of a recipe or of an environment.
+        files: the targets and their recipes.
+    """
+    stem = Path(name).stem
+    if name != stem and stem in files:
+        return f"a target is named without folder and ending: write {stem}"
+    if name.endswith((".yml", ".yaml")):
+        users = [target for target, path in files.items() if _environment_of(path) == Path(name).name]
+        if users:
+            return f"this is the environment file of {' and '.join(users)}: write {users[0]}"
+        if Path(name).exists():
+            return f"builder init makes a target from an environment file; known targets: {_listed(files)}"
+    near = difflib.get_close_matches(stem, files, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(near)}?" if near else f"known targets: {_listed(files)}"
+
+
+def _environment_of(recipe: Path) -> str:
+    """The file name of a recipe's environment; empty if the recipe has none, or is wrong."""
+    try:
+        return os.path.basename(str(load_yaml(recipe).data.get("environment", "")))
+    except ConfigError:
+        return ""
+
+
+def _listed(files: Mapping[str, Path]) -> str:
+    return ", ".join(files) or "none: builder init writes one"
