@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.site import Site
+from builder.config.smoketest import SmokeTest
 from builder.config.yamlfile import YamlFile, load_yaml
 from builder.errors import ConfigError
 
@@ -186,6 +187,8 @@ class Recipe(Model):
     format: Literal["oci", "sif"] = "oci"
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()
+    smoke: SmokeTest = SmokeTest()
+    """What the smoke test does; by default the lock decides."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
     installer: Installer = Installer()
