@@ -27,8 +27,11 @@ from builder.oci.digest import sha256
 from builder.oci.layout import prune_layout, write_layout
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
-from builder.smoke.options import DEFAULTS, SmokeOptions
+from builder.smoke.evidence import BuiltImage
+from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
+from builder.smoke.plan import SmokePlan, plan_smoke
 from builder.smoke.run import SmokeReport, smoke
+from builder.smoke.slurm import smoke_on_slurm
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 
@@ -297,8 +300,33 @@ class Project:
         """The folder of smoke reports: a folder of JSON files for each target."""
         return self.root / "reports"
 
-    def smoke(self, result: BuildResult, options: SmokeOptions = DEFAULTS) -> SmokeReport:
-        """Runs the smoke test inside the image (or SIF) on this host and stores its report."""
+    def smoke_plan(self, result: BuildResult) -> SmokePlan:
+        """What the smoke test of a build tests: the recipe's ``smoke``, or what the lock suggests."""
+        recipe = result.recipe
+        packages = result.lock.for_platform(recipe.platform)
+        return plan_smoke(recipe.smoke, packages, self._requested(recipe))
+
+    def smoke(
+        self, result: BuildResult, options: SmokeOptions = DEFAULTS, job: SlurmOptions | None = None
+    ) -> SmokeReport:
+        """Runs the smoke test inside the image (or SIF) and stores its report.
+
+        Args:
+            result: the build.
+            options: how the benchmark runs; ``plan`` is set here.
+            job: the Slurm job that runs it, see :func:`builder.smoke.slurm.complete_job`; None: this host.
+        """
+        options = replace(options, plan=self.smoke_plan(result))
+        if job is not None:
+            return smoke_on_slurm(
+                result.recipe,
+                BuiltImage(result.digest, result.image_lock),
+                (self.reports / result.recipe.name).absolute(),
+                slurm=job,
+                options=options,
+                lock=result.lock,
+                reporter=self.reporter,
+            )
         return smoke(
             result.artifact,
             result.recipe,

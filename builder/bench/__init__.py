@@ -5,7 +5,8 @@ Probes look at the image and the machine. Measurements time an operation whose r
 reference. All of them run in child processes, one per rank. If a driver, a network or torch hangs or
 crashes there, the parent process still writes the report.
 
-This package needs Python 3.8 or newer, the standard library and torch, and imports nothing else of builder.
+This package needs Python 3.8 or newer, the standard library and the framework that it tests (torch, or
+TensorFlow or JAX with NumPy, or none). It imports nothing else of builder.
 ``builder/image/smoke_program.py`` packs it into one zip file, which Python runs like a script. Therefore it
 uses relative imports only, and reads its data file with ``pkgutil``.
 
@@ -15,6 +16,7 @@ uses relative imports only, and reads its data file with ``pkgutil``.
     examine.py        what a rank does: probes, facts, measurements, in their order
     probes/           one function per probe; the list of all probes is in probes/__init__.py
     measurements/     one function per measurement; the list is in measurements/__init__.py
+    frameworks/       TensorFlow and JAX behind one interface
     machine/          facts about this machine: /proc, /sys, NVML, torch
     ranks/            processes, the protocol between them, and their results as one
     report.py         verdict, table, output

@@ -81,6 +81,8 @@ class Run:
 
         #: The module torch, once the probe ``torch.import`` has imported it.
         self.torch: Any = None
+        #: TensorFlow or JAX, once its probe has imported it.
+        self.framework: Any = None
         self.import_s = 0.0
 
         #: Host names of all ranks, by rank; empty until all ranks are ready.
@@ -114,8 +116,22 @@ class Run:
         return self.torch
 
     @property
+    def need_framework(self) -> Any:
+        """TensorFlow or JAX. Raises a skip where it could not be imported."""
+        if self.framework is None:
+            raise skip(f"no {self.options.framework}")
+        return self.framework
+
+    @property
+    def module(self) -> Any:
+        """The framework's module: torch, tensorflow or jax; None without."""
+        return self.torch if self.framework is None else self.framework.module
+
+    @property
     def build(self) -> str:
-        """What torch was built for: ``CUDA``, ``HIP`` or ``CPU``."""
+        """What the framework was built for: ``CUDA``, ``HIP`` or ``CPU``."""
+        if self.framework is not None:
+            return str(self.framework.build)
         version = self.need_torch.version
         if getattr(version, "hip", None):
             return "HIP"
@@ -123,7 +139,9 @@ class Run:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs torch can use."""
+        """How many GPUs the framework can use."""
+        if self.framework is not None:
+            return int(self.framework.gpus)
         if self.build == "CPU" or not self.torch.cuda.is_available():
             return 0
         return int(self.torch.cuda.device_count())
@@ -136,7 +154,7 @@ class Run:
     @property
     def own_gpus(self) -> list[int]:
         """The GPUs that this rank checks: all of them if it is the only rank."""
-        if self.torch is None or self.options.expect == "none" or not self.gpus:
+        if self.module is None or self.options.expect == "none" or not self.gpus:
             return []
         return list(range(self.gpus)) if self.place.ranks == 1 else [self.index]
 
@@ -148,8 +166,8 @@ class Run:
             return "gpu"
         if expect in ("nvidia", "amd"):
             raise skip("no GPU to measure")
-        if self.torch is None:
-            raise skip("no torch")
+        if self.module is None:
+            raise skip(f"no {self.options.framework}")
         return "cpu"
 
     @property
@@ -163,8 +181,8 @@ class Run:
         return self.kind == "gpu"
 
     def synchronize(self) -> None:
-        """Waits until the GPU has finished its work."""
-        if self.on_gpu:
+        """Waits until the GPU has finished torch's work."""
+        if self.torch is not None and self.on_gpu:
             self.torch.cuda.synchronize()
 
     def architecture(self, index: int) -> str:
@@ -203,6 +221,11 @@ class Run:
 Function = Callable[[Run], Any]
 
 
+#: The frameworks that a probe or measurement is for; "none" is a test without a framework.
+ANY = ("torch", "tensorflow", "jax", "none")
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+
+
 class Probe(NamedTuple):
     """A check of the image or the machine: returns what it found if it passed, else raises an Outcome."""
 
@@ -210,6 +233,8 @@ class Probe(NamedTuple):
     look: Function
     #: Runs after the measurements.
     late: bool = False
+    #: The frameworks whose test it is part of.
+    of: tuple[str, ...] = ("torch",)
 
 
 class Measurement(NamedTuple):
@@ -221,3 +246,7 @@ class Measurement(NamedTuple):
     scope: str = "device"
     #: The only kind of device to measure: ``gpu`` or ``cpu``; empty: both.
     only: str = ""
+    #: The frameworks whose test it is part of.
+    of: tuple[str, ...] = ("torch",)
+    #: The recipe's own test: it runs even if no time is left.
+    always: bool = False

@@ -42,7 +42,7 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
 
 def _probe(run: Run, late: bool) -> Iterator[Item]:
     for probe in PROBES:
-        if probe.late == late:
+        if probe.late == late and run.options.framework in probe.of:
             yield {"begin": probe.id}
             yield {"probe": perform(probe.id, partial(_look, run, probe))}
 
@@ -69,16 +69,19 @@ def _measure_alone(run: Run) -> Iterator[Item]:
     run.throttled_before_s = throttled_s()
     for measurement in MEASUREMENTS:
         elsewhere = measurement.scope == "once" and place.rank > 0
-        if measurement.scope == "all" or elsewhere or not has_device:
+        unwanted = run.options.framework not in measurement.of
+        if measurement.scope == "all" or elsewhere or unwanted or not has_device:
             continue
         yield {"begin": measurement.id}
-        if run.torch is not None:
+        if run.module is not None:
             spin(run)
         yield {"measurement": _measure(run, measurement)}
 
 
 def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
-    """The measurements that all ranks run together."""
+    """The measurements that all ranks run together; only torch has any."""
+    if run.options.framework != "torch":
+        return
     order: Item = {"go": True}
     if run.place.ranks > 1:
         without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)
@@ -92,23 +95,23 @@ def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
         yield {"begin": measurement.id, "together": True}
         if order.get("go"):
             # The budget does not count here: all ranks must do the same.
-            yield {"measurement": _measure(run, measurement, always=True)}
+            yield {"measurement": _measure(run, measurement._replace(always=True))}
         else:
             advice = "all ranks must take part: see the other findings"
             yield {"measurement": finding(measurement.id, "fail", str(order.get("why")), advice)}
 
 
-def _measure(run: Run, measurement: Measurement, always: bool = False) -> Item:
+def _measure(run: Run, measurement: Measurement) -> Item:
     """The result of a measurement, or the reason for leaving it out."""
     own_kind = "gpu" if run.own_gpus else "cpu"
-    if measurement.only and run.torch is not None and measurement.only != own_kind:
+    if measurement.only and run.module is not None and measurement.only != own_kind:
         return finding(measurement.id, "skip", f"on {measurement.only.upper()}s only")
-    if run.left_s <= 0 and not always:
+    if run.left_s <= 0 and not measurement.always:
         run.missed.append(measurement.id)
         return finding(measurement.id, "skip", f"the time budget of {run.budget_s:.0f} s is spent")
 
     def look() -> Item:
-        if run.own_gpus:
+        if run.own_gpus and run.torch is not None:
             run.torch.cuda.set_device(run.index)  # events are recorded on the current device
         return dict(measurement.look(run))
 

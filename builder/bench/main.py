@@ -81,11 +81,23 @@ def _empty_report(options: argparse.Namespace) -> Item:
             "architectures": options.architectures,
             "devices": options.devices,
         },
+        "test": _test(options),
         "launch": {"ranks": 1, "nodes": 1, "by": "single"},
         "facts": {},
         "probes": [],
         "measurements": [],
     }
+
+
+def _test(options: argparse.Namespace) -> Item:
+    """What is tested. Whoever reads the report relies on it: a pass of another test is no pass."""
+    test: Item = {}
+    if options.framework != "none":
+        test["framework"] = options.framework
+    for name in ("imports", "packages", "command"):
+        if getattr(options, name):
+            test[name] = getattr(options, name)
+    return test
 
 
 def _run_ranks(options: argparse.Namespace) -> Attempt:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
+
+from .frameworks import NAMES
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -10,11 +13,48 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="smoke.py", description="Test whether this image uses this machine at full speed."
     )
+    _add_tests(parser)
     _add_expectations(parser)
     _add_ranks(parser)
     _add_limits(parser)
     _add_output(parser)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.command:  # while it runs, the rank reports no progress
+        options.stall = max(options.stall, options.command_timeout + 30)
+    return options
+
+
+def _add_tests(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--framework",
+        choices=NAMES,
+        default="torch",
+        help="what computes: torch, tensorflow or jax (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--imports", type=_names, default="", metavar="A,B", help="import these modules: sklearn,PIL"
+    )
+    parser.add_argument(
+        "--packages",
+        type=_names,
+        default="",
+        metavar="A,B",
+        help="import the modules of these installed packages: scikit-learn,pillow",
+    )
+    parser.add_argument(
+        "--command",
+        type=_words,
+        default="[]",
+        metavar="JSON",
+        help='run this program, and expect exit code 0: \'["python", "-m", "mytest"]\'',
+    )
+    parser.add_argument(
+        "--command-timeout",
+        type=float,
+        default=120,
+        metavar="S",
+        help="end the program after S seconds (default: %(default)s)",
+    )
 
 
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +127,11 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|-",
         help="write the report there; with - the table goes to standard error",
     )
+    parser.add_argument(
+        "--progress",
+        action="store_true",
+        help="name each probe and measurement on standard error when it begins",
+    )
 
 
 def _number_of_ranks(text: str) -> int:
@@ -98,3 +143,14 @@ def _number_of_ranks(text: str) -> int:
 
 def _names(text: str) -> list[str]:
     return [name for name in text.split(",") if name]
+
+
+def _words(text: str) -> list[str]:
+    """A program and its arguments, as a list in JSON."""
+    try:
+        words = json.loads(text)
+    except ValueError:
+        words = None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise argparse.ArgumentTypeError("must be a list of texts in JSON")
+    return words

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 
 from builder.cli.build import print_build_notes
 from builder.cli.context import (
@@ -18,6 +19,7 @@ from builder.cli.context import (
     pass_context,
     wishes_options,
 )
+from builder.cli.joboptions import check_job_options, job_options
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 
@@ -62,6 +64,8 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     type=click.Choice(RUNNER_NAMES),
     help="Runner for the smoke test. Default: the first that works.",
 )
+@job_options
+@click.option("--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them.")
 @click.option(
     "--mount-from",
     multiple=True,
@@ -92,6 +96,11 @@ def publish(
     force: bool,
     policy: SmokePolicy,
     runner: str | None,
+    where: str | None,
+    nodes: int,
+    account: str,
+    time_limit: str,
+    all_gpus: bool,
     mount_from: tuple[str, ...],
     verify: VerifyMode,
     dry_run: bool,
@@ -101,9 +110,13 @@ def publish(
     """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed.
 
     Without TARGET it publishes the only target of the project.
+    With --on slurm the image is pushed first, and a job tests it by its digest.
     """
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
+    from builder.smoke.options import SlurmOptions, SmokeOptions
 
+    job = SlurmOptions(nodes=nodes, account=account, time_limit=time_limit)
+    check_job_options(job, runner, on_slurm=where == "slurm")
     options = PublishOptions(
         to=to,
         registry=registry,
@@ -111,7 +124,8 @@ def publish(
         move_tags=not no_tags,
         force=force,
         policy=policy,
-        runner=runner,
+        smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
+        job=job if where == "slurm" else None,
         mount_from=mount_from,
         verify=verify,
         dry_run=dry_run,
@@ -162,6 +176,7 @@ def publish_one(
         "digest": done.digest,
         "tags": done.tags,
         "smoke": done.smoke,
+        "untested": done.untested,
         "dry_run": done.dry_run,
         "attached": dict(done.attached),
         "before": dict(done.before),
@@ -189,7 +204,8 @@ def _lines(done: Published) -> list[str]:
     verb = "would be" if done.dry_run else "is"
     lines = [f"[bold]{done.target}[/bold] {verb} {done.reference}@{done.digest}"]
     if done.tags:
-        lines.append(f"  tags: {', '.join(done.tags)}; smoke test: {done.smoke}")
+        smoke = f"not smoke-tested: {escape(done.untested)}" if done.untested else f"smoke test: {done.smoke}"
+        lines.append(f"  tags: {', '.join(done.tags)}; {smoke}")
     if done.push:
         p = done.push
         lines.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,8 @@ from builder.cli.context import (
     target_argument,
     wishes_options,
 )
-from builder.errors import BuilderError, SmokeError, SmokeNotRun, UsageError
+from builder.cli.joboptions import check_job_options, job_options
+from builder.errors import BuilderError, SmokeError, SmokeNotRun
 from builder.run.select import RUNNER_NAMES
 
 if TYPE_CHECKING:
@@ -75,29 +76,7 @@ _CONFIRMING_RUNS = 2
     type=click.IntRange(min=1, max=20),
     help="Number of runs. Default: 1, or 3 if --compare finds the image slower.",
 )
-@click.option(
-    "--on",
-    "where",
-    type=click.Choice(["slurm"]),
-    help="Run as a job on the nodes of the recipe's site.",
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="With --on slurm: number of nodes. With 2 or more the network is measured, too.",
-)
-@click.option(
-    "--account", default="", metavar="A", help="With --on slurm: account that the job is charged to."
-)
-@click.option(
-    "--time",
-    "time_limit",
-    default="",
-    metavar="T",
-    help="With --on slurm: time limit of the job, in Slurm's notation.",
-)
+@job_options
 @click.option(
     "--image",
     default="",
@@ -142,19 +121,20 @@ def smoke(
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
     """
     from builder.smoke.options import SlurmOptions, SmokeOptions
+    from builder.smoke.slurm import complete_job
 
     options = SmokeOptions(
         runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
     )
     slurm = SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time_limit)
-    _check_options(options, slurm, on_slurm=where == "slurm")
+    check_job_options(slurm, runner, on_slurm=where == "slurm")
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
     recipe = context.one_recipe(target)
     result = context.project.build(recipe, annotations=origin_annotations(source, revision))
     place = context.project.place(result)
     baseline = _baseline(context, recipe, compare, result.digest) if compare else []
-    job = _complete_job(slurm, options, result, place) if where == "slurm" else None
+    job = complete_job(slurm, result, place, all_gpus=all_gpus) if where == "slurm" else None
     if job and "@" in job.image and not job.is_other and result.sif is None:
         hint = f"push it first: builder publish {recipe.name} --no-tags"
         context.output.note(f"the job runs {job.image}; {hint}")
@@ -167,56 +147,6 @@ def smoke(
         runs += [test.run() for _ in range(_CONFIRMING_RUNS)]
         comparison = _compare(context, runs, baseline)
     _finish(context, result, runs, comparison, compare or "")
-
-
-def _check_options(options: SmokeOptions, slurm: SlurmOptions, *, on_slurm: bool) -> None:
-    """Raises UsageError for options that exclude each other."""
-    if on_slurm:
-        if options.runner:
-            raise UsageError(
-                "--runner cannot be combined with --on slurm: the site's recipe names the runtime",
-                "leave out one of them",
-            )
-        return
-    only_jobs = {
-        "--nodes": slurm.nodes != 1,
-        "--account": slurm.account,
-        "--time": slurm.time_limit,
-        "--image": slurm.image,
-    }
-    for option, given in only_jobs.items():
-        if given:
-            raise UsageError(f"{option} requires --on slurm", "add --on slurm")
-
-
-def _complete_job(
-    slurm: SlurmOptions, options: SmokeOptions, result: BuildResult, place: Path
-) -> SlurmOptions:
-    """The job's options with defaults from the build and the site.
-
-    The default image is the one that was built: the SIF, which the nodes must see as a file, or a reference
-    with its digest. With ``--all-gpus`` the job gets all GPUs of a node.
-
-    Raises:
-        UsageError: the site's runtime cannot run this build.
-    """
-    from builder.site.images import digest_reference
-
-    recipe, runtime = result.recipe, result.recipe.site.runtime
-    if slurm.image and runtime.kind == "userns":
-        raise UsageError(
-            f"jobs of {recipe.name} run the build itself, so --image has no effect", "leave out --image"
-        )
-    if not slurm.image and runtime.takes_sif and result.sif is None:
-        raise UsageError(
-            f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: no job can test this build",
-            "write 'format: sif' into the recipe, or pass --image FILE to test another image",
-        )
-    image = slurm.image
-    if not image:
-        image = str(place.absolute()) if runtime.takes_sif else digest_reference(recipe, result.digest)
-    gpus = recipe.site.node.gpus or None
-    return replace(slurm, image=image, is_other=bool(slurm.image), gpus=gpus if options.all_gpus else None)
 
 
 @dataclass(frozen=True)
@@ -254,27 +184,9 @@ class _Test:
     trackers: _Trackers
 
     def run(self) -> SmokeReport:
-        run = self._run_here() if self.job is None else self._run_job(self.job)
+        run = self.context.project.smoke(self.result, self.options, self.job)
         self.trackers.log(self.context, run)
         return run
-
-    def _run_here(self) -> SmokeReport:
-        return self.context.project.smoke(self.result, self.options)
-
-    def _run_job(self, job: SlurmOptions) -> SmokeReport:
-        from builder.smoke.evidence import BuiltImage
-        from builder.smoke.slurm import smoke_on_slurm
-
-        recipe = self.result.recipe
-        return smoke_on_slurm(
-            recipe,
-            BuiltImage(self.result.digest, self.result.image_lock),
-            (self.context.project.reports / recipe.name).absolute(),
-            slurm=job,
-            options=self.options,
-            lock=self.result.lock,
-            reporter=self.context.output,
-        )
 
 
 def _baseline(context: Context, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
@@ -304,7 +216,8 @@ def _compare(
     from builder.smoke.compare import compare
     from builder.smoke.reports import StoredReport
 
-    new = [StoredReport(run.report, str(run.path or "this run")) for run in runs if run.verdict != "error"]
+    completed = [run for run in runs if run.verdict not in ("error", "none")]
+    new = [StoredReport(run.report, str(run.path or "this run")) for run in completed]
     if not new or not baseline:
         return None
     return compare(new, baseline, old_packages=_attached_packages(context, baseline))
@@ -344,6 +257,9 @@ def _finish(
     from builder.smoke.grade import worst
     from builder.smoke.table import render, render_comparison
 
+    if runs[0].verdict == "none":
+        _finish_untested(context, runs[0])
+        return
     verdict = worst(run.verdict for run in runs)
     shown = next(run for run in runs if run.verdict == verdict)
     context.output.table(render(shown))
@@ -370,4 +286,17 @@ def _finish(
     if verdict == "fail" or (comparison and comparison.regressions):
         context_exit(SmokeError.exit_code)
     if len(of_build) == len(runs):
-        record.store(result.digest, verdict, shown.runner, shown.path)
+        plan = context.project.smoke_plan(result)
+        record.store(result.digest, verdict, shown.runner, shown.path, plan)
+
+
+def _finish_untested(context: Context, run: SmokeReport) -> None:
+    """Prints that the recipe does not test the image, and why."""
+    from builder.smoke.grade import verdict_meaning
+
+    name, reason = run.report["image"]["target"], run.report["test"]["none"]
+    context.output.note(f"{name} is not smoke-tested: {reason}")
+    context.output.note(verdict_meaning(run.verdict))
+    context.output.result(
+        {"target": name, "digest": run.image_digest, "verdict": run.verdict, "report": run.report}
+    )

@@ -18,6 +18,7 @@ from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import load_site, site_files, site_of, unknown_site, yaml_files
+from builder.config.smoketest import SmokeTest
 from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
@@ -201,6 +202,8 @@ class Recipe(Model):
     """What the target machine runs: an OCI image (docker, podman-hpc) or a SIF (singularity, apptainer)."""
     sif: Sif = Sif()
     """How a SIF is laid out."""
+    smoke: SmokeTest = SmokeTest()
+    """What the smoke test does; by default the lock decides."""
     engine: Engine = "layered"
     """Default engine; ``--engine`` overrides it."""
     installer: Installer = Installer()

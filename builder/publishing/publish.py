@@ -1,6 +1,7 @@
 """Publishes images: first the blobs and the manifest, then what is attached, and the tags last.
 
-No tag moves before the smoke test has passed and what was sent has been read back. An OCI image is published
+No tag moves before the smoke test has passed and what was sent has been read back. The test runs before the
+push, or after it if it is a Slurm job, which runs the published image. An OCI image is published
 unchanged, a SIF as an ORAS artifact. The SBOM, the provenance and the report of the smoke test are attached
 before a tag names the image.
 
@@ -13,18 +14,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, UsageError
+from builder.errors import UsageError
 from builder.lock.inputs import require_sha256
 from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.places import Place, open_place
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
-from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
+from builder.publishing.smoke_gate import SmokeGate, SmokePolicy
 from builder.publishing.tag_check import check_tags
 from builder.publishing.tags import TagLost, TagPlan, move_all
 from builder.registry.errors import ArtifactRefused
@@ -32,9 +33,8 @@ from builder.registry.oras import sif_artifact
 from builder.registry.pull import fetch_layers
 from builder.registry.push import PushReport
 from builder.registry.referrers import CREATED, AttachedFile
-from builder.smoke.options import SmokeOptions
+from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 
-SmokePolicy = Literal["auto", "always"]
 #: A tag that is not fixed is moved this many times if other publishes move it at the same moment.
 _TRIES = 3
 
@@ -55,8 +55,10 @@ class PublishOptions:
     """Dated tags may move to another digest."""
     policy: SmokePolicy = "auto"
     """``auto`` tests an image once per machine, ``always`` each time."""
-    runner: str | None = None
-    """What runs the smoke test. None: the first that works."""
+    smoke: SmokeOptions = DEFAULTS
+    """How the smoke test runs."""
+    job: SlurmOptions | None = None
+    """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before the push."""
     mount_from: tuple[str, ...] = ()
     """Repositories of the same registry that may have some of the blobs."""
     verify: VerifyMode = "sent"
@@ -89,7 +91,7 @@ class Published:
     push: PushReport | None
     """None: nothing was sent (``dry_run``)."""
     smoke: str
-    """The verdict of the smoke test, or ``not run``."""
+    """The verdict of the smoke test, or ``not run``; ``none``: the recipe says that there is none."""
     dry_run: bool = False
     attached: Mapping[str, str] = field(default_factory=dict)
     """The digests of the attached artifacts, by their types."""
@@ -97,6 +99,8 @@ class Published:
     """What the tags named before, as digests: for a rollback. None: there was no such tag."""
     verified: Verified | None = None
     """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
+    untested: str = ""
+    """Why there is no smoke test, from the recipe; empty: there is one."""
 
 
 def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
@@ -207,25 +211,27 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     if options.dry_run:
         return replace(done, before=named)
 
-    passed = None
-    if options.move_tags and options.policy == "auto":
-        passed = recorded_pass(project, result)
+    gate = SmokeGate(project, options.smoke, options.policy, options.job)
+    passed = gate.known(result) if options.move_tags else None
     must_test = options.move_tags and passed is None
-    if must_test or not place.has_base(image):
+    job = gate.prepare_job(place, result, image) if must_test else None
+    if (must_test and job is None) or not place.has_base(image):
         result = with_base(project, result)
         image = artifact_image(result, options.annotations)
-    if must_test:
-        passed = run_smoke(project, result, options.runner)
-    verdict, report = passed or ("not run", None)
-
+    if must_test and job is None:
+        passed = gate.run(result)
     pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
+    if job is not None:
+        passed = gate.run_job(place, result, image, job)
+    verdict, report = passed or ("not run", None)
     attached = attach_all(place, result, image, report, project)
     must_move = any(digest != image.digest for digest in named.values())
     if must_move:
         named = _move_tags(place, plan, image, named, force=options.force)
     if must_move or pushed.sent:  # another publish may have moved the tags and sent the blobs meanwhile
         _restore_attached(place, image, attached, project)
-    return replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+    done = replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+    return replace(done, untested=recipe.smoke.none or "") if verdict == "none" else done
 
 
 def _move_tags(
@@ -314,41 +320,3 @@ def attach_all(
             )
             break
     return done
-
-
-# the smoke test ---------------------------------------------------------------------------------------------
-
-
-def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str, Any] | None] | None:
-    """The verdict and the report of a test that passed on this machine; None when the image must be tested.
-
-    A SIF and the image that it was made of contain the same files: a test of either counts.
-    """
-    record = SmokeRecord(project.settings.cache)
-    for artifact in (result.sif, result.image):
-        verdict = record.passed(artifact.digest) if artifact is not None else None
-        if artifact is not None and verdict:
-            project.reporter.note(f"smoke test: {verdict} (on record for {artifact.digest[:19]})")
-            return verdict, last_report(project, result.recipe, artifact.digest)
-    return None
-
-
-def run_smoke(project: Project, result: BuildResult, runner: str | None) -> tuple[str, dict[str, Any] | None]:
-    """Runs the smoke test and records its result; returns its verdict and its report.
-
-    Raises:
-        SmokeError: it did not pass.
-    """
-    report = project.smoke(result, SmokeOptions(runner=runner))
-    name = result.recipe.name
-    record = SmokeRecord(project.settings.cache)
-    if report.verdict == "fail":
-        record.drop(report.image_digest)
-    if report.verdict not in PASSED:
-        raise SmokeError(
-            f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
-            "no tag was moved",
-            f"see the failed probes: builder smoke {name}; to test it on the target instead: --no-tags",
-        )
-    record.store(report.image_digest, report.verdict, report.runner, report.path)
-    return report.verdict, report.report

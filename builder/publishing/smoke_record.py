@@ -8,6 +8,7 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.project import Project
+from builder.smoke.plan import TORCH, SmokePlan, tested
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
@@ -27,20 +28,33 @@ class SmokeRecord:
     def __init__(self, folder: Path) -> None:
         self._folder = CacheFolders(folder).smoke
 
-    def passed(self, digest: str) -> str | None:
-        """The recorded verdict (``pass`` or ``warn``) of an image; None when it has not passed here."""
-        verdict = self._read(digest).get("verdict")
-        return str(verdict) if verdict in PASSED else None
+    def passed(self, digest: str, plan: SmokePlan = TORCH) -> str | None:
+        """The recorded verdict (``pass`` or ``warn``) of an image; None: it has not passed this test.
 
-    def report(self, digest: str) -> dict[str, Any] | None:
+        Args:
+            digest: of the image.
+            plan: what is to be tested. A pass of another test is no pass.
+        """
+        record = self._read(digest)
+        verdict = record.get("verdict")
+        return str(verdict) if verdict in PASSED and tested(record) == plan.to_json() else None
+
+    def report(self, digest: str, plan: SmokePlan = TORCH) -> dict[str, Any] | None:
         """The report of that test; None when the file was removed."""
         try:
             found = json.loads(Path(str(self._read(digest)["report"])).read_text())
         except (OSError, ValueError, KeyError):
             return None
-        return found if _is_report(found, digest) else None
+        return found if _is_report(found, digest, plan) else None
 
-    def store(self, digest: str, verdict: str, runner: str, report: Path | None = None) -> None:
+    def store(
+        self,
+        digest: str,
+        verdict: str,
+        runner: str,
+        report: Path | None = None,
+        plan: SmokePlan = TORCH,
+    ) -> None:
         """Records a test that passed.
 
         Args:
@@ -48,8 +62,10 @@ class SmokeRecord:
             verdict: ``pass`` or ``warn``.
             runner: what ran the test.
             report: the file of its report.
+            plan: what was tested.
         """
-        data = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict, "runner": runner}
+        data: dict[str, Any] = {"format": _RECORD_FORMAT, "digest": digest, "verdict": verdict}
+        data |= {"runner": runner, "test": plan.to_json()}
         if report is not None:
             data["report"] = str(report.absolute())
         write_record(self._path(digest), data)
@@ -68,17 +84,20 @@ class SmokeRecord:
         return self._folder / f"{digest.replace(':', '-')}.json"
 
 
-def _is_report(value: Any, digest: str) -> bool:
-    """Whether this is the report of a passed test of an image."""
+def _is_report(value: Any, digest: str, plan: SmokePlan) -> bool:
+    """Whether this is the report of a passed test of an image, and of this test."""
     if not isinstance(value, dict) or value.get("verdict") not in PASSED:
         return False
     image = value.get("image")
-    return isinstance(image, dict) and image.get("digest") == digest
+    is_this_image = isinstance(image, dict) and image.get("digest") == digest
+    return is_this_image and tested(value) == plan.to_json()
 
 
-def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any] | None:
-    """The report of the last passed test of an image, from this machine's record or from ``reports/``."""
-    recorded = SmokeRecord(project.settings.cache).report(digest)
+def last_report(
+    project: Project, recipe: Recipe, digest: str, plan: SmokePlan = TORCH
+) -> dict[str, Any] | None:
+    """The report of the last pass of an image, from this machine's record or from ``reports/``."""
+    recorded = SmokeRecord(project.settings.cache).report(digest, plan)
     if recorded is not None:
         return recorded
     short = digest.partition(":")[2][:12]
@@ -88,6 +107,6 @@ def last_report(project: Project, recipe: Recipe, digest: str) -> dict[str, Any]
             value = json.loads(path.read_text())
         except (OSError, ValueError, RecursionError):
             continue
-        if _is_report(value, digest):
+        if _is_report(value, digest, plan):
             return dict(value)
     return None

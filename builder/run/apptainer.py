@@ -86,6 +86,7 @@ class ApptainerRunner(Runner):
                 env=_environment(tool, {**config.env, **options.env}),
                 timeout_s=options.timeout_s,
                 capture=options.capture,
+                on_line=options.on_line,
             )
         _check_started(image, done)
         return done

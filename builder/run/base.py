@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -60,6 +60,9 @@ class RunOptions:
     """Seconds after which the command is killed, without the time to load the image; None is no limit."""
     capture: bool = True
     """False connects the command to this process's own input and output; the result then has no output."""
+    on_line: Callable[[str], None] | None = None
+    """Receives each line of standard error as soon as it is written, from another thread; docker ignores it.
+    Only with ``capture``."""
 
 
 DEFAULT_OPTIONS = RunOptions()

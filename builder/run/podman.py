@@ -74,6 +74,7 @@ class PodmanRunner(Runner):
                     env=environ,
                     timeout_s=options.timeout_s,
                     capture=options.capture,
+                    on_line=options.on_line,
                 )
                 finished = not done.timed_out
             finally:

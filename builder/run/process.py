@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -46,6 +46,7 @@ def execute(
     timeout_s: float | None = None,
     capture: bool = True,
     pass_fds: Sequence[int] = (),
+    on_line: Callable[[str], None] | None = None,
 ) -> Completed:
     """Runs a command of the host. After a timeout, Ctrl-C or any error, it and its children are killed.
 
@@ -55,6 +56,7 @@ def execute(
         timeout_s: Seconds; None is no limit.
         capture: False leaves input and output connected to this process's own.
         pass_fds: File descriptors that the command inherits.
+        on_line: Receives each line of standard error without its end, from another thread.
 
     Raises:
         RunnerError: The command cannot be started, or an output is longer than :data:`MAX_OUTPUT`.
@@ -78,7 +80,8 @@ def execute(
             f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner"
         ) from None
 
-    readers = [_Reader(stream, process) for stream in (process.stdout, process.stderr) if stream is not None]
+    outputs = ((process.stdout, None), (process.stderr, on_line))
+    readers = [_Reader(stream, process, listen) for stream, listen in outputs if stream is not None]
     try:
         timed_out = not _wait(process, readers, timeout_s)
     finally:  # also after Ctrl-C
@@ -88,10 +91,7 @@ def execute(
     if timed_out:  # a child outside the group may still hold the outputs open
         _wait(process, readers, GRACE_PERIOD_S)
     if any(reader.too_long for reader in readers):
-        raise RunnerError(
-            f"{command[0]} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
-            "see what it prints: builder run TARGET -- COMMAND",
-        )
+        raise _too_long(command)
     out, err = (_text(reader.data) for reader in readers) if readers else ("", "")
     if timed_out:
         return Completed(TIMED_OUT, out, err, timed_out=True)
@@ -100,26 +100,51 @@ def execute(
     return Completed(128 - code if code < 0 else code, out, err)
 
 
+def _too_long(command: Sequence[str | Path]) -> RunnerError:
+    return RunnerError(
+        f"{command[0]} wrote more than {MAX_OUTPUT >> 20} MiB, and was killed",
+        "see what it prints: builder run TARGET -- COMMAND",
+    )
+
+
 class _Reader(threading.Thread):
     """Reads an output of a process to its end, and kills the process if it is longer than allowed."""
 
-    def __init__(self, stream: IO[bytes], process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self,
+        stream: IO[bytes],
+        process: subprocess.Popen[bytes],
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(daemon=True)  # a process that left the group may never close the output
         self.data = bytearray()
         self.too_long = False
         self._stream = stream
         self._process = process
+        self._on_line = on_line
+        self._lines_end = 0
         self.start()
 
     def run(self) -> None:
         with self._stream as stream:
             while block := os.read(stream.fileno(), 1 << 16):
                 self.data += block
+                if self._on_line is not None:
+                    self._pass_on_lines(self._on_line)
                 if len(self.data) > MAX_OUTPUT:
                     self.too_long = True
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.killpg(self._process.pid, signal.SIGKILL)
                     return
+
+    def _pass_on_lines(self, on_line: Callable[[str], None]) -> None:
+        """Passes on the lines that are complete and were not passed on yet."""
+        end = self.data.rfind(b"\n") + 1
+        if end > self._lines_end:
+            lines = _text(self.data[self._lines_end : end]).splitlines()
+            self._lines_end = end
+            for line in lines:
+                on_line(line)
 
 
 def _wait(process: subprocess.Popen[bytes], readers: Sequence[_Reader], timeout_s: float | None) -> bool:

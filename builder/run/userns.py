@@ -75,7 +75,7 @@ class UsernsRunner(Runner):
             root = container_root(keep_root=False)
             try:
                 root.give(Path(folder))
-                _start(_Plan(folder, root.uid, root.gid), timeout_s=20)
+                _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
             except RunnerError as e:
                 problem = e.message.removeprefix(f"{_NOT_STARTED}: ")
                 if _apparmor_restricts():
@@ -115,7 +115,7 @@ class UsernsRunner(Runner):
             workdir=options.workdir or config.workdir,
             shm_size=_SHM_SIZE,
         )
-        return _start(plan, timeout_s=options.timeout_s, capture=options.capture)
+        return _start(plan, options)
 
 
 def _driver_mounts() -> list[Mount]:
@@ -130,8 +130,8 @@ def _mount_plan(mount: Mount) -> dict[str, str | bool]:
     }
 
 
-def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True) -> Completed:
-    """Runs jail.py.
+def _start(plan: _Plan, options: RunOptions) -> Completed:
+    """Runs jail.py with the time limit and the outputs of the options.
 
     The plan is passed through an open file and not on the command line, because variables may be secret.
 
@@ -148,8 +148,9 @@ def _start(plan: _Plan, *, timeout_s: float | None = None, capture: bool = True)
         done = execute(
             [sys.executable, "-I", "-S", "-c", _START, _FOLDER, *map(str, descriptors)],
             env={},
-            timeout_s=timeout_s,
-            capture=capture,
+            timeout_s=options.timeout_s,
+            capture=options.capture,
+            on_line=options.on_line,
             pass_fds=descriptors,
         )
         status_file.seek(0)

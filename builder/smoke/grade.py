@@ -15,6 +15,7 @@ from builder.smoke.by_peers import grade_by_peers
 from builder.smoke.by_reference import grade_by_reference
 from builder.smoke.by_roofline import grade_by_roofline
 from builder.smoke.finding import Finding
+from builder.smoke.plan import tested
 from builder.smoke.reference import References
 from builder.smoke.values import Report, devices_of
 
@@ -68,6 +69,21 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
     }
 
 
+#: What each verdict means for the image, as a sentence.
+_MEANINGS = {
+    "pass": "pass: the image works as expected on this machine.",
+    "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
+    "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
+    "error": "error: the test itself could not run and says nothing about the image. No tag moves.",
+    "none": "none: the recipe says that the image is not tested. It is published all the same.",
+}
+
+
+def verdict_meaning(verdict: str) -> str:
+    """What a verdict means for the image and for publishing, as a sentence for people."""
+    return _MEANINGS[verdict]
+
+
 def worst(verdicts: Iterable[str]) -> str:
     """The worst of some verdicts; ``pass`` if there are none."""
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
@@ -82,7 +98,14 @@ def _check_expectations(
     """
     measured = [m for m in report["measurements"] if m["status"] != "skip"]
     kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
-    if expected.vendor != "none" and "cuda" not in kinds and report["verdict"] != "error":
+    is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and report["verdict"] != "error"
+    if is_gpu_missing and "framework" not in tested(report):
+        advice = (
+            f"the recipe is for {expected.vendor} GPUs, and its 'smoke' tests no framework: "
+            "add 'framework: torch', 'tensorflow' or 'jax' there"
+        )
+        yield Finding("device.measured", "warn", "the GPUs were not tested", advice)
+    elif is_gpu_missing:
         where = " (only on the CPU)" if "cpu" in kinds else ""
         advice = (
             f"the recipe is for {expected.vendor} GPUs: give the container access to one; "

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from builder.smoke.plan import TORCH, SmokePlan
+
 
 @dataclass(frozen=True, slots=True)
 class SmokeOptions:
@@ -25,6 +27,13 @@ class SmokeOptions:
     """Run one process per GPU, concurrently, and measure communication between them."""
     budget_s: float | None = None
     """Seconds for all measurements together; None: the benchmark's default."""
+    plan: SmokePlan = TORCH
+    """What is tested; :meth:`builder.project.Project.smoke` sets it."""
+
+    @property
+    def whole_timeout_s(self) -> float:
+        """Seconds for the whole test: the recipe's own command has its time in addition."""
+        return self.timeout_s + self.plan.timeout_s
 
 
 @dataclass(frozen=True, slots=True)

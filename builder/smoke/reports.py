@@ -158,8 +158,9 @@ def find_reports(
         return _newest_image(named)
     if attached is not None and text != "previous":
         published = [parse_report(data, source) for source, data in attached(text)]
-        if published:
-            return _newest_image(sorted(published, key=lambda report: report.started))
+        tested = [report for report in published if report.report["verdict"] != "none"]
+        if tested:
+            return _newest_image(sorted(tested, key=lambda report: report.started))
     raise ReportError(
         "; ".join([f"no report of {text!r} in {folder}", *_available(stored, problems)]),
         "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports",

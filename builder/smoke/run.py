@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ ENTRYPOINT = "/opt/builder/entrypoint"
 #: Seconds after the benchmark's timeout in which it can still write its report, before the container is
 #: stopped.
 _GRACE_S = 30.0
+#: Exit codes of a shell that cannot start a program.
+_NOT_FOUND = (126, 127)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class SmokeReport:
     """The result of a smoke test."""
 
     verdict: str
-    """``pass``, ``warn``, ``fail``, or ``error`` if the test could not be run."""
+    """``pass``, ``warn``, ``fail``, ``error`` if the test could not be run, or ``none`` if the recipe says
+    that the image is not tested."""
     report: dict[str, Any]
     """The benchmark's report (report.schema.json) with its grade.
 
@@ -81,6 +85,8 @@ def smoke(
         RunnerError: no runner works on this host, or not the requested one.
         SpaceError: there is no space for the report.
     """
+    if options.plan.none:
+        return not_tested(image.digest, recipe, options.plan.none)
     started = time.monotonic()
     report, runner = _run_benchmark(image, recipe, settings, store, options, reporter)
     if isinstance(image, SifImage) and report["verdict"] != "error" and not _is_still_there(image, store):
@@ -90,6 +96,14 @@ def smoke(
     duration = round(time.monotonic() - started, 3)
     path = store_report(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
+
+
+def not_tested(digest: str, recipe: Recipe, reason: str) -> SmokeReport:
+    """The report on an image that the recipe does not test. It is attached to the image, and not stored."""
+    report = {**could_not_run(recipe, "smoke", reason, ""), "verdict": "none", "test": {"none": reason}}
+    report["probes"][0]["status"] = "skip"
+    report["image"] = {"target": recipe.name, "runner": "none", "digest": digest}
+    return SmokeReport("none", report, "none", digest, 0.0)
 
 
 def _is_still_there(sif: SifImage, store: Store) -> bool:
@@ -113,11 +127,12 @@ def _run_benchmark(
     An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
     is tried then.
     """
-    command = benchmark_command(recipe, options)
+    command = [*benchmark_command(recipe, options), "--progress"]
+    progress = _Progress(reporter)
     runner = find_runner(settings, store, options.runner, reporter)
     failed: list[str] = []
     while True:
-        reporter.note(f"smoke test of {recipe.name} ({runner.name})")
+        reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
         try:
             # builder's own entry point: a recipe's entry point may do anything with its arguments.
             done = runner.run(
@@ -126,11 +141,14 @@ def _run_benchmark(
                 RunOptions(
                     entrypoint=[ENTRYPOINT],
                     gpu=recipe.gpu.vendor,
-                    timeout_s=options.timeout_s + _GRACE_S,
+                    timeout_s=options.whole_timeout_s + _GRACE_S,
+                    on_line=progress.line,
                 ),
             )
+            progress.finish()
             return interpret(done, recipe), runner.name
         except BuilderError as e:
+            progress.finish()
             failed.append(runner.name)
             following = None
             if options.runner is None and isinstance(e, RunnerError):
@@ -140,6 +158,31 @@ def _run_benchmark(
                 return report, runner.name
             reporter.warn(f"{e.message}; trying {following.name}")
             runner = following
+
+
+class _Progress:
+    """Reports each step that the benchmark announces on standard error as a task of its own."""
+
+    #: An image may print anything.
+    _MARK = re.compile(r"smoke: begin ([\w.]{1,40})", re.ASCII)
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._task = ""
+
+    def line(self, text: str) -> None:
+        """Receives a line of the benchmark's standard error."""
+        found = self._MARK.fullmatch(text)
+        if found:
+            self.finish()
+            self._task = f"smoke test: {found[1]}"
+            self._reporter.start(self._task, unit="step")
+
+    def finish(self) -> None:
+        """Ends the last step."""
+        if self._task:
+            self._reporter.finish(self._task)
+            self._task = ""
 
 
 def _next_runner(
@@ -159,7 +202,8 @@ def benchmark_command(recipe: Recipe, options: SmokeOptions, *, report: str = "-
     """
     python = f"{recipe.conda.prefix}/bin/python"
     command = [python, PROGRAM, "--json", report]
-    command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.timeout_s:g}"]
+    command += options.plan.arguments()
+    command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.whole_timeout_s:g}"]
     if recipe.gpu.architectures:
         command += ["--architectures", ",".join(recipe.gpu.architectures)]
     if options.devices is not None:
@@ -225,6 +269,11 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
     if report is None:
         seen = f"no report; exit code {done.returncode}: {_last_lines(done)}"
         advice = "check that the image's Python starts; exit code 137 means killed, maybe out of memory"
+        if done.returncode in _NOT_FOUND:
+            advice = (
+                "the smoke test needs a Python in the environment: add it; for an image without Python write "
+                'into the recipe  smoke: {none: "it has no Python"}'
+            )
         return could_not_run(recipe, "report", seen, advice)
     problem = report_problem(report)
     if report.get("schema_version") != SCHEMA_VERSION:

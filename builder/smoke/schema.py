@@ -72,7 +72,7 @@ def report_problem(value: Any) -> str:
 
 def _check_verdict(report: Report) -> str:
     verdict = report.get("verdict")
-    return "" if str(verdict) in EXIT_CODES else f"unknown verdict {verdict!r}"
+    return "" if str(verdict) in (*EXIT_CODES, "none") else f"unknown verdict {verdict!r}"
 
 
 def _check_entries(report: Report) -> str:

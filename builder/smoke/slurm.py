@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
 from builder.errors import UsageError
 from builder.model import Lock
 from builder.progress import QUIET, Reporter
+from builder.site.images import digest_reference
 from builder.site.job import Job, RayJob
 from builder.site.plan import plan_job
 from builder.site.render import render
@@ -23,7 +25,7 @@ from builder.site.slurm import cancel, submit, wait
 from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
-from builder.smoke.run import SmokeReport, benchmark_command, complete
+from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
 from builder.smoke.schema import could_not_run, report_problem
 
 _REPORT = "report.json"
@@ -66,11 +68,9 @@ def smoke_on_slurm(
         RunnerError: Slurm rejects the job, or does not answer.
         SpaceError: there is no space for the report.
     """
-    if recipe.site.slurm is None:
-        raise UsageError(
-            f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
-            f"leave out --on slurm: builder smoke {recipe.name}",
-        )
+    if options.plan.none:
+        return not_tested(built.digest, recipe, options.plan.none)
+    _require_slurm(recipe)
     started = time.monotonic()
     report, ran = _run_job(recipe, folder, slurm, options, reporter, sleep)
     is_other = slurm.is_other and ran.digest != built.digest
@@ -87,6 +87,53 @@ def smoke_on_slurm(
         report["image"]["locks"] = list(ran.locks)
     path = store_report(report, folder)
     return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
+
+
+def _require_slurm(recipe: Recipe) -> None:
+    if recipe.site.slurm is None:
+        raise UsageError(
+            f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
+            f"leave out --on slurm: builder smoke {recipe.name}",
+        )
+
+
+def complete_job(
+    slurm: SlurmOptions, result: BuildResult, place: Path, *, all_gpus: bool = False, reference: str = ""
+) -> SlurmOptions:
+    """The job's options with defaults from the build and the site.
+
+    The default image is the one that was built: the SIF, which the nodes must see as a file, or a reference
+    with its digest.
+
+    Args:
+        slurm: the options so far.
+        result: the build.
+        place: what :meth:`builder.project.Project.place` returned for it.
+        all_gpus: the job gets all GPUs of each node.
+        reference: where the image was pushed to, with its digest; empty: in the recipe's repository.
+
+    Raises:
+        UsageError: the site has no Slurm, or its runtime cannot run this build.
+    """
+    recipe, runtime = result.recipe, result.recipe.site.runtime
+    _require_slurm(recipe)
+    if slurm.image and runtime.kind == "userns":
+        raise UsageError(
+            f"jobs of {recipe.name} run the build itself, so --image has no effect", "leave out --image"
+        )
+    if not slurm.image and runtime.takes_sif and result.sif is None:
+        raise UsageError(
+            f"{runtime.kind} runs SIFs, and {recipe.name} is an OCI image: no job can test this build",
+            "write 'format: sif' into the recipe, or pass --image FILE to test another image",
+        )
+    image = slurm.image
+    if not image and runtime.takes_sif:
+        image = str(place.absolute())
+    elif not image:
+        is_pushed = reference and runtime.kind != "userns"
+        image = reference if is_pushed else digest_reference(recipe, result.digest)
+    gpus = recipe.site.node.gpus or None
+    return replace(slurm, image=image, is_other=bool(slurm.image), gpus=gpus if all_gpus else None)
 
 
 def _run_job(
@@ -133,7 +180,7 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
         command=with_lock_hash(command),
         nodes=slurm.nodes,
         gpus=slurm.gpus,
-        time=slurm.time_limit or _time(options.timeout_s + _MARGIN_S),
+        time=slurm.time_limit or _time(options.whole_timeout_s + _MARGIN_S),
         account=slurm.account,
         image=slurm.image,
         name=f"smoke-{recipe.name}",

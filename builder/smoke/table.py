@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from builder.smoke.compare import Comparison
+from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
 from builder.smoke.values import number
 
@@ -39,6 +40,8 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     for finding in findings:
         if finding["status"] in shown:
             _add_entry(table, finding, escape(finding["seen"]))
+    table.caption = verdict_meaning(report.verdict)
+    table.caption_justify = "left"
     return table
 
 

@@ -32,6 +32,7 @@ virtual_packages: {__glibc: "2.36"}
 pip: {find_links: [wheels]}
 layers: {own_layer_from: 1048576, groups: 3}
 registry: {repository: tests/tiny}
+smoke: torch
 """
 ENVIRONMENT = """\
 name: tiny

@@ -80,7 +80,11 @@ class SmokeProject:
                 image_lock=IMAGE_LOCK,
             )
 
-        def smoke(project: Project, result: Any, options: SmokeOptions) -> SmokeReport:
+        run_smoke = Project.smoke
+
+        def smoke(project: Project, result: Any, options: SmokeOptions, job: Any = None) -> SmokeReport:
+            if job is not None or result.recipe.smoke.none:
+                return run_smoke(project, result, options, job)
             self.asked.append(options)
             answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             whole = complete(

@@ -53,8 +53,35 @@ def facts(run: Run) -> Item:
         out["torch"] = torch_facts(run)
         if run.own_gpus:
             out["devices"] = [gpu_facts(run, i) for i in run.own_gpus]
-            out["driver"] = read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
+            out["driver"] = _driver()
+    if run.framework is not None:
+        out["framework"] = framework_facts(run)
+        if run.own_gpus:
+            out["devices"] = [_described(run, index) for index in run.own_gpus]
+            out["driver"] = _driver()
     return out
+
+
+def _driver() -> str:
+    return read("/sys/module/nvidia/version") or read("/sys/module/amdgpu/version")
+
+
+def framework_facts(run: Run) -> Item:
+    """Name, version and build of TensorFlow or JAX."""
+    framework = run.framework
+    return {
+        "name": framework.name,
+        "version": framework.version,
+        "build": framework.build,
+        "runtime": framework.runtime,
+        "gpus": framework.gpus,
+        "path": os.path.dirname(str(framework.module.__file__)),
+    }
+
+
+def _described(run: Run, index: int) -> Item:
+    """A GPU as TensorFlow or JAX describes it."""
+    return {**run.framework.describe_gpu(index), "rank": run.place.rank, "host": host_name()}
 
 
 def host_name() -> str:

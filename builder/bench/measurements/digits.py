@@ -16,7 +16,12 @@ def handwritten_digits(torch: Any) -> tuple[Any, Any]:
     Digits", E. Alpaydin and C. Kaynak, 1998, CC BY 4.0): images of 8x8 pixels with values from 0 to 4, row by
     row, then all labels, one byte each, compressed by zlib.
     """
+    numbers = torch.tensor(list(packed_digits()), dtype=torch.float32)
+    return numbers[:-_COUNT].reshape(-1, 1, 8, 8) / 4, numbers[-_COUNT:].long()
+
+
+def packed_digits() -> bytes:
+    """All images and labels as bytes, in the order that ``handwritten_digits`` explains."""
     packed = pkgutil.get_data(__package__, "digits.bin")
     assert packed is not None
-    numbers = torch.tensor(list(zlib.decompress(packed)), dtype=torch.float32)
-    return numbers[:-_COUNT].reshape(-1, 1, 8, 8) / 4, numbers[-_COUNT:].long()
+    return zlib.decompress(packed)

@@ -9,6 +9,7 @@ from typing import Any
 from ..core import Item, Run, skip
 from .accuracy import checked, product_error, random_matrix, require, wrong_results
 from .precision import PRECISIONS, AllowTF32, unsupported
+from .products import measure_product
 from .timing import rate, timed
 
 SIZES = {"cpu": (512, 1024, 2048), "gpu": (2048, 4096, 8192, 16384)}
@@ -19,6 +20,8 @@ _CHECK = "largest error of a row against float64"
 
 def measure_matmul(run: Run, precision: str) -> Item:
     """Matrix products of growing size, all checked. The fastest size counts."""
+    if run.framework is not None:
+        return measure_product(run, precision)
     torch = run.need_torch
     reason = unsupported(run, precision)
     if reason:

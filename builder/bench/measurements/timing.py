@@ -14,7 +14,8 @@ def timed(
 ) -> list[float]:
     """Seconds of each repetition of a function, after two runs for warm-up.
 
-    On a GPU the device's own events measure the time, on a CPU the clock.
+    On a GPU the device's own events measure the time of torch, else the clock does: functions of other
+    frameworks return when the device is done.
 
     Args:
         run: whose device is measured.
@@ -29,7 +30,7 @@ def timed(
     function()
     run.synchronize()
 
-    once = _time_on_gpu if run.on_gpu else _time_on_cpu
+    once = _time_on_gpu if run.torch is not None and run.on_gpu else _time_on_cpu
     if exactly is not None:
         return [once(run, function) for _ in range(exactly)]
     samples: list[float] = []

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from ..core import Item, Run, fail
+from . import products
 from .accuracy import checked, require, wrong_results
 from .digits import handwritten_digits
 from .timing import spread
@@ -22,7 +23,12 @@ WARM_UP = 10
 
 
 def measure_training(run: Run) -> Item:
-    """Time of a training step of a small convolutional network, from a fixed seed, to a given accuracy."""
+    """Time of a training step of a small convolutional network, from a fixed seed, to a given accuracy.
+
+    TensorFlow and JAX train a dense network.
+    """
+    if run.framework is not None:
+        return products.measure_training(run)
     torch = run.need_torch
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the network is so small that more threads would only wait for each other

@@ -6,13 +6,34 @@ explains every one of them.
 
 from __future__ import annotations
 
-from ..core import Probe
-from . import conclusion, glibc, gpu, gpu_health, home, miopen, network, processor, python, pytorch, system
+from functools import partial
+
+from ..core import ANY, FRAMEWORKS, Probe
+from . import (
+    conclusion,
+    framework,
+    glibc,
+    gpu,
+    gpu_health,
+    home,
+    miopen,
+    network,
+    processor,
+    python,
+    pytorch,
+    system,
+)
 
 PROBES: list[Probe] = [
     Probe("torch.import", pytorch.probe_import),
     Probe("torch.build", pytorch.probe_build),
     Probe("torch.architectures", pytorch.probe_architectures),
+    Probe("tensorflow.import", partial(framework.probe_import, name="tensorflow"), of=("tensorflow",)),
+    Probe("tensorflow.build", partial(framework.probe_build, name="tensorflow"), of=("tensorflow",)),
+    Probe("tensorflow.devices", partial(framework.probe_devices, name="tensorflow"), of=("tensorflow",)),
+    Probe("jax.import", partial(framework.probe_import, name="jax"), of=("jax",)),
+    Probe("jax.build", partial(framework.probe_build, name="jax"), of=("jax",)),
+    Probe("jax.devices", partial(framework.probe_devices, name="jax"), of=("jax",)),
     Probe("gpu.driver", gpu.probe_driver),
     Probe("gpu.visible", gpu.probe_visible),
     Probe("gpu.architecture", gpu.probe_architecture),
@@ -22,24 +43,24 @@ PROBES: list[Probe] = [
     Probe("gpu.dnn", gpu.probe_dnn),
     Probe("nccl.version", network.probe_version),
     Probe("nccl.interface", network.probe_interface),
-    Probe("miopen.cache", miopen.probe_cache),
-    Probe("cpu.affinity", processor.probe_affinity),
+    Probe("miopen.cache", miopen.probe_cache, of=FRAMEWORKS),
+    Probe("cpu.affinity", processor.probe_affinity, of=ANY),
     Probe("gpu.distance", processor.probe_distance),
-    Probe("cpu.threads", processor.probe_threads),
-    Probe("memory.shm", system.probe_shm),
-    Probe("python.usersite", python.probe_user_site),
-    Probe("python.path", python.probe_path),
-    Probe("system.home", home.probe_home),
-    Probe("system.certificates", system.probe_certificates),
-    Probe("system.tmp", system.probe_tmp),
-    Probe("system.locale", system.probe_locale),
-    Probe("system.timezone", system.probe_time_zone),
-    Probe("system.glibc", glibc.probe_glibc),
+    Probe("cpu.threads", processor.probe_threads, of=ANY),
+    Probe("memory.shm", system.probe_shm, of=ANY),
+    Probe("python.usersite", python.probe_user_site, of=ANY),
+    Probe("python.path", python.probe_path, of=ANY),
+    Probe("system.home", home.probe_home, of=ANY),
+    Probe("system.certificates", system.probe_certificates, of=ANY),
+    Probe("system.tmp", system.probe_tmp, of=ANY),
+    Probe("system.locale", system.probe_locale, of=ANY),
+    Probe("system.timezone", system.probe_time_zone, of=ANY),
+    Probe("system.glibc", glibc.probe_glibc, of=ANY),
     # after the measurements
     Probe("nccl.transport", network.probe_transport, late=True),
     Probe("gpu.clocks", gpu_health.probe_clocks, late=True),
-    Probe("machine.steady", conclusion.probe_steady, late=True),
-    Probe("time.budget", conclusion.probe_budget, late=True),
+    Probe("machine.steady", conclusion.probe_steady, late=True, of=FRAMEWORKS),
+    Probe("time.budget", conclusion.probe_budget, late=True, of=ANY),
 ]
 
 #: If one of these cannot be carried out at all, that is a warning; for all others it is a failure.

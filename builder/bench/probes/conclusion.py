@@ -13,7 +13,7 @@ _ALONE = "another program uses this machine: the figures are too low; run again 
 def probe_steady(run: Run) -> str:
     """This process got the processor time that it needed, and its figures vary little."""
     if not run.wall_s:
-        raise skip("without torch nothing was measured")
+        raise skip(f"without {run.options.framework} nothing was measured")
     share = run.busy_s / run.wall_s
     held_s = processor.throttled_s() - run.throttled_before_s
     seen = f"{100 * min(share, 1.0):.0f} % of a core while computing"

@@ -1,4 +1,4 @@
-"""Probe of the C library: is it new enough for torch, and for the libraries that come from the host?"""
+"""Probe of the C library: is it new enough for wheels, and for the libraries that come from the host?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..machine.files import file_system, system_path
 #: Look at no more libraries of the host than this.
 _MAX_LIBRARIES = 300
 #: PyTorch's wheels are manylinux_2_28 since 2.6.
-_NEEDED_BY_TORCH = (2, 28)
+_NEEDED_BY_WHEELS = (2, 28)
 
 
 def probe_glibc(run: Run) -> str:
@@ -21,7 +21,7 @@ def probe_glibc(run: Run) -> str:
     name, version = platform.libc_ver()
     if name != "glibc":
         seen = f"the C library is {name or 'not glibc'}"
-        raise fail(seen, "torch's packages need glibc: use a Debian, Ubuntu or RHEL base image")
+        raise fail(seen, "packages for Linux need glibc: use a Debian, Ubuntu or RHEL base image")
 
     own = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     libraries = host_libraries()
@@ -30,8 +30,8 @@ def probe_glibc(run: Run) -> str:
         number = f"{needed[0]}.{needed[1]}"
         advice = f"host libraries do not load: use a base image with glibc {number} or newer, or bind none"
         raise fail(f"glibc {version}, but {path} needs {number}", advice)
-    if own < _NEEDED_BY_TORCH:
-        raise warn(f"glibc {version}", "current wheels of torch need 2.28: use a newer base image")
+    if own < _NEEDED_BY_WHEELS:
+        raise warn(f"glibc {version}", "current wheels need 2.28 or newer: use a newer base image")
     return f"glibc {version}" + (f"; {len(libraries)} libraries of the host fit" if libraries else "")
 
 

@@ -13,8 +13,9 @@ from ..machine.gpu import pci_address
 def probe_affinity(run: Run) -> str:
     """This process may use more than one core."""
     usable, total = processor.usable_cores(), os.cpu_count() or 1
-    threads = run.torch.get_num_threads() if run.torch is not None else "?"
-    seen = f"{usable} of {total} cores, {threads} threads"
+    seen = f"{usable} of {total} cores"
+    if run.torch is not None:
+        seen += f", {run.torch.get_num_threads()} threads"
 
     advice = "request more cores (--cpus-per-task, --cpu-bind, --cpuset-cpus)"
     if usable == 1 < total:
@@ -76,5 +77,5 @@ def probe_threads(run: Run) -> str:
     if threads > usable:
         raise warn(seen, too_many)
     if threads == 1 < usable and run.options.expect == "none" and run.place.ranks == 1:
-        raise warn(seen, "torch computes with one thread: unset it, or set it to the number of cores")
+        raise warn(seen, "one thread computes: unset it, or set it to the number of cores")
     return seen

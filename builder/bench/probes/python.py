@@ -14,10 +14,9 @@ def probe_user_site(run: Run) -> str:
     folder = site.getusersitepackages()
     if folder not in sys.path:
         return "not in use"
-    if run.torch is not None and str(run.torch.__file__).startswith(folder):
-        raise fail(
-            f"torch comes from {folder}", "your own packages hide the image's: export PYTHONNOUSERSITE=1"
-        )
+    if run.module is not None and str(run.module.__file__).startswith(folder):
+        seen = f"{run.options.framework} comes from {folder}"
+        raise fail(seen, "your own packages hide the image's: export PYTHONNOUSERSITE=1")
     raise warn(f"{folder} is in use", "your own packages may hide the image's: export PYTHONNOUSERSITE=1")
 
 

@@ -32,21 +32,22 @@ def probe_import(run: Run) -> str:
         advice = "add torch to the environment, lock and build again; or run this with the image's python"
         raise fail(seen, advice) from None
     except Exception as e:  # a missing library raises OSError, an incomplete package nearly anything
-        raise fail(f"torch does not import: {one_line(e)}", _import_advice(str(e))) from None
+        raise fail(f"torch does not import: {one_line(e)}", import_advice(str(e))) from None
 
     run.torch = torch
     run.import_s = time.perf_counter() - started
     return f"torch {torch.__version__} in {run.import_s:.1f} s"
 
 
-def _import_advice(message: str) -> str:
+def import_advice(message: str, name: str = "torch") -> str:
+    """What to do about an import that failed with this message; ``name`` is the framework."""
     if "libcuda.so" in message or "libnvidia" in message:
         return GIVE_NVIDIA
     if re.search("lib(amdhip|hsa|rocm|roc|rccl)", message):
         return "ROCm's libraries are missing from the image: add them; and " + GIVE_AMD
     if "GLIBC" in message:
         return "a library needs a newer glibc than the image's: use a newer base, or bind no host libraries"
-    return "a library is missing, or comes from another build than torch: check the base image and the lock"
+    return f"a library is missing, or comes from another build than {name}: check the base image and the lock"
 
 
 def probe_build(run: Run) -> str:

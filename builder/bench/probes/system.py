@@ -62,7 +62,7 @@ def probe_tmp(run: Run) -> str:
     try:
         folder = tempfile.gettempdir()
     except OSError as e:
-        advice = "torch needs a folder for temporary files: bind one at /tmp, or set TMPDIR"
+        advice = "programs need a folder for temporary files: bind one at /tmp, or set TMPDIR"
         raise fail(one_line(e), advice) from None
     stat = os.statvfs(folder)
     if stat.f_flag & _ST_NOEXEC:

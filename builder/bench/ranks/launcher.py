@@ -14,7 +14,7 @@ from ..core import Item
 from ..machine.facts import host_name
 from .child import describe_death, end_process, start_rank
 from .merge import merged, uneven_ranks
-from .messages import Lines, encode, write_all
+from .messages import Lines, complain, encode, write_all
 from .plan import Launch
 from .rank import Rank
 from .watchdog import Watchdog
@@ -80,6 +80,8 @@ class Launcher:
         """Receives events of a rank that this process started."""
         data = os.read(pipe, _CHUNK)
         for event in lines.feed(data):
+            if "begin" in event and rank.number == 0 and self.options.progress:
+                complain(f"begin {event['begin']}")
             rank.receive(event)
         if not data:
             self.selector.unregister(pipe)

@@ -73,6 +73,7 @@ def result(tmp_path: Path) -> BuildResult:
         "name": "t",
         "base": "oci:b",
         "environment": "e.yml",
+        "smoke": "torch",
         "source": tmp_path / "recipes/t.yaml",
         "root": tmp_path,
     }

@@ -26,7 +26,7 @@ def plan_of(options: RunOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         seen["owner"] = owner.uid, owner.gid
         return tmp_path
 
-    def start(plan: Any, **more: Any) -> Completed:
+    def start(plan: Any, options: Any) -> Completed:
         seen["plan"] = plan
         return Completed(0, "", "")
 

@@ -161,6 +161,7 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "sm_80,sm_90",
         "--devices",
         "4",
+        "--progress",
     ]
     assert options.entrypoint == ["/opt/builder/entrypoint"] and options.gpu == "nvidia"
     assert options.timeout_s is not None and options.timeout_s > 77  # the benchmark's own watchdog acts first

@@ -1,0 +1,75 @@
+"""The recipe's own test: a program whose exit code decides."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from typing import IO
+
+from ..core import Item, Run, fail, skip
+from .accuracy import checked
+from .timing import spread
+
+#: Lines and characters of its output that the report keeps.
+_LINES, _CHARACTERS = 20, 4000
+#: Lines that a message shows.
+_SHOWN = 3
+
+
+def measure_command(run: Run) -> Item:
+    """Runs the recipe's test to its end; anything but exit code 0 is a failure."""
+    command: list[str] = run.options.command
+    if not command:
+        raise skip("the recipe has no test of its own")
+    limit_s = run.options.command_timeout
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as output:
+        try:
+            # A group of its own: after the time limit all that it started is ended, too.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        except OSError as e:
+            advice = "correct 'smoke.command' in the recipe, or add the program to the image"
+            raise fail(f"{command[0]} cannot be started: {e.strerror}", advice) from None
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            lines = last_lines(output)
+            seen = f"did not end within {limit_s:g} s: {_shown(lines)}"
+            raise fail(seen, "correct the test, or allow more time: 'smoke.timeout'", output=lines) from None
+        finally:
+            _end(process)
+        lines = last_lines(output)
+    seconds = time.perf_counter() - started
+    if code:
+        seen = f"exit code {code}: {_shown(lines)}"
+        advice = "the recipe's own test failed: see its last lines"
+        raise fail(seen, advice, exit_code=code, output=lines)
+    check = checked("exit code", code, 0, code == 0)
+    fields: Item = {"exit_code": code, "output": lines, "seen": f"exit code 0 in {seconds:.1f} s"}
+    return {**spread("s", [seconds]), "better": "lower", **fields, **check}
+
+
+def last_lines(output: IO[bytes]) -> list[str]:
+    """The last lines of a command's output."""
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _CHARACTERS))
+    text = output.read().decode("utf-8", "replace")
+    return [line.rstrip() for line in text.splitlines() if line.strip()][-_LINES:]
+
+
+def _shown(lines: list[str]) -> str:
+    return " | ".join(lines[-_SHOWN:]) or "no output"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a command and all that it started and left behind."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        pass
+    process.wait()

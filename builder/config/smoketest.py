@@ -1,0 +1,116 @@
+"""The smoke test of a recipe: what is tested inside its image before a tag moves."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from builder.config.fields import Line, Model
+
+Framework = Literal["torch", "tensorflow", "jax"]
+
+#: The short forms of the key: ``smoke: jax``.
+_FRAMEWORKS = ("torch", "tensorflow", "jax")
+_SHORT = ("auto", *_FRAMEWORKS)
+_ALIASES = {"pytorch": "torch", "tf": "tensorflow"}
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_REASON = 'a reason is required; write  smoke: {none: "why the image is not tested"}'
+
+
+class SmokeTest(Model):
+    """What the smoke test does. Keys can be combined; without any, the lock decides.
+
+    ``smoke: torch`` (``tensorflow``, ``jax``) is short for ``smoke: {framework: torch}``, and ``smoke: auto``
+    for no key at all.
+    """
+
+    framework: Framework | None = None
+    """Test and time this framework on the recipe's GPUs or on the CPU."""
+    imports: tuple[Line, ...] = ()
+    """Modules to import."""
+    command: tuple[Line, ...] = ()
+    """A program to run in the image, as a list of words. Its exit code decides."""
+    timeout: Annotated[int, Field(ge=1, le=86400)] = 120
+    """Seconds after which ``command`` is stopped and counts as failed."""
+    none: Line | None = None
+    """Do not test the image, for this reason. It is published with the image."""
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the lock decides what is tested."""
+        return not (self.framework or self.imports or self.command or self.none)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_short_form(cls, value: Any) -> Any:
+        if value is None or value == "auto":
+            return {}
+        if value is False or value == "none":
+            raise ValueError(_REASON)
+        if isinstance(value, str):
+            return {"framework": _framework(value)}
+        if isinstance(value, dict | SmokeTest):
+            return value
+        raise ValueError(f"must be {', '.join(_SHORT)} or a mapping such as {{imports: [sklearn]}}")
+
+    @field_validator("imports", "command", mode="before")
+    @classmethod
+    def _is_list(cls, value: Any, info: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            words = shlex.split(value.replace(",", " ") if info.field_name == "imports" else value)
+        except ValueError:
+            words = [value]
+        raise ValueError(f"must be a list; write  {info.field_name}: [{', '.join(map(_quoted, words))}]")
+
+    @field_validator("imports")
+    @classmethod
+    def _are_modules(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not _MODULE.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a module, as after 'import' in Python")
+        return value
+
+    @field_validator("none")
+    @classmethod
+    def _has_reason(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError(_REASON)
+        return value
+
+    @model_validator(mode="after")
+    def _none_stands_alone(self) -> Self:
+        if self.none and (self.framework or self.imports or self.command):
+            raise ValueError("'none' excludes all other tests: leave out one of them")
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The mapping or a short form: editors must accept both."""
+        return {"anyOf": [{"enum": list(_SHORT)}, handler(core_schema)]}
+
+
+def _framework(name: str) -> str:
+    """A framework by its short form. Raises ValueError for anything else, with what was probably meant."""
+    if name in _FRAMEWORKS:
+        return name
+    near = difflib.get_close_matches(_ALIASES.get(name, name), _FRAMEWORKS, n=1)
+    if near:
+        raise ValueError(f"unknown test {name!r}; did you mean {near[0]}?")
+    raise ValueError(
+        f"unknown test {name!r}; it is one of {', '.join(_SHORT)}, or a mapping such as {{imports: [{name}]}}"
+    )
+
+
+def _quoted(word: str) -> str:
+    """A word as it stands in a list of YAML."""
+    return word if re.fullmatch(r"[A-Za-z_./-][\w./-]*", word) and word != "-" else f'"{word}"'

@@ -1,0 +1,113 @@
+"""The smoke test that an image must pass before a tag moves: on this host, or as a Slurm job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from builder.engines.base import BuildResult
+from builder.errors import SmokeError, UsageError
+from builder.model import Image
+from builder.project import Project
+from builder.publishing.engines import pull_into
+from builder.publishing.places import Place, RegistryPlace
+from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
+from builder.smoke.options import SlurmOptions, SmokeOptions
+from builder.smoke.run import not_tested
+from builder.smoke.slurm import complete_job
+
+SmokePolicy = Literal["auto", "always"]
+#: A verdict with which tags may move, and the report.
+Passed = tuple[str, dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class SmokeGate:
+    """The smoke test of one publish."""
+
+    project: Project
+    options: SmokeOptions
+    policy: SmokePolicy = "auto"
+    job: SlurmOptions | None = None
+    """The job that runs the test; None: it runs on this host."""
+
+    def known(self, result: BuildResult) -> Passed | None:
+        """The verdict without a test: it is on record, or the recipe says that there is none.
+
+        A SIF and the image that it was made of contain the same files: a test of either counts. A pass of
+        another test than the recipe's does not.
+        """
+        plan = self.project.smoke_plan(result)
+        if plan.none:
+            self.project.reporter.note(f"{result.recipe.name} is not smoke-tested: {plan.none}")
+            return "none", not_tested(result.digest, result.recipe, plan.none).report
+        if self.policy == "always":
+            return None
+        record = SmokeRecord(self.project.settings.cache)
+        for artifact in (result.sif, result.image):
+            verdict = record.passed(artifact.digest, plan) if artifact is not None else None
+            if artifact is not None and verdict:
+                self.project.reporter.note(f"smoke test: {verdict} (on record for {artifact.digest[:19]})")
+                return verdict, last_report(self.project, result.recipe, artifact.digest, plan)
+        return None
+
+    def prepare_job(self, place: Place, result: BuildResult, image: Image) -> SlurmOptions | None:
+        """The complete options of the job, before anything is pushed; None without a job.
+
+        A SIF is put into ``dist/``, which the nodes must see.
+
+        Raises:
+            UsageError: no job can run what is published.
+        """
+        if self.job is None:
+            return None
+        runtime = result.recipe.site.runtime
+        if not isinstance(place, RegistryPlace) and not runtime.takes_sif and runtime.kind != "userns":
+            raise UsageError(
+                f"the nodes run {runtime.kind}, which runs no image from {place.name}",
+                "publish to a registry: --registry HOST[/PROJECT] or --to HOST/REPOSITORY",
+            )
+        is_file = result.sif is not None or runtime.kind == "userns"
+        folder = self.project.place(result) if is_file else Path()
+        reference = f"{place.name}@{image.digest}"
+        all_gpus = self.options.all_gpus
+        return complete_job(self.job, result, folder, all_gpus=all_gpus, reference=reference)
+
+    def run(self, result: BuildResult) -> Passed:
+        """Runs the test on this host, and records its result.
+
+        Raises:
+            SmokeError: it did not pass.
+        """
+        return self._run(result, None, "to test it on the target instead: --no-tags")
+
+    def run_job(self, place: Place, result: BuildResult, image: Image, job: SlurmOptions) -> Passed:
+        """Runs the test as a job on the image that was pushed, and records its result.
+
+        Raises:
+            SmokeError: it did not pass.
+            RunnerError: Slurm rejects the job, or podman-hpc cannot pull the image.
+        """
+        recipe = result.recipe
+        if recipe.site.runtime.kind == "podman-hpc" and isinstance(place, RegistryPlace):
+            settings, reporter = self.project.settings, self.project.reporter
+            pull_into("podman-hpc", recipe, place, image.digest, settings, if_changed=True, reporter=reporter)
+        return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
+
+    def _run(self, result: BuildResult, job: SlurmOptions | None, hint: str) -> Passed:
+        report = self.project.smoke(result, self.options, job)
+        name = result.recipe.name
+        record = SmokeRecord(self.project.settings.cache)
+        if report.verdict == "fail":
+            record.drop(report.image_digest)
+        if report.verdict not in PASSED:
+            on = " --on slurm" if job else ""
+            raise SmokeError(
+                f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
+                "no tag was moved",
+                f"see the failed probes: builder smoke {name}{on}; {hint}",
+            )
+        plan = self.project.smoke_plan(result)
+        record.store(report.image_digest, report.verdict, report.runner, report.path, plan)
+        return report.verdict, report.report

@@ -1,0 +1,110 @@
+"""What the smoke test of an image tests: the recipe's ``smoke``, or what the lock suggests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from builder.config.smoketest import SmokeTest
+from builder.model import LockedPackage
+
+#: Packages that install a framework, in the order in which a lock is searched.
+_PACKAGES = {
+    "torch": {"torch", "pytorch", "pytorch-cpu", "pytorch-gpu"},
+    "tensorflow": {
+        "tensorflow",
+        "tensorflow-base",
+        "tensorflow-cpu",
+        "tensorflow-gpu",
+        "tensorflow-rocm",
+        "intel-tensorflow",
+        "tf-nightly",
+    },
+    "jax": {"jax"},
+}
+#: Packages that say nothing about an image: all have them.
+_TRIVIAL = {"python", "pip", "setuptools", "wheel"}
+
+
+@dataclass(frozen=True, slots=True)
+class SmokePlan:
+    """What is tested in an image. Two plans that are equal test the same."""
+
+    framework: str = ""
+    """``torch``, ``tensorflow`` or ``jax``; empty: none of them."""
+    imports: tuple[str, ...] = ()
+    """Modules to import."""
+    packages: tuple[str, ...] = ()
+    """Packages whose modules are imported; the image knows which modules these are."""
+    command: tuple[str, ...] = ()
+    """A program whose exit code decides."""
+    timeout_s: int = 0
+    """Seconds for ``command``."""
+    none: str = ""
+    """Why nothing is tested; empty: something is."""
+
+    @property
+    def title(self) -> str:
+        """What is tested, in a few words."""
+        parts = [self.framework] if self.framework else []
+        if self.imports or self.packages:
+            parts.append("imports")
+        if self.command:
+            parts.append("own command")
+        return ", ".join(parts) or ("none" if self.none else "python")
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as the benchmark writes it into ``test`` of its report."""
+        if self.none:
+            return {"none": self.none}
+        out: dict[str, Any] = {"framework": self.framework} if self.framework else {}
+        for key in ("imports", "packages", "command"):
+            if value := getattr(self, key):
+                out[key] = list(value)
+        return out
+
+    def arguments(self) -> list[str]:
+        """The benchmark's options. None for torch alone: the benchmarks of older images do just that."""
+        if self == TORCH:
+            return []
+        out = ["--framework", self.framework or "none"]
+        if self.imports:
+            out += ["--imports", ",".join(self.imports)]
+        if self.packages:
+            out += ["--packages", ",".join(self.packages)]
+        if self.command:
+            out += ["--command", json.dumps(list(self.command)), "--command-timeout", str(self.timeout_s)]
+        return out
+
+
+#: The test of every image that has torch, and of all reports without ``test``, which older builders wrote.
+TORCH = SmokePlan("torch")
+
+
+def plan_smoke(test: SmokeTest, packages: Sequence[LockedPackage], requested: Iterable[str]) -> SmokePlan:
+    """What is tested in an image.
+
+    Args:
+        test: the recipe's ``smoke``. Without a test of its own, the packages decide: torch, TensorFlow or
+            JAX where one of them is installed, else the modules of the requested packages.
+        packages: of the image.
+        requested: names of the packages that the environment file lists; empty: not known. Those that no
+            other package needs take their place.
+    """
+    if not test.is_auto:
+        timeout = test.timeout if test.command else 0
+        return SmokePlan(test.framework or "", test.imports, (), test.command, timeout, test.none or "")
+    installed = {package.name for package in packages}
+    for framework, names in _PACKAGES.items():
+        if installed & names:
+            return SmokePlan(framework)
+    needed = {name for package in packages for name in package.dependencies}
+    wanted = set(requested) or installed - needed
+    return SmokePlan(packages=tuple(sorted(wanted - _TRIVIAL)))
+
+
+def tested(report: dict[str, Any]) -> Any:
+    """What a report says was tested, to be compared with :meth:`SmokePlan.to_json`."""
+    return report.get("test", TORCH.to_json())
