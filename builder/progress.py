@@ -15,7 +15,7 @@ class Reporter(Protocol):
 
         Args:
             task: its name, which identifies it in later calls.
-            total: the amount of work in ``unit``; None if unknown.
+            total: the amount of work in ``unit``; None if unknown. A second call sets it.
             unit: ``"B"`` for bytes; anything else is a count.
         """
 

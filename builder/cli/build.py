@@ -12,6 +12,7 @@ import click
 from builder.cli.context import Context, common_options, complete_target, origin_annotations, pass_context
 from builder.engines.dispatch import ENGINES
 from builder.errors import UsageError
+from builder.progress import working
 from builder.store.folders import CacheFolders
 from builder.text import human_bytes
 
@@ -201,13 +202,16 @@ def _write_other_forms(context: Context, image: Image, name: str, options: Build
 
     reference = f"builder/{name}:latest"
     if options.oci_archive:
-        write_oci_archive(image, options.oci_archive, name)
+        with working(context.output, f"writing {options.oci_archive}"):
+            write_oci_archive(image, options.oci_archive, name)
     if options.docker_archive:
-        write_docker_archive(image, options.docker_archive, reference)
+        with working(context.output, f"writing {options.docker_archive}"):
+            write_docker_archive(image, options.docker_archive, reference)
     if not options.load:
         return {}
-    docker_id = docker_load(image, reference)
-    context.output.note(f"loaded into docker as {reference}")
+    with working(context.output, f"loading {name} into docker"):
+        docker_id = docker_load(image, reference)
+    context.output.note(f"{name} is loaded into docker as {reference}: docker run --rm {reference}")
     return {"docker_id": docker_id}
 
 

@@ -110,11 +110,12 @@ class Activity:
         self._printed = time.monotonic()
 
     def start(self, name: str, total: int | None, unit: str) -> None:
-        """Shows a task, unless it is shown already."""
+        """Shows a task. One that is shown already gets another total."""
         with self._display:
             with self._lock:
                 is_first = not self._tasks
-                self._tasks.setdefault(name, Task(name, total, unit, time.monotonic()))
+                task = self._tasks.setdefault(name, Task(name, total, unit, time.monotonic()))
+                task.total = total
             if is_first:
                 self._begin()
 
@@ -203,4 +204,3 @@ class Activity:
             row.add_column(no_wrap=True, overflow="ellipsis")
         row.add_row(*cells)
         return row
-

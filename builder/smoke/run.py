@@ -13,7 +13,7 @@ from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
@@ -120,15 +120,16 @@ def _run_benchmark(
         reporter.note(f"smoke test of {recipe.name} ({runner.name})")
         try:
             # builder's own entry point: a recipe's entry point may do anything with its arguments.
-            done = runner.run(
-                image,
-                command,
-                RunOptions(
-                    entrypoint=[ENTRYPOINT],
-                    gpu=recipe.gpu.vendor,
-                    timeout_s=options.timeout_s + _GRACE_S,
-                ),
-            )
+            with working(reporter, f"smoke test of {recipe.name}"):
+                done = runner.run(
+                    image,
+                    command,
+                    RunOptions(
+                        entrypoint=[ENTRYPOINT],
+                        gpu=recipe.gpu.vendor,
+                        timeout_s=options.timeout_s + _GRACE_S,
+                    ),
+                )
             return interpret(done, recipe), runner.name
         except BuilderError as e:
             failed.append(runner.name)

@@ -14,7 +14,7 @@ from typing import Any
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.model import Lock
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.site.job import Job, RayJob
 from builder.site.plan import plan_job
 from builder.site.render import render
@@ -106,7 +106,8 @@ def _run_job(
         number = submit(render(_with_sif_hash(plan_job(recipe, job))), folder=work)
         nodes = f"{slurm.nodes} node{'s' if slurm.nodes > 1 else ''}"
         reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes}")
-        state = wait(number, reporter, sleep=sleep)
+        with working(reporter, f"job {number}"):
+            state = wait(number, reporter, sleep=sleep)
         return _collect(recipe, work, number, state, sleep), read_evidence(work, job.image)
     except BaseException:
         if number:
