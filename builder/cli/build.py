@@ -143,9 +143,10 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
+    seconds = sum(result.timings.values())
     context.output.text(
         f"[bold]{name}[/bold] {result.digest}\n"
-        f"  {layers}{human_bytes(result.artifact.size)}, {sum(result.timings.values()):.1f} s\n"
+        f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {place if result.sif else f'oci:{place}:{name}'}"
     )
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}

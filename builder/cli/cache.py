@@ -39,7 +39,7 @@ def cache_info(context: Context) -> None:
             "bytes": total,
             "folders": {p.name: {"files": p.files, "bytes": p.size} for p in folders},
         },
-        f"{human_bytes(total)} in {context.settings.cache}",
+        f"the cache {context.settings.cache} holds {human_bytes(total)}",
     )
 
 

@@ -72,7 +72,7 @@ def convert(
             "digest": made.digest,
             "size": made.size,
         },
-        f"{dest} {made.digest}\n  {human_bytes(made.size)}",
+        f"{dest} {made.digest}\n  {human_bytes(made.size)}, from {source}",
     )
 
 

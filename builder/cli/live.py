@@ -174,16 +174,16 @@ class Activity:
                 if stop.is_set() or time.monotonic() - self._printed < QUIET_S:
                     continue
                 try:
-                    for line in self._lines():
-                        self._say(line)
+                    self._say(self._line())
                 except OSError:  # nobody reads any more
                     return
                 self.printed()
 
-    def _lines(self) -> list[str]:
+    def _line(self) -> str:
+        """The state of the task that began last: it is a part of the others."""
         with self._lock:
-            now = time.monotonic()
-            return [f"{task.name}: {task.status(now)}" for task in self._tasks.values()]
+            task = list(self._tasks.values())[-1]
+            return f"{task.name}: {task.status(time.monotonic())}"
 
     def _render(self) -> Group:
         with self._lock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,8 +18,9 @@ from builder.cli.live import Activity
 from builder.cli.tables import fitted
 from builder.text import visible
 
-#: Columns of a table that goes to a file or a pipe, unless COLUMNS says something else.
+#: Columns of a table that goes to a file or a pipe; a longer text stays on one line there.
 _WIDTH = 120
+_LONGEST_LINE = 10_000
 
 log = logging.getLogger("builder.output")
 
@@ -50,7 +50,8 @@ class Output:
         self.quiet = quiet
         self.err = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
         self.out = _Console(highlight=False, emoji=False, soft_wrap=True)
-        if not self.out.is_terminal and "COLUMNS" not in os.environ:  # a file or a pipe has no width
+        self._wraps = self.out.is_terminal
+        if not self._wraps:  # a file or a pipe has no width
             self.out = _Console(highlight=False, emoji=False, soft_wrap=True, width=_WIDTH)
         self._activity = Activity(self.err, self.note)
 
@@ -70,8 +71,8 @@ class Output:
         """Prints a rich table that fits the terminal, unless the result is JSON."""
         if self.as_json:
             return
-        options = self.out.options.update(no_wrap=False, overflow="fold")
-        lines = self.out.render_lines(fitted(table, self.out), options, pad=False)
+        options = self.out.options.update(width=self.out.width if self._wraps else _LONGEST_LINE)
+        lines = self.out.render_lines(fitted(table, self.out, wrap=self._wraps), options, pad=False)
         self.out.print(Segments([segment for line in lines for segment in _stripped(line)]), end="")
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:

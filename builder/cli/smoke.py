@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.markup import escape
 
 from builder.cli.context import (
     Context,
@@ -339,13 +340,17 @@ def _finish(
     """
     from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
-    from builder.smoke.table import render, render_comparison
+    from builder.smoke.table import meaning, render, render_comparison
 
     verdict = worst(run.verdict for run in runs)
     shown = next(run for run in runs if run.verdict == verdict)
     context.output.table(render(shown))
     if comparison is not None:
         context.output.table(render_comparison(comparison, name))
+    if comparison and comparison.regressions and verdict in ("pass", "warn"):
+        context.output.text(f"slower than {escape(name)} (exit code {SmokeError.exit_code})")
+    else:
+        context.output.text(meaning(verdict))
     context.output.result(
         {
             "target": result.recipe.name,

@@ -33,7 +33,7 @@ class _Column:
         return max([min(_PROSE, self.width), *(label + word for word in words)])
 
 
-def fitted(table: Table, console: Console) -> RenderableType:
+def fitted(table: Table, console: Console, *, wrap: bool = True) -> RenderableType:
     """A table that is not wider than the console, unless a single word is.
 
     A table that fits has a line for each row. Otherwise the last columns share one, in which texts are
@@ -43,6 +43,8 @@ def fitted(table: Table, console: Console) -> RenderableType:
         lumi-g  ml gui  amd gfx90a
             base: docker://docker.io/library/debian:bookworm
             description: LUMI-G, AMD MI250X
+
+    Without ``wrap`` a text stays on one line, as it is best for a file that is searched.
     """
     columns = [_column(column.header, list(column.cells), console) for column in table.columns]
     title = [console.render_str(table.title)] if isinstance(table.title, str) else []
@@ -55,7 +57,7 @@ def fitted(table: Table, console: Console) -> RenderableType:
         labels = [0, *(column.header.cell_len + 2 for column in body[1:])]
         needed = max(column.least(label) for column, label in zip(body, labels, strict=True))
         if needed <= room and body[0].width > _PROSE:
-            return Group(*title, _grid([*head, _shared(body)], room))
+            return Group(*title, _grid([*head, _shared(body)], room if wrap else None))
     return Group(*title, *_below(columns, width))
 
 
