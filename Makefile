@@ -51,10 +51,11 @@ apt-test: ## install the Debian packages that make test needs: engines, a regist
 parts: setup ## put Apptainer, crane and Pulp (with PostgreSQL) into .cache/parts, for the tests
 	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts
 
-image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print where it is
+image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print the next command
 	@$(BIN)/builder build $(TARGET)
 	@$(BIN)/builder smoke $(TARGET)
 	@echo "image: oci:$(CURDIR)/dist:$(TARGET)"
+	@echo "next:  $(BIN)/builder run $(TARGET) -- python -c 'import torch; print(torch.__version__)'"
 
 # A file stays on one worker, with the parts that its tests share; the slow files come first.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

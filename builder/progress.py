@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -13,15 +15,23 @@ class Reporter(Protocol):
 
         Args:
             task: its name, which identifies it in later calls.
-            total: the amount of work in ``unit``; None if unknown.
+            total: the amount of work in ``unit``; None if unknown. A second call sets it.
             unit: ``"B"`` for bytes; anything else is a count.
         """
 
     def advance(self, task: str, amount: int) -> None:
         """``amount`` more units of the task are done."""
 
+    def doing(self, task: str, what: str) -> None:
+        """The task now does ``what``: ``installing packages``."""
+
     def finish(self, task: str, summary: str = "") -> None:
-        """The task has ended."""
+        """The task has ended.
+
+        Args:
+            task: its name.
+            summary: a note for the user; empty for none.
+        """
 
     def note(self, message: str) -> None:
         """A message for the user."""
@@ -35,9 +45,20 @@ class NullReporter:
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None: ...
     def advance(self, task: str, amount: int) -> None: ...
+    def doing(self, task: str, what: str) -> None: ...
     def finish(self, task: str, summary: str = "") -> None: ...
     def note(self, message: str) -> None: ...
     def warn(self, message: str) -> None: ...
 
 
 QUIET = NullReporter()
+
+
+@contextmanager
+def working(reporter: Reporter, task: str, total: int | None = None, unit: str = "B") -> Iterator[None]:
+    """Reports a task while the body of a ``with`` statement runs, which may fail."""
+    reporter.start(task, total, unit)
+    try:
+        yield
+    finally:
+        reporter.finish(task)

@@ -25,7 +25,7 @@ from builder.lock.solve import check_environment, lock_target
 from builder.model import Lock, LockedBase, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import prune_layout, write_layout
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.smoke.evidence import BuiltImage
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
@@ -290,9 +290,11 @@ class Project:
             write_atomic(folder / f"{name}.{suffix}", text.encode())
         if isinstance(result.artifact, SifImage):
             sif = folder / f"{name}.sif"
-            self.store.place(result.artifact.path, sif, result.artifact.digest)
+            with working(self.reporter, f"writing {sif}"):
+                self.store.place(result.artifact.path, sif, result.artifact.digest)
             return sif
-        write_layout(result.artifact, folder, name, self.store)
+        with working(self.reporter, f"writing {name} into {folder}"):
+            write_layout(result.artifact, folder, name, self.store)
         return folder
 
     @property

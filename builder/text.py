@@ -34,6 +34,17 @@ def human_bytes(n: float) -> str:
     return f"{n / 1000:.1f} GB"
 
 
+def human_seconds(seconds: float) -> str:
+    """A duration with units: ``75`` as ``1 min 15 s``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 def one_line(text: str) -> str:
     """Foreign text as one line: white space as single spaces, other control characters as escapes."""
     words = " ".join(text.split())

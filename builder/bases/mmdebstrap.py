@@ -10,6 +10,9 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -20,15 +23,18 @@ from builder.bases.pack import pack_tar
 from builder.errors import ImageError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Layer, canonical_json
 from builder.oci.config import DEFAULT_PATH
-from builder.progress import Reporter
+from builder.progress import Reporter, working
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import CHUNK, require_space
 from builder.tarheaders import TarError
+from builder.text import human_seconds
 
 #: Disk space that a base needs at most: its tree, and its layer.
 _NEEDED_SPACE = 1 << 30
+#: Seconds in which mmdebstrap's last messages arrive: a process that it left behind may hold them open.
+_LAST_WORDS_S = 5.0
 _OTHER_BASES = "or use a base from docker:// or oci:"
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
 #: What dpkg does not unpack, and the exceptions.
@@ -81,8 +87,9 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
     mode = _mode(base.reference)
     require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
     task = f"base {base.reference}"
-    reporter.start(task, None)
-    layer = _make_layer(base, mode, settings, store)
+    started = time.monotonic()
+    with working(reporter, task):
+        layer = _make_layer(base, mode, settings, store, _Phases(reporter, task))
     config = canonical_json(
         {
             "architecture": base.architecture,
@@ -101,11 +108,36 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
         }
     )
     unpacked, compressed = layer.unpacked / 1e6, layer.descriptor.size / 1e6
-    reporter.finish(task, f"{unpacked:.0f} MB, {compressed:.0f} MB compressed")
+    seconds = human_seconds(time.monotonic() - started)
+    reporter.note(f"{task}: {unpacked:.0f} MB, {compressed:.0f} MB compressed, made in {seconds}")
     return store.add(manifest)
 
 
-def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store) -> Layer:
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """Reports what mmdebstrap does, and how much it has written."""
+
+    reporter: Reporter
+    task: str
+
+    def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.reporter.advance(self.task, len(chunk))
+            yield chunk
+
+    def follow(self, messages: IO[bytes], log: IO[bytes]) -> None:
+        """Copies mmdebstrap's messages (``I: installing remaining packages...``) to a log."""
+        with contextlib.suppress(ValueError):  # given up: both are closed
+            self._follow(messages, log)
+
+    def _follow(self, messages: IO[bytes], log: IO[bytes]) -> None:
+        for line in messages:
+            log.write(line)
+            if line.startswith(b"I: "):
+                self.reporter.doing(self.task, line[3:].decode(errors="replace").strip().rstrip("."))
+
+
+def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, phases: _Phases) -> Layer:
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
     options = apt_options()
     with (
@@ -122,10 +154,17 @@ def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store) -
             _command(base, mode, config.name if options else None),
             stdin=sources,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=subprocess.PIPE,
             env=_environment(settings, mode),
         )
-        layer, code = _pack(process, base, settings, store)
+        assert process.stderr is not None
+        follower = threading.Thread(target=phases.follow, args=(process.stderr, log), daemon=True)
+        follower.start()
+        try:
+            layer, code = _pack(process, base, settings, store, phases)
+        finally:
+            follower.join(_LAST_WORDS_S)
+            process.stderr.close()
         if code or layer is None:
             log.seek(0)
             raise mmdebstrap_error(base, code, log.read().decode(errors="replace"))
@@ -152,7 +191,7 @@ def _environment(settings: Settings, mode: str) -> dict[str, str]:
 
 
 def _pack(
-    process: subprocess.Popen[bytes], base: DebianBase, settings: Settings, store: Store
+    process: subprocess.Popen[bytes], base: DebianBase, settings: Settings, store: Store, phases: _Phases
 ) -> tuple[Layer | None, int]:
     """The layer of mmdebstrap's output (None when that is no tar), and mmdebstrap's exit code."""
     assert process.stdout is not None
@@ -160,7 +199,7 @@ def _pack(
     try:
         with contextlib.suppress(TarError):  # the exit code and the log explain the failure
             tar = reproducible_tar(process.stdout, settings.epoch)
-            layer = pack_tar(tar, store, settings.jobs, title=base.reference)
+            layer = pack_tar(phases.counted(tar), store, settings.jobs, title=base.reference)
         _drain(process.stdout)
         return layer, process.wait()
     except BaseException:

@@ -20,7 +20,7 @@ from builder.oci.manifest import (
     parse_manifest,
 )
 from builder.oci.reference import Reference
-from builder.progress import Reporter
+from builder.progress import Reporter, working
 from builder.registry.client import RegistryClient
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -156,8 +156,7 @@ class _Source:
                 self._image.repository, descriptor, self._store, lambda n: self._reporter.advance(task, n)
             )
 
-        self._reporter.start(task, sum(descriptor.size for descriptor in missing.values()))
-        with ThreadPoolExecutor(_DOWNLOADS) as pool:
+        total = sum(descriptor.size for descriptor in missing.values())
+        with working(self._reporter, task, total), ThreadPoolExecutor(_DOWNLOADS) as pool:
             paths = list(pool.map(fetch, missing.values()))
-        self._reporter.finish(task)
         return dict(zip(missing, paths, strict=True))

@@ -17,7 +17,7 @@ from pathlib import Path
 from builder.channel.contents import FORMAT, SUBDIRS
 from builder.channel.packages import write_packages
 from builder.errors import FetchError
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import space_errors
@@ -83,8 +83,8 @@ def make_debian_channel(
         if now is not None and now != before:  # another process made it meanwhile
             return folder
         _check(folder, settings, exists=before is not None)
-        reporter.note("making the Debian channel from Debian's python3.11 packages")
-        _make(folder)
+        with working(reporter, "making the Debian channel from Debian's python3.11 packages"):
+            _make(folder)
     return folder
 
 

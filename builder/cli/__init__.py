@@ -131,7 +131,9 @@ def cli(
     settings = Settings.from_environment(cache=cache, tmpdir=tmpdir)
     settings = replace(settings, jobs=jobs or settings.jobs, offline=offline or settings.offline)
     start_logging(settings.cache, log_file, verbose)
-    ctx.obj = Context(Output(as_json=as_json, quiet=quiet), settings, project or Path())
+    output = Output(as_json=as_json, quiet=quiet)
+    ctx.call_on_close(output.close)  # before an error is printed
+    ctx.obj = Context(output, settings, project or Path())
 
 
 def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any) -> int:

@@ -19,6 +19,7 @@ from builder.cli.context import (
 )
 from builder.engines.dispatch import ENGINES
 from builder.errors import UsageError
+from builder.progress import working
 from builder.store.folders import CacheFolders
 from builder.text import human_bytes
 
@@ -149,9 +150,10 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
+    seconds = sum(result.timings.values())
     context.output.text(
         f"[bold]{name}[/bold] {result.digest}\n"
-        f"  {layers}{human_bytes(result.artifact.size)}, {sum(result.timings.values()):.1f} s\n"
+        f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {place if result.sif else f'oci:{place}:{name}'}"
     )
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
@@ -208,13 +210,16 @@ def _write_other_forms(context: Context, image: Image, name: str, options: Build
 
     reference = f"builder/{name}:latest"
     if options.oci_archive:
-        write_oci_archive(image, options.oci_archive, name)
+        with working(context.output, f"writing {options.oci_archive}"):
+            write_oci_archive(image, options.oci_archive, name)
     if options.docker_archive:
-        write_docker_archive(image, options.docker_archive, reference)
+        with working(context.output, f"writing {options.docker_archive}"):
+            write_docker_archive(image, options.docker_archive, reference)
     if not options.load:
         return {}
-    docker_id = docker_load(image, reference)
-    context.output.note(f"loaded into docker as {reference}")
+    with working(context.output, f"loading {name} into docker"):
+        docker_id = docker_load(image, reference)
+    context.output.note(f"{name} is loaded into docker as {reference}: docker run --rm {reference}")
     return {"docker_id": docker_id}
 
 

@@ -8,6 +8,7 @@ import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
 from builder.errors import BuilderError, ConfigError
+from builder.progress import working
 from builder.text import human_bytes
 
 
@@ -25,7 +26,8 @@ def cache_info(context: Context) -> None:
 
     from builder.store.prune import usage
 
-    folders = usage(context.settings.cache)
+    with working(context.output, "measuring the cache"):
+        folders = usage(context.settings.cache)
     table = Table("folder", "files", "size", box=None)
     for folder in folders:
         table.add_row(folder.name, str(folder.files), human_bytes(folder.size))
@@ -37,7 +39,7 @@ def cache_info(context: Context) -> None:
             "bytes": total,
             "folders": {p.name: {"files": p.files, "bytes": p.size} for p in folders},
         },
-        f"{human_bytes(total)} in {context.settings.cache}",
+        f"the cache {context.settings.cache} holds {human_bytes(total)}",
     )
 
 
@@ -98,7 +100,15 @@ def cache_prune(context: Context, days: float, everything: bool) -> None:
     from builder.store.prune import prune
 
     freed = 0
-    with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
-        freed = context.project.prune_layout()
-    freed += prune(context.settings.cache, None if everything else days)
-    context.output.result({"freed": freed}, f"freed {human_bytes(freed)}")
+    with working(context.output, "pruning the cache"):
+        with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
+            freed = context.project.prune_layout()
+        freed += prune(context.settings.cache, None if everything else days)
+    context.output.result({"freed": freed}, _freed(freed, None if everything else days))
+
+
+def _freed(size: int, days: float | None) -> str:
+    """What was freed; why nothing was, if a limit of days may be the reason."""
+    if size or days is None:
+        return f"freed {human_bytes(size)}"
+    return f"freed nothing: everything was used in the last {days:g} days; --older-than DAYS removes more"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.progress import working
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -71,12 +72,12 @@ def convert(
             "digest": made.digest,
             "size": made.size,
         },
-        f"{dest} {made.digest}\n  {human_bytes(made.size)}",
+        f"{dest} {made.digest}\n  {human_bytes(made.size)}, from {source}",
     )
 
 
 @click.command()
-@click.option("--files", is_flag=True, required=True, help="Compare the files in the images.")
+@click.option("--files", is_flag=True, hidden=True, help="Compare the files, which is all that diff does.")
 @click.argument("a")
 @click.argument("b")
 @click.option("--no-owners", is_flag=True, help="Ignore users and groups.")
@@ -100,7 +101,10 @@ def diff(context: Context, files: bool, a: str, b: str, no_owners: bool, arch: s
         open_image(name, context.settings, store, architecture=arch, reporter=context.output)
         for name in (a, b)
     ]
-    trees = [image_tree(image, store) for image in images]
+    trees = []
+    for name, image in zip((a, b), images, strict=True):
+        with working(context.output, f"reading {name}"):
+            trees.append(image_tree(image, store))
     found = compare_trees(*trees, owners=not no_owners)
     summary = f"{len(found)} paths differ" if found else f"the same {len(trees[0])} files"
     context.output.result(

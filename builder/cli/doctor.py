@@ -15,6 +15,7 @@ from typing import Any, Literal
 import click
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.progress import working
 from builder.settings import Settings
 from builder.text import human_bytes
 from builder.version import __version__
@@ -45,7 +46,8 @@ def doctor(context: Context) -> None:
     """Report what this host can lock, build, run and push: tools, GPU, disk, credentials."""
     from rich.table import Table
 
-    findings = examine(context.settings)
+    with working(context.output, "examining this host"):
+        findings = examine(context.settings)
     table = Table("", "what", "found", "hint", box=None)
     for finding in findings:
         table.add_row(_MARKS[finding.status], finding.what, finding.found, finding.hint)

@@ -14,6 +14,7 @@ from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.errors import BuilderError, UsageError
+from builder.progress import working
 from builder.settings import Settings
 from builder.text import human_bytes
 
@@ -96,7 +97,9 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
     """Publishes the targets of groups; asks before it prunes, builds and publishes, unless ``yes``."""
     from builder.publishing.publish import refuse_shared_tags
 
-    context = Context(Output(), Settings.from_environment(), root)
+    output = Output()
+    click.get_current_context().call_on_close(output.close)  # before an error is printed
+    context = Context(output, Settings.from_environment(), root)
     recipes = context.project.recipes(groups=groups)
     refuse_shared_tags(recipes, options)
     context.output.note(f"targets: {', '.join(recipe.name for recipe in recipes)}")
@@ -118,8 +121,10 @@ def _publish_groups(root: Path, groups: list[str], options: PublishOptions, *, y
 def _prune(context: Context) -> None:
     from builder.store.prune import prune
 
-    freed = prune(context.settings.cache, PRUNE_DAYS) + context.project.prune_layout()
-    context.output.note(f"freed {human_bytes(freed)}")
+    with working(context.output, "pruning the cache"):
+        freed = prune(context.settings.cache, PRUNE_DAYS) + context.project.prune_layout()
+    if freed:
+        context.output.note(f"pruned the cache and dist/: freed {human_bytes(freed)}")
 
 
 def main(root: Path) -> None:

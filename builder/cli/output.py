@@ -6,25 +6,22 @@ import contextlib
 import json
 import logging
 import sys
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.segment import Segment
+from rich.segment import Segment, Segments
+from rich.table import Table
 
+from builder.cli.live import Activity
+from builder.cli.tables import fitted
 from builder.text import visible
+
+#: Columns of a table that goes to a file or a pipe; a longer text stays on one line there.
+_WIDTH = 120
+_LONGEST_LINE = 10_000
 
 log = logging.getLogger("builder.output")
 
@@ -46,7 +43,7 @@ class Output:
 
     Args:
         as_json: stdout takes one JSON document and nothing else.
-        quiet: show warnings and errors only. Progress bars appear on a terminal only.
+        quiet: show warnings and errors only, and no progress.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:
@@ -54,11 +51,10 @@ class Output:
         self.quiet = quiet
         self.err = _Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
         self.out = _Console(highlight=False, emoji=False, soft_wrap=True)
-        if not self.out.is_terminal:  # a file or a pipe has no width
-            self.out = _Console(highlight=False, emoji=False, soft_wrap=True, width=200)
-        self._lock = threading.Lock()
-        self._progress: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._wraps = self.out.is_terminal
+        if not self._wraps:  # a file or a pipe has no width
+            self.out = _Console(highlight=False, emoji=False, soft_wrap=True, width=_WIDTH)
+        self._activity = Activity(self.err, self.note)
 
     def result(self, value: Any, text: str | None = None) -> None:
         """Prints the command's result: ``value`` with ``--json``, else ``text`` (rich markup) or nothing."""
@@ -72,47 +68,33 @@ class Output:
         if not self.as_json:
             self.out.print(text)
 
-    def table(self, table: Any) -> None:
-        """Prints a rich table, unless the result is JSON."""
-        if not self.as_json:
-            self.out.print(table)
+    def table(self, table: Table) -> None:
+        """Prints a rich table that fits the terminal, unless the result is JSON."""
+        if self.as_json:
+            return
+        options = self.out.options.update(width=self.out.width if self._wraps else _LONGEST_LINE)
+        lines = self.out.render_lines(fitted(table, self.out, wrap=self._wraps), options, pad=False)
+        self.out.print(Segments([segment for line in lines for segment in _stripped(line)]), end="")
 
     def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
-        if self.quiet or not self.err.is_terminal:
-            return
-        with self._lock:
-            if self._progress is None:
-                amount = DownloadColumn() if unit == "B" else TextColumn("{task.completed}/{task.total}")
-                self._progress = Progress(
-                    SpinnerColumn(),
-                    TextColumn("{task.description}"),
-                    BarColumn(),
-                    amount,
-                    TimeElapsedColumn(),
-                    console=self.err,
-                    transient=True,
-                )
-                self._progress.start()
-            if task not in self._tasks:
-                self._tasks[task] = self._progress.add_task(escape(task), total=total)
+        if not self.quiet:
+            self._activity.start(task, total, unit)
 
     def advance(self, task: str, amount: int) -> None:
-        if self._progress is not None and task in self._tasks:
-            self._progress.advance(self._tasks[task], amount)
+        self._activity.advance(task, amount)
+
+    def doing(self, task: str, what: str) -> None:
+        self._activity.doing(task, what)
 
     def finish(self, task: str, summary: str = "") -> None:
-        with self._lock:
-            if self._progress is not None and task in self._tasks:
-                self._progress.remove_task(self._tasks.pop(task))
-                if not self._tasks:
-                    self._progress.stop()
-                    self._progress = None
+        self._activity.finish(task)
         if summary:
             self.note(summary)
 
     def note(self, message: str) -> None:
         log.info("%s", message)
         if not self.quiet:
+            self._activity.printed()
             self.err.print(escape(message))
 
     def warn(self, message: str) -> None:
@@ -139,8 +121,15 @@ class Output:
         self.err.print(f"  [dim]log:[/dim]  {escape(str(path))}")
 
     def close(self) -> None:
-        """Ends the progress bars that an error left open."""
-        with self._lock:
-            if self._progress is not None:
-                self._progress.stop()
-            self._progress, self._tasks = None, {}
+        """Ends the display of tasks that an error left open."""
+        self._activity.close()
+
+
+def _stripped(line: list[Segment]) -> Iterable[Segment]:
+    """A line without the blanks at its end, and a line break."""
+    while line and not line[-1].text.strip(" "):
+        line.pop()
+    if line:
+        text, style, control = line[-1]
+        line[-1] = Segment(text.rstrip(" "), style, control)
+    return [*line, Segment.line()]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
+from builder.progress import working
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ def plan(context: Context, target: str | None, lock_file: Path | None) -> None:
     recipe = context.one_recipe(target)
     lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
     packages = ordered_packages(recipe, lock)
-    sizes = head_sizes(
-        packages,
-        context.settings,
-        project.store,
-        find_links=find_links(recipe),
-        variables=url_variables(recipe),
-    )
+    with working(context.output, "asking for the sizes of packages"):
+        sizes = head_sizes(
+            packages,
+            context.settings,
+            project.store,
+            find_links=find_links(recipe),
+            variables=url_variables(recipe),
+        )
     budget = MAX_LAYERS - OVERHEAD - 1
     plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
 

@@ -91,7 +91,7 @@ def pull(
             done = pull_into(into, recipe, place, tag, project.settings, if_changed=if_changed, reporter=out)
         else:
             path = _output(recipe, output, account, project.layout)
-            done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed)
+            done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
     verb = "is now" if done.changed else "is already"
     out.result(
         {

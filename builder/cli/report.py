@@ -76,15 +76,21 @@ def _targets(project: Project, names: Sequence[str]) -> list[str]:
 
 
 def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) -> None:
-    lines = [str(path)]
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("target", "verdict", "images", "tested", "slower than the image before", box=None)
     targets = {}
     for target in views:
         slower = [change.id for change in target.regressions]
-        if slower:
-            lines.append(f"[yellow]{target.name}[/yellow] is slower: {', '.join(slower)}")
+        count, tested = str(len(target.images)), str(target.report["started"])[:10]
+        table.add_row(
+            target.name, target.verdict, count, tested, f"[yellow]{escape(', '.join(slower))}[/yellow]"
+        )
         targets[target.name] = {
             "verdict": target.verdict,
             "images": len(target.images),
             "regressions": slower,
         }
-    context.output.result({"file": path.absolute(), "targets": targets}, "\n".join(lines))
+    context.output.table(table)
+    context.output.result({"file": path.absolute(), "targets": targets}, f"the page: {escape(str(path))}")

@@ -126,6 +126,8 @@ def _print_or_run(context: Context, recipe: Recipe, request: ContainerRequest, *
     words = site_command(recipe, request).words
     if only_print:
         line = command_line(words)
+        if runtime.kind == "userns":
+            context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
         context.output.result({"target": recipe.name, "command": words, "shell": line})
         if not context.output.as_json:
             click.echo(line)

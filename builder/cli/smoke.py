@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from rich.markup import escape
 
 from builder.cli.context import (
     Context,
@@ -255,7 +256,7 @@ def _finish(
     """
     from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
-    from builder.smoke.table import render, render_comparison
+    from builder.smoke.table import meaning, render, render_comparison
 
     if runs[0].verdict == "none":
         _finish_untested(context, runs[0])
@@ -265,6 +266,10 @@ def _finish(
     context.output.table(render(shown))
     if comparison is not None:
         context.output.table(render_comparison(comparison, name))
+    if comparison and comparison.regressions and verdict in ("pass", "warn"):
+        context.output.text(f"slower than {escape(name)} (exit code {SmokeError.exit_code})")
+    else:
+        context.output.text(meaning(verdict))
     context.output.result(
         {
             "target": result.recipe.name,

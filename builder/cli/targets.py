@@ -24,12 +24,12 @@ def targets_list(context: Context) -> None:
     from rich.table import Table
 
     recipes = context.project.recipes()
-    table = Table("target", "groups", "GPU", "base", "locked", "description", box=None)
+    table = Table("target", "groups", "GPU", "locked", "base", "description", box=None)
     rows = []
     for r in recipes:
         locked = r.lock_path.exists()
         gpu = " ".join([r.gpu.vendor, *r.gpu.architectures])
-        table.add_row(r.name, " ".join(r.group), gpu, r.base, "yes" if locked else "no", r.description)
+        table.add_row(r.name, " ".join(r.group), gpu, "yes" if locked else "no", r.base, r.description)
         rows.append(
             {
                 "name": r.name,

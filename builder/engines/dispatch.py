@@ -9,6 +9,7 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.engines.last_build import LastBuild
 from builder.errors import RunnerError, UsageError
+from builder.progress import working
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,9 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     if found is not None:
         return found
     _require_available(engine, request.recipe)
-    result = _build(engine, request)
-    last_build.store(result)
+    with working(request.reporter, f"building {request.recipe.name} with {engine.name}"):
+        result = _build(engine, request)
+        last_build.store(result)
     return result
 
 

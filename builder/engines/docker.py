@@ -29,6 +29,7 @@ from builder.layers.tar import END, header, padding
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
 from builder.net.mirrors import mirrored_base
 from builder.oci.reference import Reference
+from builder.progress import working
 from builder.run.docker import docker_client, docker_errors, docker_problem
 from builder.run.process import tail
 from builder.store.files import CHUNK, require_space, space_errors
@@ -191,8 +192,8 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
         with contextlib.suppress(docker.errors.ImageNotFound):
             client.images.get(name)
             return name
-        request.reporter.note(f"docker pulls {name}")
-        client.images.pull(name)
+        with working(request.reporter, f"docker pulls {name}"):
+            client.images.pull(name)
         return name
 
     config = canonical_json(base.config)
@@ -201,9 +202,9 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
     with contextlib.suppress(docker.errors.ImageNotFound):
         if client.images.get(tag).id == described.digest:
             return tag
-    request.reporter.note(f"loading the base {base.reference} into docker as {tag}")
     image = Image(base.layers, config, described, b"", Descriptor(OCI_MANIFEST, base.digest, 0))
-    docker_load(image, tag, client)
+    with working(request.reporter, f"loading the base {base.reference} into docker as {tag}"):
+        docker_load(image, tag, client)
     return tag
 
 

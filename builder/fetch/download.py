@@ -21,7 +21,7 @@ from builder.store.files import require_space
 #: Failed attempts in a row for one URL that add no bytes, before the next place is tried.
 TRIES = 4
 #: The name of the task for the reporter.
-TASK = "packages"
+TASK = "downloading packages"
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -36,12 +36,34 @@ def received_key(part: PartialFile, package: LockedPackage) -> str:
 
 
 class Downloader:
-    """Downloads packages with one HTTP client. Safe for several threads."""
+    """Downloads packages with one HTTP client. Safe for several threads.
 
-    def __init__(self, client: httpx.Client, reporter: Reporter, stop: threading.Event) -> None:
+    Args:
+        client: makes the requests.
+        count: the number of packages.
+        reporter: receives progress.
+        stop: ends the downloads when it is set.
+    """
+
+    def __init__(self, client: httpx.Client, count: int, reporter: Reporter, stop: threading.Event) -> None:
         self._client = client
+        self._count = count
         self._reporter = reporter
         self._stop = stop
+        self._sizes: dict[str, int] = {}
+        self._finished = 0
+
+    def begun(self, package: LockedPackage, size: int) -> None:
+        """Counts a package of ``size`` bytes. The total is known when the last one has begun."""
+        self._sizes.setdefault(package.key, size)
+        if len(self._sizes) == self._count:
+            self._reporter.start(TASK, sum(self._sizes.values()))
+
+    def finished(self, package: LockedPackage) -> None:
+        """Counts a package that is on this machine now."""
+        self.begun(package, 0)
+        self._finished += 1
+        self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
 
     def download(self, package: LockedPackage, url: str, part: PartialFile) -> None:
         """Streams a URL into a partial file, beginning where the file ends.
@@ -75,6 +97,7 @@ class Downloader:
             length = answer.headers.get("content-length", "")
             if length.isdecimal():
                 require_space(part.path.parent, int(length), f"the download of {package.filename}")
+                self.begun(package, int(length))
             try:
                 for data in body_from(answer, offset):
                     yield data

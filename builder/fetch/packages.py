@@ -22,7 +22,7 @@ from builder.net.download import PartialFile
 from builder.net.http import make_client
 from builder.net.urlvariables import NO_VARIABLES, UrlVariables
 from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 
@@ -112,16 +112,15 @@ class _Fetcher:
         """Downloads packages; returns them in their order. The first failure stops all downloads."""
         if not packages:
             return []
-        self._reporter.start(TASK, None)
-        try:
-            with make_client(jobs) as client:
-                downloader = Downloader(client, self._reporter, self._stop)
-                results = in_parallel(
-                    lambda package: self._fetch(package, client, downloader), packages, jobs, self._stop
-                )
-            return [fetched for _, fetched in results]
-        finally:
-            self._reporter.finish(TASK)
+        with working(self._reporter, TASK), make_client(jobs) as client:
+            downloader = Downloader(client, len(packages), self._reporter, self._stop)
+
+            def fetch(package: LockedPackage) -> Fetched:
+                found = self._fetch(package, client, downloader)
+                downloader.finished(package)
+                return found
+
+            return [fetched for _, fetched in in_parallel(fetch, packages, jobs, self._stop)]
 
     def _fetch(self, package: LockedPackage, client: httpx.Client, downloader: Downloader) -> Fetched:
         """The package from the first place that has it, or from another build that downloads it meanwhile."""

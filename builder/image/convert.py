@@ -17,7 +17,7 @@ from builder.image.archive import write_docker_archive, write_oci_archive
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
 from builder.oci.layout import read_layout, write_layout
 from builder.oci.manifest import parse_manifest, require_layers
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.sif.read import Sif, open_sif, read_sif
 from builder.sif.write import write_sif
@@ -162,7 +162,8 @@ def convert_image(
     made: Image | SifImage
     if isinstance(image, SifImage):
         made = sif_to_oci(image, settings, store, reporter)
-        _write_oci(made, kind, rest, store)
+        with working(reporter, f"writing {dest}"):
+            _write_oci(made, kind, rest, store)
     else:
         made = write_sif(
             image, Path(rest), settings, store, layout=layout, compression=compression, reporter=reporter
@@ -204,8 +205,8 @@ def sif_to_oci(image: SifImage, settings: Settings, store: Store, reporter: Repo
     layers = []
     for number, (part, source) in enumerate(zip(sif.partitions, sif.sources(), strict=True), 1):
         title = f"{part.name or 'partition'} of a SIF"
-        reporter.note(f"partition {number} of {len(sif.partitions)}")
-        layers.append(pack_tar(_tar(source, without_metadata=has_config), store, settings.jobs, title))
+        with working(reporter, f"converting partition {number} of {len(sif.partitions)}"):
+            layers.append(pack_tar(_tar(source, without_metadata=has_config), store, settings.jobs, title))
 
     config = canonical_json(
         _config(sif, [layer.diff_id for layer in layers], [layer.title for layer in layers])

@@ -5,6 +5,7 @@ Each layer is written once, in parallel with others, and found in the cache afte
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,7 +30,7 @@ from builder.layers.packages import Packages
 from builder.layers.plan import LayerPlan, plan_lock, split_index
 from builder.model import Fetched, Layer, LockedPackage
 from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import require_space
@@ -39,7 +40,7 @@ from builder.store.records import read_record, write_record
 PACKAGES = "org.builder.packages"
 #: Packages that the annotation names.
 _ANNOTATION_NAMES = 20
-_TASK = "layers"
+_TASK = "making layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +206,7 @@ class _Build:
     def run(self, post_link: Mapping[str, str]) -> LayersResult:
         self._settings.tmpdir.mkdir(parents=True, exist_ok=True)
         packages = self._packages
-        read = in_parallel(packages.index, packages.locked, self._settings.jobs, self._stop)
-        indexes = {package.key: index for package, index in read}
+        indexes = self._indexes()
         notes = _check_scripts(packages.locked, indexes, post_link)
         resolution = resolve_conflicts(
             packages.locked, indexes, packages.link_target, packages.context.prefix
@@ -225,6 +225,20 @@ class _Build:
         layers, made = self._layers(plans, resolution, splits, indexes)
         activation = activation_environment(packages.with_activation(indexes), packages.context)
         return LayersResult(layers, resolution.conflicts, (*notes, *resolution.notes), activation, made)
+
+    def _indexes(self) -> dict[str, PackageIndex]:
+        """The files of each package, by its key."""
+        task = "reading packages"
+
+        def read(package: LockedPackage) -> PackageIndex:
+            index = self._packages.index(package)
+            self._reporter.advance(task, 1)
+            return index
+
+        locked = self._packages.locked
+        with working(self._reporter, task, len(locked), "packages"):
+            found = in_parallel(read, locked, self._settings.jobs, self._stop)
+        return {package.key: index for package, index in found}
 
     def _layers(
         self,
@@ -252,12 +266,10 @@ class _Build:
         if total:
             require_space(self._store.root, total // 2, "the layers")
             self._require_temporary_space([item.plan for item in missing], indexes)
-            self._reporter.start(_TASK, total)
         missing.sort(key=lambda item: (-item.unpacked, item.number))
-        for item, layer in in_parallel(write, missing, self._settings.jobs, self._stop):
-            layers[item.number] = layer
-        if total:
-            self._reporter.finish(_TASK)
+        with working(self._reporter, _TASK, total) if missing else contextlib.nullcontext():
+            for item, layer in in_parallel(write, missing, self._settings.jobs, self._stop):
+                layers[item.number] = layer
         return tuple(layers[number] for number in range(len(plans))), len(missing)
 
     def _key(self, plan: LayerPlan, resolution: Resolution) -> str:

@@ -93,7 +93,7 @@ def _debian_channel(request: SolveRequest, reasons: str) -> SolverChannel:
         )
     from builder.channel.debian import current_channel
 
-    request.reporter.warn(f"{reasons}: using the Debian channel instead")
+    request.reporter.note(f"{reasons}: using the Debian channel, the recipe's fallback")
     folder = current_channel(request.settings, request.reporter)
     url = folder.absolute().as_uri().rstrip("/") + "/"
     return SolverChannel(DEBIAN_CHANNEL.rstrip("/"), url, DEBIAN_CHANNEL)

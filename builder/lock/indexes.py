@@ -118,7 +118,7 @@ def _silent_indexes(request: SolveRequest, urls: Sequence[str]) -> set[str]:
                 "check the network, or allow pip's own configuration instead: "
                 f"pip: {{fallback: pip}} in {request.recipe.source or 'the recipe'}",
             )
-        request.reporter.warn(f"{message}: using pip's own configuration instead")
+        request.reporter.note(f"{message}: using pip's own configuration, the recipe's fallback")
     return set(silent)
 
 

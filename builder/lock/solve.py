@@ -18,7 +18,7 @@ from builder.lock.environment import read_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.request import SolveRequest
 from builder.model import Lock, LockedBase, LockedPackage
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
 from builder.settings import Settings
 
@@ -80,7 +80,7 @@ def lock_target(
 
     if previous and not update_conda and _is_solved(previous, custom, cutoffs.text):
         conda, found_in = old_conda, previous.channels
-        reporter.note(f"{len(conda)} conda packages: unchanged")
+        reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = _solve_conda(conda_request)
@@ -131,27 +131,24 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
 def _solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
     from builder.lock.conda import solve_conda
 
-    solved, seconds = _timed("conda packages", request.reporter, lambda: solve_conda(request))
-    request.reporter.note(f"{len(solved[0])} conda packages solved in {seconds:.1f} s")
+    solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
+    request.reporter.note(f"{request.recipe.name}: {len(solved[0])} conda packages solved in {seconds:.1f} s")
     return solved
 
 
 def _solve_pip(request: SolveRequest, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
     from builder.lock.pip import solve_pip
 
-    packages, seconds = _timed("pip packages", request.reporter, lambda: solve_pip(request, conda))
-    request.reporter.note(f"{len(packages)} pip packages solved in {seconds:.1f} s")
+    packages, seconds = _timed("solving pip packages", request.reporter, lambda: solve_pip(request, conda))
+    request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved in {seconds:.1f} s")
     return packages
 
 
 def _timed(task: str, reporter: Reporter, work: Callable[[], T]) -> tuple[T, float]:
     """The result of some work, reported as a task, and how many seconds it took."""
     started = time.monotonic()
-    reporter.start(task, None, "")
-    try:
+    with working(reporter, task):
         result = work()
-    finally:
-        reporter.finish(task)
     return result, time.monotonic() - started
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from builder.config.recipe import Recipe
 from builder.errors import RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.publishing.places import RegistryPlace
 from builder.publishing.pull import Pulled, reference_of, resolve_published
 from builder.registry.credentials import Credentials
@@ -66,11 +66,11 @@ def pull_into(
     wanted = {described.digest, str(manifest["config"]["digest"])}
     is_current = bool(_digests(engine, where) & wanted)
     if not is_current or not if_changed:
-        reporter.note(f"{engine} pulls {where}")
-        if engine == "docker":
-            _docker_pull(place, tag)
-        else:
-            _podman_pull(engine, place, where, settings)
+        with working(reporter, f"{engine} pulls {where}"):
+            if engine == "docker":
+                _docker_pull(place, tag)
+            else:
+                _podman_pull(engine, place, where, settings)
         if not _digests(engine, where) & wanted:
             raise RegistryError(
                 f"{engine} pulled another image than {described.digest}, which {where} was before the pull",

@@ -24,7 +24,7 @@ from builder.oci.layout import (
 from builder.oci.manifest import choose
 from builder.oci.reference import TAG_RULE, Reference, is_tag
 from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.credentials import Credentials
 from builder.registry.manifests import ANY, TagMove
@@ -225,7 +225,7 @@ class RegistryPlace:
 
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
         """See :class:`Place`."""
-        task = f"read back {self.name}"
+        task = f"reading back {self.name}"
         stop = threading.Event()
 
         def advance(amount: int) -> None:
@@ -244,12 +244,9 @@ class RegistryPlace:
                     host=self.client.host,
                 )
 
-        self._reporter.start(task, sum(blob.size for blob in blobs))
-        try:
+        with working(self._reporter, task, sum(blob.size for blob in blobs)):
             self.client.get_manifest(self.repository, image.digest)
             in_parallel(check, sorted(blobs, key=lambda blob: -blob.size), TRANSFERS, stop)
-        finally:
-            self._reporter.finish(task)
 
     def tags(self) -> list[str]:
         """See :class:`Place`."""
@@ -312,12 +309,14 @@ class LayoutPlace:
     def image(self, digest: str, architecture: str) -> Image:
         """See :class:`Place`."""
         image = read_layout(self.folder, digest, architecture)
-        verify_layers(image, self.folder, self._store)
+        with working(self._reporter, f"verifying {self.name}"):
+            verify_layers(image, self.folder, self._store)
         return image
 
     def sif(self, layer: Descriptor, output: Path) -> bool:
         """See :class:`Place`."""
-        return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
+        with working(self._reporter, f"copying {output.name}"):
+            return copy_sif(blob_path(self.folder, layer.digest), layer, output, self._store)
 
     def has_base(self, image: Image) -> bool:
         """Whether the layout holds all base layers that are not in this machine's cache."""
@@ -329,7 +328,8 @@ class LayoutPlace:
         blobs = {layer.descriptor.digest: layer.descriptor for layer in image.layers}
         blobs[image.config_descriptor.digest] = image.config_descriptor
         missing = [blob for blob in blobs.values() if not self._has(blob)]
-        write_layout(self._complete(image), self.folder, None, self._store)
+        with working(self._reporter, f"writing into {self.name}"):
+            write_layout(self._complete(image), self.folder, None, self._store)
         return PushReport(
             image.digest,
             sent=tuple(missing),
@@ -355,6 +355,8 @@ class LayoutPlace:
         """See :class:`Place`."""
         read_blob(self.folder, image.manifest_descriptor)
 
+        task = f"reading back {self.name}"
+
         def check(blob: Descriptor) -> None:
             path = blob_path(self.folder, blob.digest)
             if not path.is_file() or sha256_file(path) != blob.digest:
@@ -363,8 +365,10 @@ class LayoutPlace:
                     "no tag was moved; the disk, or the build's own file in the cache, is damaged: "
                     "remove the file, run builder cache verify, and publish again",
                 )
+            self._reporter.advance(task, blob.size)
 
-        in_parallel(check, blobs, TRANSFERS)
+        with working(self._reporter, task, sum(blob.size for blob in blobs)):
+            in_parallel(check, blobs, TRANSFERS)
 
     def tags(self) -> list[str]:
         """See :class:`Place`."""

@@ -16,6 +16,7 @@ from builder.model import Descriptor
 from builder.oci.layout import list_tags, read_layout, write_layout
 from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_index
 from builder.oci.reference import is_digest, is_tag
+from builder.progress import QUIET, Reporter, working
 from builder.publishing.places import Place, verify_layers
 from builder.registry.oras import sif_layer
 from builder.store.blobs import Store
@@ -37,7 +38,14 @@ class Pulled:
 
 
 def pull(
-    recipe: Recipe, place: Place, tag: str, output: Path, store: Store, *, if_changed: bool = False
+    recipe: Recipe,
+    place: Place,
+    tag: str,
+    output: Path,
+    store: Store,
+    *,
+    if_changed: bool = False,
+    reporter: Reporter = QUIET,
 ) -> Pulled:
     """Downloads the image of a tag: a SIF into the file ``output``, an OCI image into the layout ``output``.
 
@@ -50,6 +58,7 @@ def pull(
         if_changed: ask for the digest only, and change nothing when ``output`` holds that image undamaged.
             False: an OCI image is written into the layout again. Blobs on this machine are not downloaded in
             either case.
+        reporter: receives progress.
 
     Raises:
         RegistryError: there is no such tag, or the registry refuses.
@@ -62,9 +71,12 @@ def pull(
     if layer is not None:
         changed = place.sif(layer, output)
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
-    is_here = _in_layout(output, recipe.name, described.digest, store)
+    with working(reporter, f"verifying {recipe.name} in {output}"):
+        is_here = _in_layout(output, recipe.name, described.digest, store)
     if not is_here or not if_changed:
-        write_layout(place.image(described.digest, recipe.architecture), output, recipe.name, store)
+        image = place.image(described.digest, recipe.architecture)
+        with working(reporter, f"writing {recipe.name} into {output}"):
+            write_layout(image, output, recipe.name, store)
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 
 

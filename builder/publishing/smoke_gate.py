@@ -48,7 +48,9 @@ class SmokeGate:
         for artifact in (result.sif, result.image):
             verdict = record.passed(artifact.digest, plan) if artifact is not None else None
             if artifact is not None and verdict:
-                self.project.reporter.note(f"smoke test: {verdict} (on record for {artifact.digest[:19]})")
+                self.project.reporter.note(
+                    f"{result.recipe.name}: smoke test {verdict}, on record for {artifact.digest[:19]}"
+                )
                 return verdict, last_report(self.project, result.recipe, artifact.digest, plan)
         return None
 

@@ -21,7 +21,7 @@ from builder.errors import HashMismatch, ImageError
 from builder.model import OCI_MANIFEST, Descriptor, Image, Layer, SifImage, canonical_json
 from builder.net.download import PartialFile
 from builder.oci.manifest import parse_manifest
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.source import file_source
 from builder.store.blobs import Store
@@ -138,12 +138,9 @@ def pull_sif(
     def fetch(partial: Path) -> None:
         present = partial.stat().st_size if partial.exists() else 0
         require_space(output.parent, layer.size - present, output.name)
-        task = f"pull {output.name}"
-        reporter.start(task, layer.size)
-        try:
+        task = f"pulling {output.name}"
+        with working(reporter, task, layer.size):
             client.get_blob_file(repository, layer, partial, lambda n: reporter.advance(task, n))
-        finally:
-            reporter.finish(task)
 
     return _place(layer, output, store, fetch)
 

@@ -22,7 +22,7 @@ from builder.oci.manifest import (
 )
 from builder.oci.reference import Reference, is_digest
 from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.origins import Origins
 from builder.registry.push import TRANSFERS
@@ -139,7 +139,7 @@ def _download(
     """Downloads layers; returns their paths by digest."""
     for layer in layers:  # a layer without origin is an error before anything is downloaded
         origins.client_of(layer)
-    task = f"pull {next(iter(layers)).origin}"
+    task = f"pulling {next(iter(layers)).origin}"
     stop = threading.Event()
 
     def advance(amount: int) -> None:
@@ -151,9 +151,6 @@ def _download(
         client, repository = origins.client_of(layer)
         return client.get_blob_to(repository, layer.descriptor, store, advance)
 
-    reporter.start(task, sum(layer.descriptor.size for layer in layers))
-    try:
+    with working(reporter, task, sum(layer.descriptor.size for layer in layers)):
         done = in_parallel(download, layers, TRANSFERS, stop)
-    finally:
-        reporter.finish(task)
     return {layer.descriptor.digest: path for layer, path in done}

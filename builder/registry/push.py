@@ -20,7 +20,7 @@ from pathlib import Path
 from builder.errors import RegistryError
 from builder.model import Descriptor, Image, Layer
 from builder.parallel import Stopped, in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.registry.client import RegistryClient
 from builder.registry.manifests import ANY, TagMove
 from builder.registry.origins import Origins
@@ -117,7 +117,7 @@ class _Push:
         self._repository = repository
         self._mount_from = mount_from
         self._reporter = reporter
-        self._task = f"push {client.host}/{repository}"
+        self._task = f"pushing to {client.host}/{repository}"
         self._stop = threading.Event()
 
     def run(self) -> PushReport:
@@ -128,8 +128,9 @@ class _Push:
         blobs = len(layers) + 1
         has_manifest = client.head_manifest(self._repository, image.digest) is not None
 
-        missing = self._missing(layers.values())
-        to_send = self._not_mounted(missing)
+        with working(self._reporter, f"asking {client.host} for layers"):
+            missing = self._missing(layers.values())
+            to_send = self._not_mounted(missing)
         config_sent, config_mounted = self._upload(to_send)
         if not has_manifest or missing or config_sent or config_mounted:
             media_type = image.manifest_descriptor.media_type
@@ -183,16 +184,13 @@ class _Push:
                 )
         if not layers:
             return self._upload_config()
-        self._reporter.start(self._task, sum(layer.descriptor.size for layer in layers))
-        try:
+        with working(self._reporter, self._task, sum(layer.descriptor.size for layer in layers)):
             with Origins(self._client.settings, self._reporter, self._client) as origins:
                 largest_first = sorted(layers, key=lambda layer: -layer.descriptor.size)
                 in_parallel(
                     lambda layer: self._upload_layer(layer, origins), largest_first, TRANSFERS, self._stop
                 )
             return self._upload_config()
-        finally:
-            self._reporter.finish(self._task)
 
     def _upload_layer(self, layer: Layer, origins: Origins) -> None:
         blob = layer.descriptor

@@ -20,6 +20,7 @@ from builder.config.recipe import GpuVendor
 from builder.errors import BuilderError, RunnerError
 from builder.image.archive import docker_load
 from builder.model import Image, SifImage
+from builder.progress import working
 from builder.redact import redact
 from builder.run.base import (
     DEFAULT_OPTIONS,
@@ -167,8 +168,8 @@ class DockerRunner(Runner):
         for name in (image.config_descriptor.digest, tag):
             with contextlib.suppress(docker.errors.ImageNotFound):
                 return str(client.images.get(name).id)
-        self._reporter.note(f"loading the image into docker as {tag}")
-        return docker_load(image, tag, client)
+        with working(self._reporter, f"loading the image into docker as {tag}"):
+            return docker_load(image, tag, client)
 
 
 def docker_problem() -> str | None:

@@ -16,6 +16,7 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.oci.layout import write_layout
+from builder.progress import working
 from builder.run.base import (
     DEFAULT_OPTIONS,
     SHM_SIZE,
@@ -88,8 +89,10 @@ class PodmanRunner(Runner):
         name = image.config_descriptor.digest.partition(":")[2]
         if execute(["podman", "image", "exists", name], timeout_s=60).returncode == 0:
             return name
-        self._reporter.note("loading the image into podman")
-        with temporary_layout(image, self._settings, self._store) as layout:
+        with (
+            working(self._reporter, "loading the image into podman"),
+            temporary_layout(image, self._settings, self._store) as layout,
+        ):
             done = execute(["podman", "pull", "--quiet", layout])
         if done.returncode:
             raise RunnerError(f"podman could not load the image: {reason(done.stderr)}", _HINT)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from builder.model import Image, SifImage
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.run.identity import Identity
 from builder.settings import Settings
 from builder.sif.read import read_sif
@@ -16,7 +17,7 @@ from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
 from builder.trees.merge import Merge
-from builder.trees.rootfs import new_tree, unpack
+from builder.trees.rootfs import new_tree, unpack, unpacked_size
 
 
 def cached_rootfs(
@@ -47,29 +48,33 @@ def cached_rootfs(
     if not folder.exists():
         with store.lock(f"rootfs {name}"):
             if not folder.exists():  # another process may have unpacked it meanwhile
-                reporter.note("unpacking the image (first run only)")
-                _unpack(image, folder, store, owner)
+                _unpack(image, folder, store, owner, reporter)
     os.utime(folder)  # `builder cache prune` goes by the time of last use
     return folder
 
 
-def _unpack(image: Image | SifImage, folder: Path, store: Store, owner: Identity) -> None:
+def _unpack(image: Image | SifImage, folder: Path, store: Store, owner: Identity, reporter: Reporter) -> None:
+    task = "unpacking the image (once)"
+    total = None if isinstance(image, SifImage) else unpacked_size(image)
     temporary = temporary_beside(folder)
     try:
-        if isinstance(image, SifImage):
-            unpack_sif(image, temporary)
-        else:
-            unpack(image, temporary, store)
-        owner.give(temporary)
-        temporary.replace(folder)
+        with working(reporter, task, total):
+            if isinstance(image, SifImage):
+                unpack_sif(image, temporary, advance=lambda n: reporter.advance(task, n))
+            else:
+                unpack(image, temporary, store, advance=lambda n: reporter.advance(task, n))
+            owner.give(temporary)
+            temporary.replace(folder)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)
         raise
 
 
-def unpack_sif(image: SifImage, folder: Path) -> None:
+def unpack_sif(image: SifImage, folder: Path, *, advance: Callable[[int], object] = int) -> None:
     """Unpacks a SIF's partitions into one tree. All files belong to this user.
+
+    ``advance`` receives the bytes of each file that was unpacked.
 
     Raises:
         ImageError: The SIF is damaged, or the folder is not empty.
@@ -82,5 +87,6 @@ def unpack_sif(image: SifImage, folder: Path) -> None:
                 links.append(member)  # created last, when the files they link to exist
                 continue
             tree.add(member, content)
+            advance(member.size)
         for member in links:
             tree.add(member, iter(()))

@@ -15,7 +15,7 @@ from typing import Any
 from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image, Layer, canonical_json
-from builder.progress import Reporter
+from builder.progress import Reporter, working
 from builder.settings import Settings
 from builder.sif.assign import LayerGroup, assign_layers
 from builder.sif.overlay import overlay_members
@@ -174,23 +174,25 @@ class PartitionMaker:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:
                     return Partition(path, 0, known["size"], known["digest"], name)
-            self.reporter.note(f"writing the partition {name}")
-            digest, size = self._write(sources, lower)
+            digest, size = self._write(name, sources, lower)
             write_record(record, {"digest": digest, "size": size, "name": name})
         return Partition(self.store.path(digest), 0, size, digest, name)
 
-    def _write(self, sources: Sequence[Source], lower: Sequence[Partition]) -> tuple[str, int]:
+    def _write(self, name: str, sources: Sequence[Source], lower: Sequence[Partition]) -> tuple[str, int]:
         """Writes a partition into the store. Returns its digest, and its size in bytes."""
         temporary = self.store.temporary()
         merge = Merge(sources)
         settings = self.settings
+        task = f"writing the partition {name} of the SIF"
         try:
             with (
+                working(self.reporter, task),
                 temporary.open("w+b") as out,
                 SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
             ):
                 for member, content in merge:
                     squashfs.add(member, content)
+                    self.reporter.advance(task, member.size)
                 if lower:
                     for member in overlay_members(merge, lower):
                         squashfs.add(member)

@@ -21,7 +21,7 @@ from builder.config.recipe import Compression
 from builder.errors import ImageError
 from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.sif.check import CorruptPartition, Placed, check_partitions
 from builder.sif.digests import remember_digest, remembered_digest
@@ -128,7 +128,8 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
     if known is not None:
         return known
     require_space(path.parent, sum(p.size for p in partitions), f"writing {path}")
-    return _write_file(path, contents, maker.store, maker.settings.jobs)
+    with working(maker.reporter, f"writing {path}"):
+        return _write_file(path, contents, maker.store, maker.settings.jobs)
 
 
 def _prepare_place(path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.run.process import tail
 from builder.site.job import Resources
 from builder.site.shell import host_setup
@@ -90,7 +90,8 @@ def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET
         )
     shown = ["..." if "\n" in word else word for word in job]
     reporter.note(f"building {recipe.name} on a compute node: {shlex.join(shown)}")
-    done = _run([program, *job[1:]], reporter)
+    with working(reporter, f"building {recipe.name} in a job"):
+        done = _run([program, *job[1:]], reporter)
     if done.code:
         raise _failure(recipe, done)
     try:

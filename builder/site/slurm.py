@@ -288,7 +288,9 @@ def wait(number: str, reporter: Reporter = QUIET, *, sleep: Callable[[float], No
                 return state
             if state != reported:
                 is_waiting = state == "PENDING" and reason not in ("", "None")
-                reporter.note(f"job {number}: {state.lower()}{f' ({reason})' if is_waiting else ''}")
+                described = f"{state.lower()}{f' ({reason})' if is_waiting else ''}"
+                reporter.note(f"job {number}: {described}")
+                reporter.doing(f"job {number}", described)
             reported = state
         sleep(POLL_S)
 

@@ -29,6 +29,11 @@ class Point:
     below: bool = False
     """Whether the value is printed below the point, because the line comes from above."""
 
+    @property
+    def text_y(self) -> float:
+        """Where the value is printed: outside of the spread."""
+        return max(self.low, self.y + 5) + 15 if self.below else min(self.high or self.y, self.y - 5) - 6
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:

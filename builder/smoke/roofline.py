@@ -34,6 +34,9 @@ _WIDTH, _HEIGHT = 460.0, 330.0
 _MARGINS = (56.0, 16.0, 20.0, 44.0)
 _BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 
+#: Measurements that may use faster units than those of fp32.
+_OTHER_UNITS = ("matmul.tf32", "matmul.fp16", "matmul.bf16")
+
 Kind = Literal["paper", "measured"]
 
 
@@ -122,18 +125,29 @@ def roofline(report: Report, figures: References) -> Roofline | None:
     bandwidths = [_Limit(stream.id, stream.median, "measured")]
     if device is not None and "memory" in device.peak:
         bandwidths.append(_Limit("memory peak", device.peak["memory"], "paper"))
-    roofs = _roofs(measurements, device)
+    roofs = _roofs(measurements, device, spots)
     if not roofs:
         best = max(spots, key=lambda spot: spot.speed)
         roofs = [_Limit(f"best: {best.id}", best.speed, "measured")]
     return _draw(roofs, bandwidths, spots, device.name if device else "")
 
 
-def _roofs(measurements: Mapping[str, Mapping[str, Any]], device: Device | None) -> list[_Limit]:
-    """For a known GPU the peaks in the measured precisions, equal ones together; for a CPU its cpu.peak."""
+def _roofs(
+    measurements: Mapping[str, Mapping[str, Any]], device: Device | None, spots: Sequence[_Spot]
+) -> list[_Limit]:
+    """For a known GPU the peaks in the measured precisions, equal ones together; for a CPU its cpu.peak.
+
+    That is a peak of fp32. What has faster units in another precision gets a roof of its own.
+    """
     if device is None:
         peak = value_of(measurements.get("cpu.peak", {}))
-        return [_Limit("cpu.peak", peak.median, "measured")] if peak and peak.median > 0 else []
+        if peak is None or peak.median <= 0:
+            return []
+        roofs = [_Limit("cpu.peak (fp32)", peak.median, "measured")]
+        best = max(spots, key=lambda spot: spot.speed)
+        if best.speed > peak.median and best.id in _OTHER_UNITS:
+            roofs.append(_Limit(f"best {best.id} (faster units than fp32)", best.speed, "measured"))
+        return roofs
     precisions: dict[float, list[str]] = {}
     for precision in _BYTES:
         if precision in device.peak and f"matmul.{precision}" in measurements:

@@ -14,7 +14,7 @@ from builder.bench.schema import EXIT_CODES, SCHEMA_VERSION
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
@@ -33,6 +33,8 @@ ENTRYPOINT = "/opt/builder/entrypoint"
 #: Seconds after the benchmark's timeout in which it can still write its report, before the container is
 #: stopped.
 _GRACE_S = 30.0
+#: How the benchmark announces a step on standard error. An image may print anything else.
+_STEP = re.compile(r"smoke: begin ([\w.]{1,40})", re.ASCII)
 #: Exit codes of a shell that cannot start a program.
 _NOT_FOUND = (126, 127)
 
@@ -128,27 +130,31 @@ def _run_benchmark(
     is tried then.
     """
     command = [*benchmark_command(recipe, options), "--progress"]
-    progress = _Progress(reporter)
+    task = f"smoke test of {recipe.name}"
+
+    def report_step(line: str) -> None:
+        if step := _STEP.fullmatch(line):
+            reporter.doing(task, step[1])
+
     runner = find_runner(settings, store, options.runner, reporter)
     failed: list[str] = []
     while True:
         reporter.note(f"smoke test of {recipe.name} ({runner.name}): {options.plan.title}")
         try:
             # builder's own entry point: a recipe's entry point may do anything with its arguments.
-            done = runner.run(
-                image,
-                command,
-                RunOptions(
-                    entrypoint=[ENTRYPOINT],
-                    gpu=recipe.gpu.vendor,
-                    timeout_s=options.whole_timeout_s + _GRACE_S,
-                    on_line=progress.line,
-                ),
-            )
-            progress.finish()
+            with working(reporter, task):
+                done = runner.run(
+                    image,
+                    command,
+                    RunOptions(
+                        entrypoint=[ENTRYPOINT],
+                        gpu=recipe.gpu.vendor,
+                        timeout_s=options.whole_timeout_s + _GRACE_S,
+                        on_line=report_step,
+                    ),
+                )
             return interpret(done, recipe), runner.name
         except BuilderError as e:
-            progress.finish()
             failed.append(runner.name)
             following = None
             if options.runner is None and isinstance(e, RunnerError):
@@ -158,31 +164,6 @@ def _run_benchmark(
                 return report, runner.name
             reporter.warn(f"{e.message}; trying {following.name}")
             runner = following
-
-
-class _Progress:
-    """Reports each step that the benchmark announces on standard error as a task of its own."""
-
-    #: An image may print anything.
-    _MARK = re.compile(r"smoke: begin ([\w.]{1,40})", re.ASCII)
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-        self._task = ""
-
-    def line(self, text: str) -> None:
-        """Receives a line of the benchmark's standard error."""
-        found = self._MARK.fullmatch(text)
-        if found:
-            self.finish()
-            self._task = f"smoke test: {found[1]}"
-            self._reporter.start(self._task, unit="step")
-
-    def finish(self) -> None:
-        """Ends the last step."""
-        if self._task:
-            self._reporter.finish(self._task)
-            self._task = ""
 
 
 def _next_runner(

@@ -15,7 +15,7 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import UsageError
 from builder.model import Lock
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.site.images import digest_reference
 from builder.site.job import Job, RayJob
 from builder.site.plan import plan_job
@@ -153,7 +153,8 @@ def _run_job(
         number = submit(render(_with_sif_hash(plan_job(recipe, job))), folder=work)
         nodes = f"{slurm.nodes} node{'s' if slurm.nodes > 1 else ''}"
         reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes}")
-        state = wait(number, reporter, sleep=sleep)
+        with working(reporter, f"job {number}"):
+            state = wait(number, reporter, sleep=sleep)
         return _collect(recipe, work, number, state, sleep), read_evidence(work, job.image)
     except BaseException:
         if number:

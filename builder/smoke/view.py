@@ -49,6 +49,7 @@ class TargetView:
     against: str
     """The label of that image; empty if there is only one."""
     trends: tuple[Trend, ...]
+    """Empty if there is one image only."""
     roofline: Roofline | None
     findings: tuple[dict[str, Any], ...]
     """The findings of the grade, the failed ones first."""
@@ -88,7 +89,7 @@ def view(
         machines=_machines(report),
         comparison=comparisons[-1],
         against=images[-2].label if len(images) > 1 else "",
-        trends=tuple(trends_of(images, comparisons)),
+        trends=tuple(trends_of(images, comparisons)) if len(images) > 1 else (),
         roofline=roofline(newest.completed[-1].report, figures),
         findings=tuple(sorted(findings, key=lambda f: _STATUS_ORDER.get(str(f.get("status")), 4))),
         problems=tuple(problems),

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.parallel import in_parallel
-from builder.progress import QUIET, Reporter
+from builder.progress import QUIET, Reporter, working
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.store.records import is_corrupt
 
-_TASK = "verify"
+_TASK = "verifying the cache"
 _MISMATCH = "its content does not match its digest"
 
 
@@ -76,11 +76,8 @@ def verify_cache(
         reporter.advance(_TASK, item.size)
         return found
 
-    reporter.start(_TASK, sum(item.size for item in items))
-    try:
+    with working(reporter, _TASK, sum(item.size for item in items)):
         results = in_parallel(check, items, jobs)
-    finally:
-        reporter.finish(_TASK)
     corrupt = sorted((found for _, found in results if found is not None), key=lambda found: found.path)
     return Verified(len(items), sum(item.size for item in items), tuple(corrupt))
 

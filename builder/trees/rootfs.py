@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -24,7 +24,14 @@ _UNPACKED_PER_BYTE = 3
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -> None:
+def unpack(
+    image: Image,
+    folder: Path,
+    store: Store,
+    *,
+    rootless: bool = True,
+    advance: Callable[[int], object] = int,
+) -> None:
     """Unpacks the layers of an image, from the bottom up.
 
     The folder gets its name when everything is in it, so a folder that exists is complete.
@@ -35,16 +42,21 @@ def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -
         store: knows which blobs are verified.
         rootless: everything belongs to this user, who can read, change and remove it; no file is setuid.
             False sets the original owners and modes, and requires root.
+        advance: receives the bytes of each file that was unpacked.
 
     Raises:
         ImageError: a layer is damaged, unsafe or was never downloaded, or the folder is not empty.
         SpaceError: the disk has too little room.
     """
     require_layers(image, f"unpack into {folder}")
-    sizes = [layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in image.layers]
-    with new_tree(folder, sum(sizes), rootless=rootless) as tree:
+    with new_tree(folder, unpacked_size(image), rootless=rootless) as tree:
         for layer in image.layers:
-            _unpack_layer(layer, tree, store)
+            _unpack_layer(layer, tree, store, advance)
+
+
+def unpacked_size(image: Image) -> int:
+    """About how many bytes the files of an image have."""
+    return sum(layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in image.layers)
 
 
 @contextmanager
@@ -81,12 +93,13 @@ def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWrite
             raise
 
 
-def _unpack_layer(layer: Layer, tree: RootfsWriter, store: Store) -> None:
+def _unpack_layer(layer: Layer, tree: RootfsWriter, store: Store, advance: Callable[[int], object]) -> None:
     tree.new_layer()
     try:
         with closing(read_layer(layer, store)) as members:
             for member, content in members:
                 tree.add(member, content)
+                advance(member.size)
     except OSError as e:
         if e.errno in _DISK_FULL:
             raise  # space_errors() reports it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def test_page(project: SmokeProject, tmp_path: Path) -> None:
     project("smoke", "gpu")
     (project.root / "reports" / "gpu" / "broken.json").write_text("{")
     out, err = project("report")
-    assert "gpu is slower: matmul.bf16" in out and "broken.json: not JSON" in err
+    assert re.search(r"gpu +pass +2 +2026-11-21 +matmul.bf16\n", out) and "broken.json: not JSON" in err
     page = (project.root / "reports" / "index.html").read_text()
     assert "1 slower than 26.10" in page and "torch 2.12.1 -&gt; 2.13.0" in page and "broken.json" in page
     result = project.json("report", "gpu", "--output", str(tmp_path / "x.html"))

@@ -146,3 +146,15 @@ def test_many_images() -> None:
     assert len(seen.images) == 12 and seen.images[-1].label == "22.06"
     html, _ = page({"a100": (stored, ())})
     assert len(html) < 300_000
+
+
+def test_one_image() -> None:
+    """One image: no trends, the warnings come first, and figures of the last run are called so."""
+    made = [StoredReport({**a100(seed=n), "verdict": "warn"}, str(n)) for n in (1, 2)]
+    made[-1].report["probes"][0] |= {"status": "warn", "seen": "an old driver", "advice": "renew it"}
+    text, _ = page({"a100": (made, ())})
+    assert "from 1 image of 1 target." in " ".join(text.split())
+    assert "<h3>Trends" not in text and "Trends appear here when a second image was tested" in text
+    assert "the last of 2 runs<" in text
+    assert text.index("1 warning<") < text.index("an old driver") < text.index("Compared with what")
+    assert "warnings do not stop publishing" in text

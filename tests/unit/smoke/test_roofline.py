@@ -27,8 +27,21 @@ def test_roofline() -> None:
         assert left <= p.x <= drawn.width - right and top < p.y < drawn.height - below
     ceiling = roofline(cpu(), references())
     assert ceiling is not None and [c.label for c in ceiling.ceilings if c.label.startswith("cpu.peak")] == [
-        "cpu.peak 403 GFLOP/s"
+        "cpu.peak (fp32) 403 GFLOP/s"
     ]
+
+
+def test_faster_units() -> None:
+    """A matrix product in bf16 that is faster than the peak of fp32 has a roof of its own."""
+    made = cpu()
+    fp32 = next(m for m in made["measurements"] if m["id"] == "matmul.fp32")
+    faster = {**fp32, "id": "matmul.bf16", "median_gflop_per_s": 1200.0}
+    drawn = roofline({**made, "measurements": [*made["measurements"], faster]}, references())
+    assert drawn is not None
+    roofs = {c.label: c.y for c in drawn.ceilings if not c.label.startswith("memory")}
+    best = "best matmul.bf16 (faster units than fp32) 1.20 TFLOP/s"
+    assert list(roofs) == ["cpu.peak (fp32) 403 GFLOP/s", best]
+    assert min(point.y for point in drawn.points) >= roofs[best] - 0.1
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,22 @@ from tests.support.reports import A100_40, STRANGE, a100, cpu, months, ranked, r
 
 def test_error_after_pass() -> None:
     """The verdict is that of the newest run; trends use the completed runs."""
+    before = StoredReport(a100(started="2026-10-01T00:00:00Z", digest="sha256:" + "2" * 64), "before")
     good = StoredReport(a100(started="2026-11-01T00:00:00Z"), "good")
     error = StoredReport(
         report([], verdict="error", probes=(("watchdog", "fail"),), started="2026-11-02T00:00:00Z"), "error"
     )
-    seen = view("a100", [good, error], (), references())
+    seen = view("a100", [before, good, error], (), references())
     assert (
-        seen.verdict == "error" and len(seen.images) == 1 and len(seen.trends) == 7
+        seen.verdict == "error" and len(seen.images) == 2 and len(seen.trends) == 7
     )  # what was measured before stays
     assert "what watchdog saw" in page({"a100": ([good, error], ())})[1]
+
+
+def test_one_image() -> None:
+    """One image has no trends: a dot is none."""
+    runs = [StoredReport(a100(seed=n), str(n)) for n in (1, 2)]
+    assert view("a100", runs, (), references()).trends == ()
 
 
 def test_spread() -> None:
