@@ -24,7 +24,9 @@ _UNPACKED_PER_BYTE = 3
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -> None:
+def unpack(
+    image: Image, folder: Path, store: Store, *, rootless: bool = True, layers: int | None = None
+) -> None:
     """Unpacks the layers of an image, from the bottom up.
 
     The folder gets its name when everything is in it, so a folder that exists is complete.
@@ -35,16 +37,38 @@ def unpack(image: Image, folder: Path, store: Store, *, rootless: bool = True) -
         store: knows which blobs are verified.
         rootless: everything belongs to this user, who can read, change and remove it; no file is setuid.
             False sets the original owners and modes, and requires root.
+        layers: how many layers, from the bottom up; None: all.
 
     Raises:
         ImageError: a layer is damaged, unsafe or was never downloaded, or the folder is not empty.
         SpaceError: the disk has too little room.
     """
     require_layers(image, f"unpack into {folder}")
-    sizes = [layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in image.layers]
-    with new_tree(folder, sum(sizes), rootless=rootless) as tree:
-        for layer in image.layers:
+    wanted = image.layers[:layers]
+    with new_tree(folder, sum(map(_size, wanted)), rootless=rootless) as tree:
+        for layer in wanted:
             _unpack_layer(layer, tree, store)
+
+
+def add_layer(layer: Layer, folder: Path, store: Store) -> None:
+    """Unpacks one more layer into an unpacked image whose files belong to this user, see :func:`unpack`.
+
+    A file that the layer replaces is written anew, so other hard links to it keep its content. An exception
+    leaves the folder incomplete.
+
+    Raises:
+        ImageError, SpaceError: as for :func:`unpack`.
+    """
+    with space_errors(folder):
+        require_space(folder, _size(layer), f"unpacking into {folder}")
+        tree = RootfsWriter(str(folder), rootless=True)
+        _unpack_layer(layer, tree, store)
+        tree.finish()
+
+
+def _size(layer: Layer) -> int:
+    """About how many bytes a layer's files have."""
+    return layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size
 
 
 @contextmanager
