@@ -164,6 +164,12 @@ _KNOWN = (
         "as root: apt-get install crun (or runc)",
     ),
     _known(
+        ("userns",),
+        r"cannot create the mount point",
+        "this kernel cannot change an image: mount at a folder that the image has (--bind SOURCE:/tmp/NAME), "
+        "or use --no-bind",
+    ),
+    _known(
         ("apptainer",),
         r"/dev/fuse|fusermount|squashfuse",
         "as root: modprobe fuse && chmod 666 /dev/fuse; and apt-get install squashfuse fuse-overlayfs",
