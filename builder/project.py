@@ -22,9 +22,9 @@ from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import check_environment, lock_target
-from builder.model import Lock, LockedBase, SifImage
+from builder.model import Image, Lock, LockedBase, SifImage
 from builder.oci.digest import sha256
-from builder.oci.layout import prune_layout, write_layout
+from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
 from builder.smoke.evidence import BuiltImage
@@ -34,6 +34,19 @@ from builder.smoke.run import SmokeReport, smoke
 from builder.smoke.slurm import smoke_on_slurm
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
+
+#: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
+#: and with it the annotation.
+PULLED_FROM = "org.builder.pulled-from"
+
+
+@dataclass(frozen=True)
+class PulledImage:
+    """An image in ``dist/`` that was pulled and not built here."""
+
+    image: Image
+    reference: str
+    """Where it was pulled from."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +309,18 @@ class Project:
         with working(self.reporter, f"writing {name} into {folder}"):
             write_layout(result.artifact, folder, name, self.store)
         return folder
+
+    def pulled(self, recipe: Recipe) -> PulledImage | None:
+        """The target's image in ``dist/`` if ``builder pull`` put it there; None after a later build.
+
+        Raises:
+            ImageError: ``dist/`` is damaged.
+        """
+        reference = tag_annotations(self.layout, recipe.name).get(PULLED_FROM)
+        if reference is None:
+            return None
+        digest = list_tags(self.layout)[recipe.name]
+        return PulledImage(read_layout(self.layout, digest, recipe.architecture), reference)
 
     @property
     def reports(self) -> Path:

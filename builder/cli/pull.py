@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +16,7 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.publishing.engines import EngineName
+    from builder.publishing.pull import Pulled
 
 
 @click.command()
@@ -66,14 +68,25 @@ def pull(
 ) -> None:
     """Download the published image of TARGET.
 
-    A SIF goes to where jobs look for it, an OCI image into dist/ or an engine's storage.
+    A SIF goes to where jobs look for it, an OCI image into dist/ or an engine's storage. `builder run TARGET`
+    then runs it, until the next `builder build TARGET`.
+
+    In place of TARGET an image can be named, without a project: it goes into the cache.
+
+    \b
+        builder pull ghcr.io/me/mine:latest
+        builder run ghcr.io/me/mine:latest -- python train.py
     """
     from builder.publishing.engines import pull_into
     from builder.publishing.places import RegistryPlace, open_place
     from builder.publishing.publish import destination_text
+    from builder.publishing.pull import is_reference
     from builder.publishing.pull import pull as pull_image
     from builder.registry.profile import named_credentials
 
+    if is_reference(target):
+        _pull_reference(context, target, profile, into)
+        return
     project, out = context.project, context.output
     recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, registry, "--from")
@@ -93,16 +106,38 @@ def pull(
             path = _output(recipe, output, account, project.layout)
             done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
     verb = "is now" if done.changed else "is already"
-    out.result(
-        {
-            "target": recipe.name,
-            "reference": done.reference,
-            "digest": done.digest,
-            "changed": done.changed,
-            "place": done.place,
-        },
-        f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}",
-    )
+    text = f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}"
+    out.result(_value(done, recipe.name), text)
+
+
+def _value(done: Pulled, target: str | None) -> dict[str, Any]:
+    """The result as JSON."""
+    return {**asdict(done), "target": target}
+
+
+def _pull_reference(context: Context, reference: str, profile: Path | None, into: EngineName | None) -> None:
+    """Pulls an image by its name: into the cache, or into an engine's storage."""
+    from builder.publishing.engines import pull_into
+    from builder.publishing.places import RegistryPlace, open_place
+    from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
+    from builder.registry.profile import named_credentials
+    from builder.store.blobs import Store
+
+    settings, out = context.settings, context.output
+    store = Store(settings.cache)
+    where, tag = split_image(reference)
+    credentials = None if where.startswith("oci:") else named_credentials(profile, warn=out.warn)
+    if into is None:
+        pulled = pull_reference(reference, settings, store, credentials=credentials, reporter=out)
+        done = Pulled(reference, pulled.reference, pulled.digest, pulled.changed, "cache")
+        text = f"run it: builder run {reference} -- COMMAND"
+    else:
+        with closing(open_place(where, settings, store, credentials=credentials, reporter=out)) as place:
+            if not isinstance(place, RegistryPlace):
+                raise UsageError(f"--into {into} needs a registry, not {where}", "leave out --into")
+            done = pull_into(into, AnyImage(reference), place, tag, settings, reporter=out)
+        text = done.place
+    out.result(_value(done, None), f"[bold]{done.reference}[/bold] is here: {done.digest}\n  {text}")
 
 
 def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> Path:

@@ -16,12 +16,11 @@ from builder.cli.context import (
     site_options,
     target_and_command,
 )
-from builder.errors import ImageError, UsageError
+from builder.errors import UsageError
 from builder.oci.reference import is_digest
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
-    from builder.run.base import Mount
     from builder.site.command import ContainerRequest
 
 
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."
 )
+@click.option("--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own.")
 @click.option("-i", "--interactive", is_flag=True, help="Give the command a terminal.")
 @site_options
 @click.option("--name", default="", help="With --env FILE: the name of the target. Default: the folder's.")
@@ -67,6 +67,7 @@ def run(
     binds: tuple[str, ...],
     env: tuple[str, ...],
     workdir: str | None,
+    no_bind: bool,
     interactive: bool,
     name: str,
 ) -> None:
@@ -74,18 +75,30 @@ def run(
 
     TARGET can be left out in a project of one target.
 
+    The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of TARGET
+    an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then.
+
     \b
         builder run python train.py
+        builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
+    from builder.cli.run_here import bind_folder, run_reference
+    from builder.publishing.pull import is_reference
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
     from builder.site.shell import from_user
 
     env = context.take_environment_file(env, name)
-    recipe, command = context.recipe_and_command(words)
+    target = words[0] if words and is_reference(words[0]) else None
+    if target is not None:
+        _refuse_recipe_options(target, only_print, image, digest)
+        recipe, image_name, command = None, target, words[1:]
+    else:
+        recipe, command = context.recipe_and_command(words)
+        image_name = _image(context, recipe, image, digest, only_print=only_print)
     request = ContainerRequest(
-        image=_image(recipe, image, digest),
+        image=image_name,
         command=command,
         gpus=gpus,
         binds=tuple(parse_bind(bind) for bind in binds),
@@ -93,13 +106,24 @@ def run(
         interactive=interactive,
         workdir=None if workdir is None else from_user(workdir),
     )
-    code = _print_or_run(context, recipe, request, only_print=only_print)
+    if target is not None:
+        here = request if no_bind else bind_folder(request, Path.cwd())
+        code = run_reference(context, target, here)
+    elif recipe is not None:
+        code = _print_or_run(context, recipe, request, only_print=only_print, bind=not no_bind)
     if code:
         context_exit(code)
 
 
-def _image(recipe: Recipe, image: str, digest: str) -> str:
-    from builder.site.images import image_reference
+def _refuse_recipe_options(target: str, only_print: bool, image: str, digest: str) -> None:
+    """Raises UsageError for options that need a recipe."""
+    for option, given in {"--print": only_print, "--image": image, "--digest": digest}.items():
+        if given:
+            raise UsageError(f"{option} needs a target, and {target} is an image", f"leave out {option}")
+
+
+def _image(context: Context, recipe: Recipe, image: str, digest: str, *, only_print: bool) -> str:
+    from builder.site.images import image_reference, site_sif
     from builder.site.shell import from_user
 
     if digest and (image or recipe.site.runtime.kind != "userns"):
@@ -113,18 +137,27 @@ def _image(recipe: Recipe, image: str, digest: str) -> str:
         return digest
     if image:
         return from_user(image)
-    return "" if recipe.site.runtime.kind == "userns" else image_reference(recipe)
+    if recipe.site.runtime.kind == "userns":
+        return ""
+    if recipe.site.runtime.takes_sif and not only_print and site_sif(recipe, "", os.environ) is None:
+        pulled = context.project.layout / f"{recipe.name}.sif"
+        if pulled.is_file():  # where build and pull put it on a machine that is not the site's
+            return str(pulled)
+    return image_reference(recipe)
 
 
-def _print_or_run(context: Context, recipe: Recipe, request: ContainerRequest, *, only_print: bool) -> int:
+def _print_or_run(
+    context: Context, recipe: Recipe, request: ContainerRequest, *, only_print: bool, bind: bool
+) -> int:
     """Returns the exit code of the command."""
+    from builder.cli.run_here import bind_folder, run_userns
     from builder.site.command import run_site, site_command
     from builder.site.images import check_sif
     from builder.site.shell import command_line
 
     runtime = recipe.site.runtime
-    words = site_command(recipe, request).words
-    if only_print:
+    if only_print:  # for a shell on the site, where the folder is another one
+        words = site_command(recipe, request).words
         line = command_line(words)
         if runtime.kind == "userns":
             context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
@@ -132,44 +165,12 @@ def _print_or_run(context: Context, recipe: Recipe, request: ContainerRequest, *
         if not context.output.as_json:
             click.echo(line)
         return 0
+    if bind:
+        request = bind_folder(request, context.project.root, recipe.conda.prefix)
     if runtime.kind == "userns":
-        return _run_userns(context, recipe, request)
+        site_command(recipe, request)  # checks the request
+        return run_userns(context, recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
     names = [name for name, value in request.env.items() if value is None]
-    return run_site(recipe, words, names=names).returncode
-
-
-def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
-    """Runs a command in the recipe's own image, without a container engine. Builds the image if needed."""
-    from builder.run.base import RunOptions
-    from builder.run.userns import UsernsRunner
-    from builder.site.shell import expand
-
-    project = context.project
-    result = project.build(recipe)
-    if is_digest(request.image) and request.image != result.digest:
-        raise ImageError(
-            f"{recipe.name} is {result.digest} on this machine, not {request.image}",
-            "a file of the recipe, or the lock, has changed since: start again",
-        )
-    values = {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
-    options = RunOptions(
-        env={name: value for name, value in values.items() if value is not None},
-        mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
-        workdir=request.workdir,
-        gpu=recipe.gpu.vendor,
-        network="host",
-        keep_root=True,  # the user's own image and files
-        capture=False,
-    )
-    runner = UsernsRunner(context.settings, project.store, context.output)
-    return runner.run(result.artifact, request.command, options).returncode
-
-
-def _mount(bind: str) -> Mount:
-    from builder.run.base import Mount
-    from builder.site.arguments import read_bind
-
-    mount = read_bind(bind)
-    return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
+    return run_site(recipe, site_command(recipe, request).words, names=names).returncode

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from builder.config.recipe import Recipe
 from builder.errors import RegistryError, RunnerError, UsageError
 from builder.oci.manifest import parse_manifest
 from builder.progress import QUIET, Reporter, working
 from builder.publishing.places import RegistryPlace
-from builder.publishing.pull import Pulled, reference_of, resolve_published
+from builder.publishing.pull import Pulled, Wanted, reference_of, resolve_published
 from builder.registry.credentials import Credentials
 from builder.run.process import execute
 from builder.settings import Settings
@@ -27,7 +26,7 @@ EngineName = Literal["podman-hpc", "podman", "docker"]
 
 def pull_into(
     engine: EngineName,
-    recipe: Recipe,
+    wanted: Wanted,
     place: RegistryPlace,
     tag: str,
     settings: Settings,
@@ -39,7 +38,7 @@ def pull_into(
 
     Args:
         engine: the engine whose storage receives the image.
-        recipe: the target.
+        wanted: the target's recipe, or any image.
         place: where it was published.
         tag: a tag or a digest.
         settings: a temporary file with the credentials is in its ``tmpdir``.
@@ -52,32 +51,34 @@ def pull_into(
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
     where = reference_of(place, tag)
-    if recipe.format == "sif":
+    if wanted.format == "sif":
         raise UsageError(
-            f"target {recipe.name} runs a SIF, which {engine} does not", "leave out --into: the SIF is a file"
+            f"target {wanted.name} runs a SIF, which {engine} does not", "leave out --into: the SIF is a file"
         )
     if engine != "docker" and shutil.which(engine) is None:
         raise RunnerError(
             f"{engine} is not installed here", "pull on a machine that has it, or leave out --into"
         )
-    described, _ = resolve_published(recipe, place, tag)
+    described, layer = resolve_published(wanted, place, tag)
+    if layer is not None:
+        raise UsageError(f"{where} is a SIF, which {engine} does not run", "leave out --into")
     manifest = parse_manifest(place.manifest(described), described, where)
     # Some engines report the manifest's digest, others the config's.
-    wanted = {described.digest, str(manifest["config"]["digest"])}
-    is_current = bool(_digests(engine, where) & wanted)
+    digests = {described.digest, str(manifest["config"]["digest"])}
+    is_current = bool(_digests(engine, where) & digests)
     if not is_current or not if_changed:
         with working(reporter, f"{engine} pulls {where}"):
             if engine == "docker":
                 _docker_pull(place, tag)
             else:
                 _podman_pull(engine, place, where, settings)
-        if not _digests(engine, where) & wanted:
+        if not _digests(engine, where) & digests:
             raise RegistryError(
                 f"{engine} pulled another image than {described.digest}, which {where} was before the pull",
                 "the tag has moved: pull again",
                 host=place.client.host,
             )
-    return Pulled(recipe.name, where, described.digest, not is_current, f"{engine}:{where}")
+    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine}:{where}")
 
 
 def _digests(engine: EngineName, name: str) -> set[str]:

@@ -7,19 +7,59 @@ anything must be downloaded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import platform
+import re
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
+from builder.bases.reference import path_and_tag
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, UsageError
-from builder.model import Descriptor
-from builder.oci.layout import list_tags, read_layout, write_layout
+from builder.model import Descriptor, Image, SifImage
+from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
 from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_index
-from builder.oci.reference import is_digest, is_tag
+from builder.oci.reference import Reference, is_digest, is_tag
 from builder.progress import QUIET, Reporter, working
-from builder.publishing.places import Place, verify_layers
+from builder.project import PULLED_FROM
+from builder.publishing.places import Place, open_place, verify_layers
+from builder.registry.credentials import Credentials
 from builder.registry.oras import sif_layer
+from builder.settings import Settings
 from builder.store.blobs import Store
+
+_OCI_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Wanted(Protocol):
+    """What is pulled: a target's recipe, or :class:`AnyImage`."""
+
+    @property
+    def name(self) -> str:
+        """The target; for messages, and in OCI layouts."""
+
+    @property
+    def format(self) -> str:
+        """``oci``, ``sif`` or ``any``."""
+
+    @property
+    def architecture(self) -> str:
+        """The OCI's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyImage:
+    """An image or SIF for this machine's processor, whatever target it is of."""
+
+    name: str
+    format: str = "any"
+
+    @property
+    def architecture(self) -> str:
+        """The OCI's name of this machine's processor."""
+        machine = platform.machine()
+        return _OCI_NAMES.get(machine, machine)
 
 
 @dataclass(frozen=True)
@@ -73,11 +113,82 @@ def pull(
         return Pulled(recipe.name, where, layer.digest, changed, str(output))
     with working(reporter, f"verifying {recipe.name} in {output}"):
         is_here = _in_layout(output, recipe.name, described.digest, store)
-    if not is_here or not if_changed:
+    is_recorded = tag_annotations(output, recipe.name).get(PULLED_FROM) == where if is_here else False
+    if not is_recorded or not if_changed:
         image = place.image(described.digest, recipe.architecture)
+        descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(reporter, f"writing {recipe.name} into {output}"):
-            write_layout(image, output, recipe.name, store)
+            write_layout(replace(image, manifest_descriptor=descriptor), output, recipe.name, store)
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class PulledReference:
+    """An image that was pulled by its name, without a recipe. It is in the cache."""
+
+    reference: str
+    digest: str
+    """Of the manifest for an OCI image, of the file for a SIF."""
+    artifact: Image | SifImage
+    changed: bool
+    """False: the SIF was in the cache already."""
+
+
+def is_reference(text: str) -> bool:
+    """Whether a word of the command line is an image's name (with a host, or ``oci:DIR``), and no target."""
+    host, slash, _ = text.partition("/")
+    return text.startswith("oci:") or bool(slash and re.search(r"\A[^.]+[.:]|\Alocalhost\Z", host))
+
+
+def split_image(text: str) -> tuple[str, str]:
+    """The place of ``HOST/REPOSITORY[:TAG]`` or ``oci:DIR[:TAG]``, and the tag or digest.
+
+    Raises:
+        RegistryError: it is not a reference.
+    """
+    if text.startswith("oci:"):
+        path, tag = path_and_tag(text.removeprefix("oci:"), Path())
+        return f"oci:{path}", tag or "latest"
+    parsed = Reference.parse(text)
+    return parsed.name, parsed.ref
+
+
+def pull_reference(
+    text: str,
+    settings: Settings,
+    store: Store,
+    *,
+    credentials: Credentials | None = None,
+    reporter: Reporter = QUIET,
+) -> PulledReference:
+    """Downloads an image or a SIF into the cache, as far as it is not there.
+
+    Args:
+        text: ``HOST/REPOSITORY[:TAG]``, with a digest instead of the tag, or ``oci:DIR[:TAG]``.
+        settings: its ``offline`` forbids registries on other machines.
+        store: receives the blobs.
+        credentials: see :func:`builder.publishing.places.open_place`.
+        reporter: receives progress.
+
+    Raises:
+        RegistryError: there is no such tag, or the registry refuses.
+        ImageError: it is damaged, or for another processor.
+    """
+    where, tag = split_image(text)
+    wanted = AnyImage(text)
+    place = open_place(where, settings, store, credentials=credentials, option="", reporter=reporter)
+    with closing(place):
+        place.prepare_pull()
+        described, layer = resolve_published(wanted, place, tag)
+        reference = reference_of(place, tag)
+        if layer is None:
+            image = place.image(described.digest, wanted.architecture)
+            return PulledReference(reference, described.digest, image, changed=True)
+        path = store.folders.sif / f"pulled-{layer.digest.partition(':')[2][:24]}.sif"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        changed = place.sif(layer, path)
+        sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
+        return PulledReference(reference, layer.digest, sif, changed)
 
 
 def reference_of(place: Place, tag: str) -> str:
@@ -93,44 +204,41 @@ def reference_of(place: Place, tag: str) -> str:
     raise UsageError(f"{tag!r} is neither a tag nor a digest", "write latest, 26.11 or sha256:...")
 
 
-def resolve_published(recipe: Recipe, place: Place, tag: str) -> tuple[Descriptor, Descriptor | None]:
-    """The manifest of a tag or digest, and its SIF where the target runs one (else None).
+def resolve_published(wanted: Wanted, place: Place, tag: str) -> tuple[Descriptor, Descriptor | None]:
+    """The manifest of a tag or digest, and its SIF if it has one (else None).
 
     Raises:
         RegistryError: there is no such tag.
         ImageError: it is not what the target runs.
     """
     where = reference_of(place, tag)
-    described = _image_manifest(recipe, place, tag, where)
+    described = _image_manifest(wanted, place, tag, where)
     layer = sif_layer(place.manifest(described), described, where)
-    if recipe.format == "sif" and layer is None:
+    if wanted.format == "sif" and layer is None:
         raise ImageError(
-            f"{where} is an OCI image, and target {recipe.name} runs a SIF",
+            f"{where} is an OCI image, and target {wanted.name} runs a SIF",
             "publish the target's SIF there; or convert the image with Apptainer: apptainer pull docker://...",
         )
-    if recipe.format != "sif" and layer is not None:
+    if wanted.format == "oci" and layer is not None:
         raise ImageError(
-            f"{where} is a SIF, and target {recipe.name} runs an OCI image",
+            f"{where} is a SIF, and target {wanted.name} runs an OCI image",
             "correct the repository or the tag",
         )
     return described, layer
 
 
-def _image_manifest(recipe: Recipe, place: Place, tag: str, where: str) -> Descriptor:
-    """The manifest for the recipe's processor, found through image indexes."""
+def _image_manifest(wanted: Wanted, place: Place, tag: str, where: str) -> Descriptor:
+    """The manifest for the processor, found through image indexes."""
     described = place.resolve(tag)
     if described is None:
-        raise RegistryError(
-            f"there is no {where}",
-            f"publish it (builder publish {recipe.name}), or name another --tag",
-            status=404,
-        )
+        publish = "" if wanted.format == "any" else f"publish it (builder publish {wanted.name}), or "
+        raise RegistryError(f"there is no {where}", f"{publish}name another tag", status=404)
     for _ in range(MAX_INDEX_DEPTH):
         if described.media_type not in INDEXES:
             return described
         what = f"the image index {where}"
         index = parse_index(place.manifest(described), what, described.media_type)
-        described = choose_platform(index, recipe.architecture, where)
+        described = choose_platform(index, wanted.architecture, where)
     raise ImageError(f"{where}: image indexes refer to each other", "the image is damaged: publish it again")
 
 

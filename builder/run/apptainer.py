@@ -17,6 +17,7 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, check_mounts
+from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.identity import Identity, container_root
 from builder.run.process import Completed, execute, reason
@@ -151,7 +152,7 @@ def _check_started(image: Image | SifImage, done: Completed) -> None:
     if done.returncode != 255 or not fatal:
         return
     message = fatal[-1].split("FATAL:")[-1].strip()
-    hint = "see apptainer's configuration, or use another --runner"
+    hint = hint_for("apptainer", done.stderr) or "see apptainer's configuration, or use another --runner"
     if isinstance(image, SifImage) and "overlay" in message.lower():
         hint = _FLAT_HINT
     raise RunnerError(f"apptainer could not run the image: {message}", hint)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from builder.config.recipe import GpuVendor
@@ -31,10 +33,14 @@ from builder.run.base import (
     check_mounts,
     require_oci,
 )
+from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
+from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, new_tag, remember
 from builder.run.process import MAX_OUTPUT, TIMED_OUT, Completed
 
+#: Of containers; its value names the process that made the container.
 _LABEL = "org.builder.run"
+_SOCKET = Path("/var/run/docker.sock")
 
 
 # connecting to the engine -----------------------------------------------------------------------------------
@@ -107,7 +113,7 @@ def docker_errors(error: Callable[[str], BuilderError]) -> Iterator[None]:
 
 
 class DockerRunner(Runner):
-    """Runs images with a Docker engine. Loads missing images as ``builder-run:<12 digits of the digest>``."""
+    """Runs images with a Docker engine. Loads missing images, and removes them when the process ends."""
 
     name = "docker"
 
@@ -150,7 +156,7 @@ class DockerRunner(Runner):
             working_dir=options.workdir,
             network_mode=options.network,
             shm_size=SHM_SIZE,
-            labels={_LABEL: image.digest},
+            labels={_LABEL: new_tag()},
             # the engine's default may be a driver that logs cannot be read from
             log_config=LogConfig(type="json-file", config={"max-size": str(MAX_OUTPUT)}),
             **docker_gpu_options(options.gpu, client),
@@ -159,17 +165,44 @@ class DockerRunner(Runner):
     def _load(self, image: Image, client: Any) -> str:
         """Returns the image's id in the engine, and loads it if needed.
 
-        The id is the config's digest. With containerd's image store (Docker 29's default) it is another:
-        there the tag finds it.
+        The id is the config's digest. With containerd's image store (Docker 29's default) it is another, and
+        the image is loaded again.
         """
         import docker
 
-        tag = f"builder-run:{image.digest.partition(':')[2][:12]}"
-        for name in (image.config_descriptor.digest, tag):
-            with contextlib.suppress(docker.errors.ImageNotFound):
-                return str(client.images.get(name).id)
-        with working(self._reporter, f"loading the image into docker as {tag}"):
-            return docker_load(image, tag, client)
+        known = loaded(self.name, image.digest)
+        if known is not None:
+            return known
+        remove_docker_leftovers(client)
+        tag = new_tag()
+        with contextlib.suppress(docker.errors.NotFound):
+            found = client.images.get(image.config_descriptor.digest)
+            if not any(name.startswith(f"{REPOSITORY}:") for name in found.tags):
+                return str(found.id)  # the user's own
+            found.tag(REPOSITORY, tag)  # another process loaded it, and will remove only its own tag
+            return self._remember(image, client, f"{REPOSITORY}:{tag}", str(found.id))
+        with working(self._reporter, "loading the image into docker"):
+            image_id = docker_load(image, f"{REPOSITORY}:{tag}", client)
+        return self._remember(image, client, f"{REPOSITORY}:{tag}", image_id)
+
+    def _remember(self, image: Image, client: Any, name: str, image_id: str) -> str:
+        remember(self.name, image.digest, image_id, lambda: client.images.remove(name))
+        return image_id
+
+
+def remove_docker_leftovers(client: Any, *, elsewhere: bool = False) -> None:
+    """Removes the containers and images of killed processes, see :mod:`builder.run.leftovers`."""
+    import docker
+
+    for container in client.containers.list(all=True, filters={"label": _LABEL}, ignore_removed=True):
+        if is_left_behind(container.labels.get(_LABEL, ""), elsewhere=elsewhere):
+            with contextlib.suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)
+    for image in client.images.list(REPOSITORY):
+        for name in image.tags:
+            if name.startswith(f"{REPOSITORY}:") and is_left_behind(name, elsewhere=elsewhere):
+                with contextlib.suppress(docker.errors.APIError):
+                    client.images.remove(name)
 
 
 def docker_problem() -> str | None:
@@ -182,17 +215,16 @@ def docker_problem() -> str | None:
     except RunnerError as e:
         return e.message
     except Exception as e:  # the SDK passes on errors of requests, urllib3 and the socket
-        problem = f"no engine answers at {where}"
-        if "ermission denied" in str(e):
-            problem += ": permission denied (are you in the group docker?)"
-        return problem
+        if not os.environ.get("DOCKER_HOST") and not shutil.which("docker") and not _SOCKET.exists():
+            return "not installed"
+        why = ": permission denied" if "ermission denied" in str(e) else ""
+        return f"no engine answers at {where}{why}"
     return None
 
 
 def _run_error(message: str) -> RunnerError:
-    return RunnerError(
-        f"docker could not run the image: {message}", "see the engine's log, or use another --runner"
-    )
+    hint = hint_for("docker", message) or "see the engine's log, or use another --runner"
+    return RunnerError(f"docker could not run the image: {message}", hint)
 
 
 def docker_gpu_options(gpu: GpuVendor, client: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""podman, through its command line; podman-hpc is based on it."""
+"""podman, and podman-hpc of NERSC, which is based on it, through their command lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,46 +25,52 @@ from builder.run.base import (
     check_mounts,
     require_oci,
 )
+from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
+from builder.run.leftovers import REPOSITORY, is_left_behind, loaded, new_tag, remember
 from builder.run.process import Completed, execute, reason
 from builder.settings import Settings
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 from builder.store.folders import CacheFolders
+from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
 
-_HINT = "see podman info, or use another --runner"
 _CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _LAYOUT_TAG = "image"
+_PLAIN_FOLDER = Path("/tmp")  # noqa: S108
 
 
 class PodmanRunner(Runner):
-    """Runs images with podman, as root or rootless, with podman's own configuration (CONTAINERS_CONF ...)."""
+    """Runs images with podman, as root or rootless, with podman's own configuration (CONTAINERS_CONF ...).
+
+    Loads missing images, and removes them when the process ends.
+    """
 
     name = "podman"
 
     def available(self) -> str | None:
-        if not shutil.which("podman"):
+        if not shutil.which(self.name):
             return "not installed"
-        done = execute(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
+        done = execute([self.name, "info", "--format", "{{.Host.OCIRuntime.Name}}"], timeout_s=30)
         return None if done.returncode == 0 else f"does not work: {reason(done.stderr)}"
 
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
-        image = require_oci(image, "podman")
+        image = require_oci(image, self.name)
         ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
         check_mounts(options.mounts, forbidden=',"\n')
         image_id = self._load(image)
 
-        name = f"builder-run-{secrets.token_hex(8)}"
-        gpu_arguments, gpu_env = _gpu_options(options.gpu)
+        name = f"{REPOSITORY}-{new_tag()}"
+        gpu_arguments, gpu_env = self.gpu_options(options.gpu)
         with variable_options({**gpu_env, **options.env}, self._settings.tmpdir) as (variables, environ):
             finished = False
             try:
                 done = execute(
                     [
-                        *("podman", "run", "--rm", "--name", name, "--pull", "never"),
+                        *(self.name, "run", "--rm", "--name", name, "--pull", "never"),
                         *_arguments(options),
                         *gpu_arguments,
                         *variables,
@@ -80,23 +85,108 @@ class PodmanRunner(Runner):
                 finished = not done.timed_out
             finally:
                 if not finished:  # the container is no child of podman and outlives it
-                    execute(["podman", "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
-        _check_started(done)
+                    execute([self.name, "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
+        self._check_started(done)
         return done
+
+    def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
+        """Returns options and variables that make the host's GPUs available in a container."""
+        return _gpu_options(gpu)
 
     def _load(self, image: Image) -> str:
         """Returns the image's id in podman's storage (its config's digest), and loads it if needed."""
-        name = image.config_descriptor.digest.partition(":")[2]
-        if execute(["podman", "image", "exists", name], timeout_s=60).returncode == 0:
-            return name
+        known = loaded(self.name, image.digest)
+        if known is not None:
+            return known
+        remove_podman_leftovers(self.name)
+        image_id = image.config_descriptor.digest.partition(":")[2]
+        names = _names_of(self.name, image_id)
+        own_name = f"localhost/{REPOSITORY}:{new_tag()}"
+        if names is not None and not any(is_own(name) for name in names):
+            return image_id  # the user's own
+        # Another process may have loaded the image; it will remove only its own name.
+        if names is None or not self._tag(image_id, own_name):
+            image_id = self._pull(image)
+            self._tag(image_id, own_name)
+            # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
+            others = [name for name in _names_of(self.name, image_id) or () if not is_own(name)]
+            if others:
+                execute([self.name, "untag", image_id, *others], timeout_s=60)
+        remove = [self.name, "rmi", own_name]
+        env = dict(os.environ)  # podman's storage at this time
+        remember(self.name, image.digest, image_id, lambda: execute(remove, env=env, timeout_s=60) and None)
+        return image_id
+
+    def _tag(self, image_id: str, name: str) -> bool:
+        return execute([self.name, "tag", image_id, name], timeout_s=60).returncode == 0
+
+    def _pull(self, image: Image) -> str:
         with (
-            working(self._reporter, "loading the image into podman"),
+            working(self._reporter, f"loading the image into {self.name}"),
             temporary_layout(image, self._settings, self._store) as layout,
         ):
-            done = execute(["podman", "pull", "--quiet", layout])
+            # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
+            done = execute([self.name, "image", "pull", "--quiet", layout])
         if done.returncode:
-            raise RunnerError(f"podman could not load the image: {reason(done.stderr)}", _HINT)
+            raise self._error(f"{self.name} could not load the image: {reason(done.stderr)}")
         return done.stdout.strip().splitlines()[-1]
+
+    def _check_started(self, done: Completed) -> None:
+        """Raises RunnerError if podman itself failed, and not the command in the container."""
+        errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+        if done.returncode == 125 or (done.returncode in (126, 127) and errors):
+            message = errors[-1] if errors else reason(done.stderr)
+            raise self._error(f"{self.name} could not run the image: {message}")
+
+    def _error(self, message: str) -> RunnerError:
+        default = f"see {self.name} info, or use another --runner"
+        return RunnerError(message, hint_for(self.name, message) or default)
+
+
+class PodmanHpcRunner(PodmanRunner):
+    """Runs images with podman-hpc: podman with the storage, the GPUs and the libraries of an HPC site.
+
+    The image stays in the storage of this node and is not migrated, that is, squashed for other nodes.
+    """
+
+    name = "podman-hpc"
+
+    def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
+        if gpu == "nvidia" and gpu_devices(gpu):
+            return ["--gpu"], {}
+        return super().gpu_options(gpu)
+
+
+def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
+    """Removes the containers and images of killed processes, see :mod:`builder.run.leftovers`."""
+    listed = execute([program, "ps", "--all", "--format", "{{.Names}}"], timeout_s=60).stdout.split()
+    for name in listed:
+        if name.startswith(f"{REPOSITORY}-") and is_left_behind(name, elsewhere=elsewhere):
+            execute([program, "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
+    names = execute([program, "images", "--format", "{{.Repository}}:{{.Tag}}"], timeout_s=60).stdout.split()
+    for name in names:
+        if is_left_behind(name, elsewhere=elsewhere):
+            execute([program, "rmi", name], timeout_s=60)
+    for path in _PLAIN_FOLDER.glob("builder-blob-*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_uid == os.getuid() and is_left_behind(path.name):
+                remove_tree(path)
+
+
+def is_own(name: str) -> bool:
+    """Whether a process of builder has given this name to an image."""
+    return name.startswith(f"localhost/{REPOSITORY}:")
+
+
+def _names_of(program: str, image_id: str) -> list[str] | None:
+    """The names of an image in podman's storage; None if it is not there."""
+    done = execute([program, "image", "inspect", "--format", "{{json .RepoTags}}", image_id], timeout_s=60)
+    if done.returncode:
+        return None
+    try:
+        return list(json.loads(done.stdout) or ())
+    except ValueError:
+        return []
 
 
 def _arguments(options: RunOptions) -> list[str]:
@@ -115,15 +205,6 @@ def _arguments(options: RunOptions) -> list[str]:
     if options.entrypoint is not None:
         arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
     return arguments
-
-
-def _check_started(done: Completed) -> None:
-    """Raises RunnerError if podman itself failed, and not the command in the container."""
-    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
-    if done.returncode == 125 or (done.returncode in (126, 127) and errors):
-        raise RunnerError(
-            f"podman could not run the image: {errors[-1] if errors else reason(done.stderr)}", _HINT
-        )
 
 
 def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
@@ -186,10 +267,10 @@ def temporary_layout(image: Image, settings: Settings, store: Store) -> Iterator
     Raises:
         ImageError: A layer is not on this machine.
     """
-    folder = CacheFolders(settings.cache).tmp / f"layout-{os.getpid()}-{secrets.token_hex(6)}"
+    folder = CacheFolders(settings.cache).tmp / temporary_name()
     # podman 4.3 makes an image name of the path, and refuses capitals and names like .cache in it: it gets a
     # plain link. Other users can neither guess the name nor write in the folder, although /tmp is shared.
-    plain = Path("/tmp") / f"builder-{secrets.token_hex(8)}"  # noqa: S108
+    plain = _PLAIN_FOLDER / f"builder-{temporary_name()}"
     try:
         write_layout(image, folder, _LAYOUT_TAG, store, durable=False)
         plain.mkdir(mode=0o700)

@@ -1,8 +1,18 @@
-"""Unpacked images, OCI and SIF, in the cache: one folder per image digest and user, complete or absent."""
+"""Unpacked images, OCI and SIF, in the cache: one folder per image digest and user, complete or absent.
+
+The topmost layer of an image that builder made is small: it has the recipe's files, such as a training
+script. An image that differs from one before in this layer only is not unpacked as a whole: all other files
+are hard links. Containers never write into the tree, so links are safe.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,10 +24,13 @@ from builder.sif.read import read_sif
 from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_beside
+from builder.store.unpacked import TreeName, hold, keep_last
 from builder.store.walk import remove_tree
 from builder.trees.member import Kind, Member
 from builder.trees.merge import Merge
-from builder.trees.rootfs import new_tree, unpack, unpacked_size
+from builder.trees.rootfs import add_layer, new_tree, unpack, unpacked_size
+
+_TARGET_LABEL = "org.builder.target"
 
 
 def cached_rootfs(
@@ -29,6 +42,9 @@ def cached_rootfs(
     owner: Identity | None = None,
 ) -> Path:
     """Returns the root file system of an image, unpacked on first use. All files belong to one user.
+
+    It stays in the cache until this process ends. Older images of the target are removed when another one is
+    unpacked, see :mod:`builder.store.unpacked`.
 
     Args:
         image: An image or a SIF, with all layers on this machine.
@@ -43,28 +59,85 @@ def cached_rootfs(
         RunnerError: The file system does not let root change the owner.
     """
     owner = owner or Identity(os.getuid(), os.getgid())
-    name = f"{image.digest.partition(':')[2][:24]}-{owner.uid}"
-    folder = CacheFolders(settings.cache).rootfs / name
-    if not folder.exists():
-        with store.lock(f"rootfs {name}"):
+    name = _tree_name(image, owner)
+    rootfs = CacheFolders(settings.cache).rootfs
+    folder = rootfs / str(name)
+    while not hold(folder):
+        with store.lock(f"rootfs {name.target} {owner.uid}"):
             if not folder.exists():  # another process may have unpacked it meanwhile
-                _unpack(image, folder, store, owner, reporter)
-    os.utime(folder)  # `builder cache prune` goes by the time of last use
+                store.sweep(rootfs)
+                _unpack_image(image, rootfs, name, store, owner, reporter)
+            hold(folder)
+            keep_last(rootfs, name.target, owner.uid)
     return folder
 
 
-def _unpack(image: Image | SifImage, folder: Path, store: Store, owner: Identity, reporter: Reporter) -> None:
+def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
+    config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+    labels = (config.get("config") or {}).get("Labels") or {}
+    target = str(labels.get(_TARGET_LABEL, ""))
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target):
+        target = "other"
+    lower = [] if isinstance(image, SifImage) else [layer.diff_id for layer in image.layers[:-1]]
+    key = hashlib.sha256(" ".join(lower).encode()).hexdigest()[:16]
+    return TreeName(target, key, owner.uid, image.digest.partition(":")[2][:24])
+
+
+def _unpack_image(
+    image: Image | SifImage, rootfs: Path, name: TreeName, store: Store, owner: Identity, reporter: Reporter
+) -> None:
+    folder = rootfs / str(name)
+    if isinstance(image, SifImage) or name.target == "other" or len(image.layers) == 1:
+        _unpack(image, folder, store, owner, reporter)
+        return
+    lower = rootfs / str(TreeName(name.target, name.lower, name.uid))
+    while not hold(lower):
+        _unpack(image, lower, store, owner, reporter, layers=len(image.layers) - 1)
+    try:
+        _unpack_over(lower, image, folder, store, owner)
+    except OSError:  # a file system without hard links
+        _unpack(image, folder, store, owner, reporter)
+
+
+def _unpack(
+    image: Image | SifImage,
+    folder: Path,
+    store: Store,
+    owner: Identity,
+    reporter: Reporter,
+    layers: int | None = None,
+) -> None:
+    """Unpacks an image, or its lowest ``layers``."""
     task = "unpacking the image (once)"
-    total = None if isinstance(image, SifImage) else unpacked_size(image)
+    total = None if isinstance(image, SifImage) else unpacked_size(image.layers[:layers])
     temporary = temporary_beside(folder)
     try:
         with working(reporter, task, total):
             if isinstance(image, SifImage):
-                unpack_sif(image, temporary, advance=lambda n: reporter.advance(task, n))
+                unpack_sif(image, temporary, advance=functools.partial(reporter.advance, task))
             else:
-                unpack(image, temporary, store, advance=lambda n: reporter.advance(task, n))
-            owner.give(temporary)
-            temporary.replace(folder)
+                advance = functools.partial(reporter.advance, task)
+                unpack(image, temporary, store, layers=layers, advance=advance)
+        owner.give(temporary)
+        temporary.replace(folder)
+    except BaseException:
+        if temporary.exists():
+            remove_tree(temporary)
+        raise
+
+
+def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: Identity) -> None:
+    """Unpacks the topmost layer over hard links to the files of the other layers.
+
+    Raises:
+        OSError: The file system has no hard links, or a file has too many.
+    """
+    temporary = temporary_beside(folder)
+    try:
+        shutil.copytree(lower, temporary, symlinks=True, copy_function=os.link)
+        add_layer(image.layers[-1], temporary, store)
+        owner.give(temporary)
+        temporary.replace(folder)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)

@@ -1,4 +1,4 @@
-"""Chooses a runner: docker, podman, apptainer, or user namespaces without any container engine."""
+"""Chooses a runner: docker, podman-hpc, podman, apptainer, or user namespaces without a container engine."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING
 
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter
+from builder.run.failures import hint_for
 from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.run.base import Runner
     from builder.store.blobs import Store
 
-#: In the order in which they are tried.
-RUNNER_NAMES = ("docker", "podman", "apptainer", "userns")
+#: In the order in which they are tried. Where podman-hpc is, podman alone lacks the site's settings.
+RUNNER_NAMES = ("docker", "podman-hpc", "podman", "apptainer", "userns")
 
 
 def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> list[Runner]:
     """Returns all runners in the order of :data:`RUNNER_NAMES`; nothing is started yet."""
+    return [runner(settings, store, reporter) for runner in runner_classes()]
+
+
+def runner_classes() -> tuple[type[Runner], ...]:
+    """Returns the runners' classes in the order of :data:`RUNNER_NAMES`."""
     from builder.run.apptainer import ApptainerRunner
     from builder.run.docker import DockerRunner
-    from builder.run.podman import PodmanRunner
+    from builder.run.podman import PodmanHpcRunner, PodmanRunner
     from builder.run.userns import UsernsRunner
 
-    classes = (DockerRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
-    return [runner(settings, store, reporter) for runner in classes]
+    return (DockerRunner, PodmanHpcRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
 
 
 def find_runner(
@@ -62,9 +67,8 @@ def find_runner(
         reasons.append(f"{runner.name}: {reason}")
 
     if prefer:
-        raise RunnerError(
-            f"the runner {reasons[0]}", "fix that, or omit --runner to use the first runner that works"
-        )
+        default = "fix that, or omit --runner to use the first runner that works"
+        raise RunnerError(f"the runner {reasons[0]}", hint_for(prefer, reasons[0]) or default)
     raise RunnerError(
         "no runner works on this host:\n  " + "\n  ".join(reasons),
         "install or fix one of them; builder doctor shows the state of each",

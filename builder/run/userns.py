@@ -18,6 +18,7 @@ from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts
 from builder.run.confine import seccomp_library
+from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices, nvidia_libraries
 from builder.run.identity import container_root
 from builder.run.process import Completed, execute
@@ -31,7 +32,6 @@ _DRIVER_FOLDER = "/run/builder-driver"
 #: Of the machine's memory, as tmpfs(5) has by default.
 _SHM_SIZE = "50%"
 _NOT_STARTED = "the user-namespace runner could not start"
-_APPARMOR_SYSCTL = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,7 @@ class UsernsRunner(Runner):
                 root.give(Path(folder))
                 _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
             except RunnerError as e:
-                problem = e.message.removeprefix(f"{_NOT_STARTED}: ")
-                if _apparmor_restricts():
-                    problem += "; the sysctl kernel.apparmor_restrict_unprivileged_userns forbids it"
-                return problem
+                return e.message.removeprefix(f"{_NOT_STARTED}: ")
         return None
 
     def run(
@@ -158,13 +155,6 @@ def _start(plan: _Plan, options: RunOptions) -> Completed:
     if problem:
         raise RunnerError(
             f"{_NOT_STARTED}: {problem}",
-            "use another --runner, or see docs/smoke.md",
+            hint_for("userns", problem) or "use another --runner",
         )
     return done
-
-
-def _apparmor_restricts() -> bool:
-    try:
-        return _APPARMOR_SYSCTL.read_text().strip() == "1"
-    except OSError:
-        return False

@@ -162,7 +162,8 @@ def _run_benchmark(
             if following is None:
                 report = could_not_run(recipe, "runner", f"{runner.name}: {e.message}", e.hint)
                 return report, runner.name
-            reporter.warn(f"{e.message}; trying {following.name}")
+            hint = f"\n  hint: {e.hint}" if e.hint else ""
+            reporter.warn(f"{e.message}; trying {following.name}{hint}")
             runner = following
 
 

@@ -18,6 +18,7 @@ class PruneRule(Enum):
     RECORDS = "each record that names a missing blob"
     FILES = "each old file, also in folders below"
     ENTRIES = "each old file or folder directly in the folder"
+    UNPACKED = "each image that no process uses and that was not used for a day"
     UV = "everything, if uv created its cache before the given time (its files refer to each other)"
     NEVER = "nothing: the folder is small, or another build may use it"
 
@@ -42,7 +43,7 @@ FOLDERS = (
     CacheFolder("smoke", "records of passed smoke tests", PruneRule.FILES),
     CacheFolder("unverified", "records: published blobs that were not read back yet", PruneRule.NEVER),
     CacheFolder("repodata", "indexes of conda channels", PruneRule.FILES),
-    CacheFolder("rootfs", "images unpacked for the user-namespace runner", PruneRule.ENTRIES),
+    CacheFolder("rootfs", "unpacked images, for the runners userns and apptainer", PruneRule.UNPACKED),
     CacheFolder("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
     CacheFolder("tmp", "files that are being written", PruneRule.ENTRIES),
     CacheFolder("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.UV),

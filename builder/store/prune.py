@@ -18,6 +18,7 @@ from pathlib import Path
 
 from builder.store.blobs import Store
 from builder.store.folders import FOLDERS, CacheFolders, PruneRule
+from builder.store.unpacked import KEPT_DAYS, prune_unpacked
 from builder.store.walk import bottom_up, remove_tree
 
 _BLOB = re.compile(rb'"digest":"sha256:([0-9a-f]{64})"')
@@ -40,8 +41,9 @@ def usage(cache: Path) -> list[Usage]:
         return []
     found = []
     for folder in sorted(p for p in cache.iterdir() if p.is_dir()):
-        sizes = [info.st_size for _, _, info in _files_below(folder)]
-        found.append(Usage(folder.name, len(sizes), sum(sizes)))
+        # a file with several names (unpacked images share files) takes its space once
+        sizes = {(info.st_dev, info.st_ino): info.st_size for _, _, info in _files_below(folder)}
+        found.append(Usage(folder.name, len(sizes), sum(sizes.values())))
     return found
 
 
@@ -56,7 +58,8 @@ def _files_below(folder: Path) -> Iterator[tuple[int, str, os.stat_result]]:
 def prune(cache: Path, days: float | None) -> int:
     """Removes files that were not used recently, and temporary files of killed builds.
 
-    Lock files stay, because another build may hold one, and so do the records of what was published and not
+    Unpacked images that no process uses are removed after a day already (:mod:`builder.store.unpacked`). Lock
+    files stay, because another build may hold one, and so do the records of what was published and not
     read back: without them a later publish would take it for verified.
 
     Args:
@@ -79,7 +82,11 @@ def prune(cache: Path, days: float | None) -> int:
 def _prune_everything(cache: Path) -> None:
     folders = CacheFolders(cache)
     for folder in cache.iterdir():
-        if folder.is_dir() and folder not in (folders.locks, folders.unverified):
+        if folder == folders.rootfs:
+            prune_unpacked(folder, None)
+            with contextlib.suppress(OSError):  # images that are in use stay
+                folder.rmdir()
+        elif folder.is_dir() and folder not in (folders.locks, folders.unverified):
             _remove(folder)
 
 
@@ -128,6 +135,10 @@ def _prune_entries(folder: Path, oldest: float) -> None:
             path.unlink(missing_ok=True)
 
 
+def _prune_unpacked(folder: Path, oldest: float) -> None:
+    prune_unpacked(folder, max(oldest, time.time() - KEPT_DAYS * 86400))
+
+
 def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):  # a part of it belongs to another user
         remove_tree(folder)
@@ -153,5 +164,6 @@ _RULES: dict[PruneRule, Callable[[Path, float], None]] = {
     PruneRule.RECORDS: _prune_records,
     PruneRule.FILES: _prune_files,
     PruneRule.ENTRIES: _prune_entries,
+    PruneRule.UNPACKED: _prune_unpacked,
     PruneRule.UV: _prune_uv,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ def unpack(
     store: Store,
     *,
     rootless: bool = True,
+    layers: int | None = None,
     advance: Callable[[int], object] = int,
 ) -> None:
     """Unpacks the layers of an image, from the bottom up.
@@ -42,6 +43,7 @@ def unpack(
         store: knows which blobs are verified.
         rootless: everything belongs to this user, who can read, change and remove it; no file is setuid.
             False sets the original owners and modes, and requires root.
+        layers: how many layers, from the bottom up; None: all.
         advance: receives the bytes of each file that was unpacked.
 
     Raises:
@@ -49,14 +51,36 @@ def unpack(
         SpaceError: the disk has too little room.
     """
     require_layers(image, f"unpack into {folder}")
-    with new_tree(folder, unpacked_size(image), rootless=rootless) as tree:
-        for layer in image.layers:
+    wanted = image.layers[:layers]
+    with new_tree(folder, unpacked_size(wanted), rootless=rootless) as tree:
+        for layer in wanted:
             _unpack_layer(layer, tree, store, advance)
 
 
-def unpacked_size(image: Image) -> int:
-    """About how many bytes the files of an image have."""
-    return sum(layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size for layer in image.layers)
+def unpacked_size(layers: Iterable[Layer]) -> int:
+    """About how many bytes the files of some layers have."""
+    return sum(map(_size, layers))
+
+
+def add_layer(layer: Layer, folder: Path, store: Store) -> None:
+    """Unpacks one more layer into an unpacked image whose files belong to this user, see :func:`unpack`.
+
+    A file that the layer replaces is written anew, so other hard links to it keep its content. An exception
+    leaves the folder incomplete.
+
+    Raises:
+        ImageError, SpaceError: as for :func:`unpack`.
+    """
+    with space_errors(folder):
+        require_space(folder, _size(layer), f"unpacking into {folder}")
+        tree = RootfsWriter(str(folder), rootless=True)
+        _unpack_layer(layer, tree, store, int)
+        tree.finish()
+
+
+def _size(layer: Layer) -> int:
+    """About how many bytes a layer's files have."""
+    return layer.unpacked or _UNPACKED_PER_BYTE * layer.descriptor.size
 
 
 @contextmanager

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from builder.errors import RunnerError
-from builder.run.podman import PodmanRunner, variable_options
+from builder.run import podman
+from builder.run.base import RunOptions
+from builder.run.leftovers import new_tag, remove_loaded
+from builder.run.podman import PodmanHpcRunner, PodmanRunner, remove_podman_leftovers, variable_options
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
+from tests.support.images import make_layer, make_test_image
 
 
 def test_variable_options(tmp_path: Path) -> None:
@@ -39,9 +44,84 @@ def test_variable_options(tmp_path: Path) -> None:
 
 
 def test_available(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    podman = PodmanRunner(settings(tmp_path), Store(tmp_path))
+    runner = PodmanRunner(settings(tmp_path), Store(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert podman.available() == "not installed"
+    assert runner.available() == "not installed"
     (tmp_path / "podman").write_text("#!/bin/sh\necho 'Error: no cgroups' >&2\nexit 125\n")
     (tmp_path / "podman").chmod(0o755)
-    assert podman.available() == "does not work: Error: no cgroups"
+    assert runner.available() == "does not work: Error: no cgroups"
+
+
+PODMAN_HPC = """\
+#!/bin/sh
+printf '%s\\n' "$*" >> "{log}"
+case "$1 $2" in
+"info --format") echo runc ;;
+"image inspect") [ -e "{log}.loaded" ] || exit 125; echo '["localhost/tmp/layout:image"]' ;;
+"image pull") touch "{log}.loaded"; echo {image} ;;
+"run --rm") echo hello ;;
+esac
+"""
+
+
+def test_podman_hpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """podman-hpc loads without squashing the image, passes GPUs by --gpu, and leaves no image."""
+    image = make_test_image([make_layer(tmp_path, "a")])
+    image_id = image.config_descriptor.digest.removeprefix("sha256:")
+    log = tmp_path / "log"
+    program = tmp_path / "podman-hpc"
+    program.write_text(PODMAN_HPC.format(log=log, image=image_id))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(podman, "gpu_devices", lambda vendor: [Path("/dev/nvidia0")])
+    runner = PodmanHpcRunner(settings(tmp_path), Store(tmp_path / "cache"))
+    assert runner.available() is None
+    done = runner.run(image, ["true"], RunOptions(gpu="nvidia", timeout_s=20))
+    assert done.stdout == "hello\n"
+    lines = log.read_text().splitlines()
+    (run,) = [line for line in lines if line.startswith("run ")]
+    assert " --gpu " in run and run.endswith(f"{image_id} true") and "NVIDIA_VISIBLE_DEVICES" not in run
+    assert any(line.startswith("image pull --quiet oci:") for line in lines)
+    assert f"untag {image_id} localhost/tmp/layout:image" in lines
+    (tag,) = [line for line in lines if line.startswith(f"tag {image_id} localhost/builder-run:")]
+    runner.run(image, ["true"])
+    assert sum(line.startswith("image pull") for line in log.read_text().splitlines()) == 1
+    remove_loaded()
+    assert log.read_text().splitlines()[-1] == f"rmi {tag.split()[-1]}"
+
+
+def test_killed_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run removes containers and images of processes that were killed, and no others."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    killed = new_tag().replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    log = tmp_path / "log"
+    program = tmp_path / "podman"
+    program.write_text(
+        f"#!/bin/sh\nprintf '%s\\n' \"$*\" >> {log}\n"
+        f'case "$1" in\nps) echo builder-run-{killed}; echo mine ;;\n'
+        f"images) echo localhost/builder-run:{killed}; echo docker.io/library/debian:12 ;;\nesac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    remove_podman_leftovers("podman")
+    removed = [line for line in log.read_text().splitlines() if line.startswith("rm")]
+    assert removed == [
+        f"rm --force --time 1 --ignore builder-run-{killed}",
+        f"rmi localhost/builder-run:{killed}",
+    ]
+
+
+def test_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure of podman itself has the hint of the table of known failures."""
+    image = make_test_image([make_layer(tmp_path, "a")])
+    program = tmp_path / "podman"
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in\nimage) echo "[]" ;;\n'
+        "run) echo 'Error: runc: setting rlimit type 7: not permitted' >&2; exit 126 ;;\nesac\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(RunnerError, match="rlimit type 7") as e:
+        PodmanRunner(settings(tmp_path), Store(tmp_path / "cache")).run(image, ["true"])
+    assert "default_ulimits" in e.value.hint

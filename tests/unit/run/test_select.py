@@ -60,6 +60,6 @@ def test_available_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for runner in runners(settings(tmp_path / "x"), Store(tmp_path / "x")):
-        if runner.name != "podman":  # podman makes its storage, whatever it is asked
+        if not runner.name.startswith("podman"):  # podman makes its storage, whatever it is asked
             runner.available()
     assert not (tmp_path / "x").exists() and not (tmp_path / "home").exists()

@@ -1,0 +1,153 @@
+"""What ``builder run`` does on this machine: the folder that it binds, and runs without a site's runtime."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.errors import ImageError, RunnerError
+from builder.oci.reference import is_digest
+
+if TYPE_CHECKING:
+    from builder.cli.context import Context
+    from builder.config.recipe import GpuVendor, Recipe
+    from builder.model import Image, SifImage
+    from builder.run.base import Mount, Runner, RunOptions
+    from builder.site.command import ContainerRequest
+
+#: Folders of an image that a bound folder would hide.
+_SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+
+
+def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda") -> ContainerRequest:
+    """The request with the project folder bound at its own path, as the folder in which the command starts.
+
+    So an edited file is seen at once. A bind mount or ``--workdir`` of the request takes precedence. The
+    image's own command starts where the image says.
+
+    Args:
+        request: what to run.
+        root: the project folder.
+        prefix: the environment's folder in the image, which must not be hidden.
+    """
+    from builder.site.arguments import read_bind
+
+    folder = str(root.resolve())
+    hides = folder in _SYSTEM or f"{prefix}/".startswith(f"{folder}/")
+    if hides or set(folder) & set(':,\\"\n'):
+        return request
+    targets = [str(read_bind(bind).target) for bind in request.binds]
+    binds = request.binds if folder in targets else (f"{folder}:{folder}", *request.binds)
+    workdir = request.workdir
+    if workdir is None and request.command:
+        here = Path.cwd().resolve()
+        workdir = str(here) if here.is_relative_to(folder) else folder
+    return replace(request, binds=binds, workdir=workdir)
+
+
+def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
+    """Runs a command in the target's image without a container engine; returns its exit code.
+
+    The image is the one that was pulled, if no build came after the pull; else it is built here.
+    """
+    from builder.run.userns import UsernsRunner
+
+    artifact, origin = _image_of(context, recipe, request)
+    context.output.note(f"running {recipe.name}: {origin}{_where(request)}")
+    runner = UsernsRunner(context.settings, context.project.store, context.output)
+    return _run(runner, artifact, request, recipe.gpu.vendor)
+
+
+def _image_of(context: Context, recipe: Recipe, request: ContainerRequest) -> tuple[Image | SifImage, str]:
+    """The image to run, and where it comes from."""
+    wanted = request.image if is_digest(request.image) else ""
+    project = context.project
+    pulled = project.pulled(recipe)
+    if pulled is not None and wanted in ("", pulled.image.digest):
+        origin = f"pulled from {pulled.reference} ({pulled.image.digest[:19]})"
+        return pulled.image, f"{origin}; to build it here: builder build {recipe.name}"
+    result = project.build(recipe)
+    if wanted and wanted != result.digest:
+        raise ImageError(
+            f"{recipe.name} is {result.digest} on this machine, not {wanted}",
+            "a file of the recipe, or the lock, has changed since: start again",
+        )
+    return result.artifact, f"built here ({result.digest[:19]})"
+
+
+def run_reference(context: Context, reference: str, request: ContainerRequest) -> int:
+    """Pulls an image by its name into the cache, and runs a command in it; returns its exit code.
+
+    The runner is the first that works, one that needs no engine first: the image is unpacked once, while an
+    engine would load it each time.
+    """
+    from builder.model import SifImage
+    from builder.publishing.pull import pull_reference
+    from builder.run.gpu import gpu_devices
+    from builder.store.blobs import Store
+
+    store = Store(context.settings.cache)
+    pulled = pull_reference(reference, context.settings, store, reporter=context.output)
+    names = ("apptainer", "userns") if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
+    runner = _first_runner(context, names)
+    vendors: tuple[GpuVendor, ...] = ("nvidia", "amd")
+    vendor = next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
+    context.output.note(
+        f"running {pulled.reference} ({pulled.digest[:19]}) with {runner.name}{_where(request)}"
+    )
+    return _run(runner, pulled.artifact, request, "none" if request.gpus == 0 else vendor)
+
+
+_OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
+
+
+def _first_runner(context: Context, names: tuple[str, ...]) -> Runner:
+    from builder.run.select import runners
+    from builder.store.blobs import Store
+
+    store = Store(context.settings.cache)
+    found = {runner.name: runner for runner in runners(context.settings, store, context.output)}
+    reasons = []
+    for name in names:
+        reason = found[name].available()
+        if reason is None:
+            return found[name]
+        reasons.append(f"{name}: {reason}")
+    raise RunnerError(
+        "no runner works on this host:\n  " + "\n  ".join(reasons),
+        "builder doctor tries each and says what to do",
+    )
+
+
+def _run(runner: Runner, artifact: Image | SifImage, request: ContainerRequest, gpu: GpuVendor) -> int:
+    return runner.run(artifact, request.command, _options(request, gpu)).returncode
+
+
+def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+    from builder.run.base import RunOptions
+    from builder.site.shell import expand
+
+    values = {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
+    return RunOptions(
+        env={name: value for name, value in values.items() if value is not None},
+        mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
+        workdir=request.workdir,
+        gpu=gpu,
+        network="host",
+        keep_root=True,  # the user's own image and files
+        capture=False,
+    )
+
+
+def _mount(bind: str) -> Mount:
+    from builder.run.base import Mount
+    from builder.site.arguments import read_bind
+
+    mount = read_bind(bind)
+    return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
+
+
+def _where(request: ContainerRequest) -> str:
+    return f", in {request.workdir}" if request.workdir else ""

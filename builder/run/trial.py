@@ -1,0 +1,112 @@
+"""Tries a runner: runs a program of 132 bytes in a container, and leaves nothing behind.
+
+An engine can answer and still be unable to start a container, so only this shows that a runner works.
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+import tempfile
+from pathlib import Path
+
+from builder.errors import BuilderError
+from builder.layers.build import make_layer
+from builder.layers.entry import Entry, Inline
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
+from builder.run.base import Runner, RunOptions
+from builder.run.failures import Problem, hint_for
+from builder.run.leftovers import remove_loaded
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+#: What the program returns: no engine has this exit code for a failure of its own.
+_EXIT_CODE = 42
+_PROGRAM = "/trial"
+_TIMEOUT_S = 10.0
+_NOT_INSTALLED = "installed"
+#: ELF's number of the processor, and the instructions for ``exit_group(42)``.
+_CODE = {
+    "x86_64": (62, bytes.fromhex("b8e7000000 bf2a000000 0f05")),
+    "aarch64": (183, bytes.fromhex("400580d2 c80b80d2 010000d4")),
+}
+_OCI_NAME = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def try_runner(kind: type[Runner]) -> Problem | None:
+    """Returns None if a runner runs a container on this host, else why not, within seconds.
+
+    The program needs no network and no file of this host.
+    """
+    # not in the cache: nothing of it is to remain
+    with tempfile.TemporaryDirectory(prefix="builder-trial-") as name:
+        folder = Path(name)
+        settings = Settings(cache=folder / "cache", tmpdir=folder / "tmp", jobs=1)
+        store = Store(settings.cache)
+        runner = kind(settings, store)
+        reason = runner.available()
+        if reason is not None:
+            is_installed = _NOT_INSTALLED not in reason
+            return Problem(reason, hint_for(kind.name, reason), is_installed=is_installed)
+        if platform.machine() not in _CODE:
+            return None
+        try:
+            done = runner.run(trial_image(settings, store), [_PROGRAM], RunOptions(timeout_s=_TIMEOUT_S))
+        except BuilderError as e:
+            return Problem(e.message, e.hint)
+        finally:
+            remove_loaded(kind.name)
+    if done.timed_out:
+        return Problem(f"no container ended within {_TIMEOUT_S:.0f} s", "the engine or its storage may hang")
+    if done.returncode != _EXIT_CODE:
+        text = done.stderr.strip() or f"exit code {done.returncode}"
+        return Problem(f"could not run a container: {text.splitlines()[-1]}", hint_for(kind.name, text))
+    return None
+
+
+def trial_image(settings: Settings, store: Store) -> Image:
+    """An image of one program and the folders that container engines expect, for this processor."""
+    machine = platform.machine()
+    folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
+    program = trial_program(machine)
+    layer = make_layer(
+        [
+            *(Entry(path, "dir", 0o755) for path in folders),
+            Entry(_PROGRAM.lstrip("/"), "file", 0o755, len(program), content=Inline(program)),
+        ],
+        "trial",
+        settings,
+        store,
+    )
+    config = canonical_json(
+        {
+            "architecture": _OCI_NAME[machine],
+            "os": "linux",
+            "config": {"Cmd": [_PROGRAM], "WorkingDir": "/"},
+            "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},
+        }
+    )
+    described = Descriptor.of(OCI_CONFIG, config)
+    manifest = canonical_json(
+        {
+            "schemaVersion": 2,
+            "mediaType": OCI_MANIFEST,
+            "config": described.to_json(),
+            "layers": [layer.descriptor.to_json()],
+        }
+    )
+    return Image((layer,), config, described, manifest, Descriptor.of(OCI_MANIFEST, manifest))
+
+
+def trial_program(machine: str) -> bytes:
+    """A static ELF program that ends with exit code 42: one header, one segment, three instructions."""
+    number, code = _CODE[machine]
+    address, headers = 0x400000, 64 + 56
+    size = headers + len(code)
+    elf = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        *(2, number, 1, address + headers, 64, 0, 0, 64, 56, 1, 0, 0, 0),
+    )
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, address, address, size, size, 0x1000)
+    return elf + segment + code
