@@ -17,6 +17,8 @@ from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError
 from builder.image.files import lock_in_image
+from builder.image.ignore import secret_warning
+from builder.image.recipe_files import recipe_entries
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
@@ -200,6 +202,8 @@ class Project:
             accept_licenses=accept_licenses,
             rebuild=rebuild,
         )
+        if warning := secret_warning(recipe, recipe_entries(recipe)):
+            self.reporter.warn(warning)
         result = run_engine(find_engine(engine or recipe.engine), request)
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 
