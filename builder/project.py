@@ -19,6 +19,7 @@ from builder.errors import ConfigError, LockError
 from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
+from builder.lock.date import dated
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
@@ -107,7 +108,8 @@ class Project:
             recipe: the target.
             update: names of packages to update; all others stay, except dependencies that have to change.
             update_base: take the digest that the base image's reference has now.
-            exclude_newer: ignore packages uploaded after this date (``2026-11-01``).
+            exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
+                this ``month``.
 
         Raises:
             LockError: the recipe names a lock made elsewhere, or there is no lock to update.
@@ -134,7 +136,7 @@ class Project:
                 reporter=self.reporter,
             )
         if previous and not update:  # only the base changes
-            return write_lock(replace(previous, base=base), path)
+            return write_lock(dated(replace(previous, base=base), path), path)
         lock = lock_target(
             recipe,
             self.settings,
@@ -144,7 +146,7 @@ class Project:
             exclude_newer=exclude_newer,
             reporter=self.reporter,
         )
-        return write_lock(lock, path)
+        return write_lock(dated(lock, path), path)
 
     def stale(self, recipe: Recipe) -> list[str]:
         """Why a target's lock file is stale; empty when it is up to date."""

@@ -31,6 +31,12 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")
 @click.option(
+    "--only",
+    multiple=True,
+    metavar="TAG",
+    help="Move only this tag of the recipe: latest, for a second publish within a month.",
+)
+@click.option(
     "--no-tags",
     is_flag=True,
     help="Push without tags and without a smoke test, to test and tag on the target.",
@@ -74,6 +80,7 @@ def publish(
     to: str | None,
     registry: str | None,
     month: str | None,
+    only: tuple[str, ...],
     no_tags: bool,
     force: bool,
     policy: SmokePolicy,
@@ -89,10 +96,13 @@ def publish(
 
     if not names and not groups:
         raise UsageError("no target and no --group given", "builder targets lists them")
+    if only and no_tags:
+        raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     options = PublishOptions(
         to=to,
         registry=registry,
         month=month,
+        only=only,
         move_tags=not no_tags,
         force=force,
         policy=policy,

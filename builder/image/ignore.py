@@ -1,8 +1,9 @@
-"""What is left out when a folder of the project is copied into an image, and which files look like secrets.
+"""What is left out when a folder of the project is copied into an image, and what looks like a secret.
 
-Left out always: what tools write into a project (:data:`TOOLS`), builder's own ``dist/`` and ``reports/``, and
-folders that a mark inside declares to be made by a tool (:data:`MARKS`). The project's ``.builderignore`` adds
-patterns in gitignore's syntax. A ``source`` that names a folder itself is copied, whatever its name.
+Left out always: what tools write into a project (:data:`TOOLS`), builder's own ``dist/`` and ``reports/``,
+and folders that a mark inside declares to be made by a tool (:data:`MARKS`). The project's
+``.builderignore`` adds patterns in gitignore's syntax. A ``source`` that names a folder itself is copied,
+whatever its name.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Ignore:
         return bool(self._check(path, is_folder)[0])
 
     def rule_for(self, path: Path, *, is_folder: bool) -> str:
-        """The line of ``.builderignore`` that leaves a path out, as ``FILE:LINE: PATTERN``; empty: none does."""
+        """The line of ``.builderignore`` that leaves a path out (``FILE:LINE: PATTERN``); empty: none."""
         included, index = self._check(path, is_folder)
         if not included or index is None:
             return ""
@@ -103,7 +104,7 @@ class Ignore:
         return self._check(path, False)[0] is False
 
     def _check(self, path: Path, is_folder: bool) -> tuple[bool | None, int | None]:
-        """Whether the patterns leave a path out (None: no pattern fits), and the index of the deciding line."""
+        """Whether the patterns leave a path out (None: none fits it), and the index of the deciding line."""
         if path == self._root or not path.is_relative_to(self._root):
             return None, None
         text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
