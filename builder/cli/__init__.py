@@ -36,6 +36,7 @@ MODULES = {
     "init-site": "sites",
     "convert": "convert",
     "diff": "convert",
+    "ci": "ci",
     "channel": "channel",
     "doctor": "doctor",
     "cache": "cache",

@@ -29,7 +29,7 @@ FLOORS = (
     ("bases",),
     ("image",),
     ("run",),
-    ("engines", "site"),
+    ("ci", "engines", "site"),
     ("smoke",),
     ("project",),
     ("publishing",),
