@@ -17,7 +17,9 @@ from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
 from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
+from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
+from builder.lock.date import dated
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
@@ -154,7 +156,8 @@ class Project:
             recipe: the target.
             update: names of packages to update; all others stay, except dependencies that have to change.
             update_base: take the digest that the base image's reference has now.
-            exclude_newer: ignore packages uploaded after this date (``2026-11-01``).
+            exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
+                this ``month``.
 
         Raises:
             LockError: the recipe names a lock made elsewhere, or there is no lock to update.
@@ -175,7 +178,7 @@ class Project:
         if base is None and not is_made_here(recipe.base):
             base = self._resolve_base(recipe)
         if previous and not update:  # only the base changes
-            return write_lock(replace(previous, base=base or self._resolve_base(recipe)), path)
+            return write_lock(dated(replace(previous, base=base or self._resolve_base(recipe)), path), path)
         lock = lock_target(
             recipe,
             self.settings,
@@ -187,7 +190,7 @@ class Project:
         )
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))
-        return write_lock(lock, path)
+        return write_lock(dated(lock, path), path)
 
     def check(self, recipe: Recipe) -> None:
         """Checks what a recipe names, before anything is downloaded or made.
@@ -265,6 +268,8 @@ class Project:
             accept_licenses=accept_licenses,
             rebuild=rebuild,
         )
+        if warning := secret_warning(recipe, recipe_entries(recipe)):
+            self.reporter.warn(warning)
         result = run_engine(find_engine(engine or recipe.engine), request)
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
 

@@ -36,7 +36,7 @@ VARIABLES = {
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800
 #: The last second, in the year 2106, that a squashfs can hold as a time.
-_MAX_EPOCH = 2**32 - 1
+MAX_EPOCH = 2**32 - 1
 #: Threads. More bring nothing, and each needs memory.
 _MAX_JOBS = 1024
 
@@ -101,7 +101,7 @@ class Settings:
             jobs=_integer(env, "BUILDER_JOBS", len(os.sched_getaffinity(0)), 1, _MAX_JOBS),
             offline=env.get("BUILDER_OFFLINE", "") not in ("", "0"),
             mirrors=_mirrors(env.get("BUILDER_MIRRORS", "")),
-            epoch=_integer(env, "SOURCE_DATE_EPOCH", DEFAULT_EPOCH, 0, _MAX_EPOCH),
+            epoch=_integer(env, "SOURCE_DATE_EPOCH", DEFAULT_EPOCH, 0, MAX_EPOCH),
         )
 
 

@@ -42,6 +42,7 @@ MODULES = {
     "schema": "schema",
     "convert": "convert",
     "diff": "convert",
+    "ci": "ci",
     "channel": "channel",
     "doctor": "doctor",
     "cache": "cache",

@@ -147,6 +147,15 @@ class Context:
             context_exit(code)
 
 
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    show_default=True,
+    help="markdown: for release notes and pull requests.",
+)
+
 pass_context = click.make_pass_decorator(Context)
 
 

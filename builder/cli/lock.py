@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,8 @@ from builder.errors import LockError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
+    from builder.lock.changes import LockChanges
+    from builder.model import Lock
 
 
 @click.command()
@@ -37,7 +40,15 @@ if TYPE_CHECKING:
 @click.option(
     "--exclude-newer",
     metavar="DATE",
-    help="Ignore packages published after this date (YYYY-MM-DD). Replaces the recipe's exclude_newer.",
+    help="Ignore packages published after this date (YYYY-MM-DD), or since this month began (month). "
+    "Replaces the recipe's exclude_newer.",
+)
+@click.option(
+    "--changes",
+    "changes_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE.md",
+    help="Write what changed in the locks to this Markdown file: the text of a pull request.",
 )
 @wishes_options
 @common_options
@@ -49,8 +60,13 @@ def lock(
     update: tuple[str, ...],
     update_base: bool,
     exclude_newer: str | None,
+    changes_file: Path | None,
 ) -> None:
     """Solve environments and write lock files in conda-lock v1 format (default: all targets)."""
+    from builder.cli.markdown import lock_changes, summary
+    from builder.lock.changes import compare_locks
+    from builder.store.files import write_atomic
+
     project = context.project
     recipes = [r for r in project.recipes(names) if names or not r.lock]
     if check:
@@ -60,21 +76,42 @@ def lock(
             context_exit(LockError.exit_code)
         return
 
+    sections: list[tuple[str, LockChanges]] = []
+
     def lock_one(recipe: Recipe) -> dict[str, Any]:
+        before = _earlier(recipe)
         made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
         count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
         context.output.text(
             f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
         )
+        changes = compare_locks(before, made)
+        if before is not None:
+            context.output.text(f"  {summary(changes)}")
+        if changes_file is not None:
+            if changes:
+                sections.append((recipe.name, changes))
+            write_atomic(changes_file, lock_changes(sections).encode())
         return {
             "target": recipe.name,
             "lock": recipe.lock_path,
             "digest": made.digest,
             "packages": count,
             "base": made.base.digest if made.base else None,
+            "changes": changes.to_json() if before is not None else None,
         }
 
     context.each(recipes, lock_one, as_list=True)
+
+
+def _earlier(recipe: Recipe) -> Lock | None:
+    """The lock that will be replaced; None if there is none, or it is damaged."""
+    from builder.lock.file import read_lock
+
+    try:
+        return read_lock(recipe.lock_path)
+    except LockError:
+        return None
 
 
 def _checked(context: Context, recipe: Recipe) -> dict[str, Any]:

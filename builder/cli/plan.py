@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
+from builder.cli.context import (
+    Context,
+    common_options,
+    format_option,
+    pass_context,
+    target_argument,
+    wishes_options,
+)
 from builder.progress import working
 from builder.text import human_bytes
 
@@ -25,12 +32,18 @@ if TYPE_CHECKING:
     help="Use this lock file instead of the target's.",
 )
 @wishes_options
+@format_option
 @common_options
 @pass_context
-def plan(context: Context, target: str | None, lock_file: Path | None) -> None:
-    """Show the layers that a target's packages would be built into. Downloads and builds nothing."""
+def plan(context: Context, target: str | None, lock_file: Path | None, form: str) -> None:
+    """Show the layers that a target's packages would be built into. Downloads and builds nothing.
+
+    With --format markdown it prints release notes: base, lock, layers and packages.
+    """
+    from rich.markup import escape
     from rich.table import Table
 
+    from builder.cli.markdown import plan_page
     from builder.engines.layered import MAX_LAYERS, OVERHEAD
     from builder.engines.prepare import ordered_packages
     from builder.fetch.sizes import head_sizes
@@ -54,12 +67,18 @@ def plan(context: Context, target: str | None, lock_file: Path | None) -> None:
     budget = MAX_LAYERS - OVERHEAD - 1
     plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
 
+    unknown = sum(sizes.get(p.key) is None for p in packages)
+    rows = [_row(layer, sizes) for layer in plans]
+    result = {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown}
+    if form == "markdown":
+        context.output.result(result, escape(plan_page(recipe, lock, result, packages)))
+        return
+
     table = Table("layer", "packages", "archives", box=None)
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
     context.output.table(table)
 
-    unknown = sum(sizes.get(p.key) is None for p in packages)
     if unknown:
         context.output.warn(
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
@@ -69,11 +88,7 @@ def plan(context: Context, target: str | None, lock_file: Path | None) -> None:
         context.output.note(
             "the parts of a package (1/2) are an estimate: only a build knows the sizes of the files"
         )
-    rows = [_row(layer, sizes) for layer in plans]
-    context.output.result(
-        {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown},
-        f"{len(packages)} packages in {len(rows)} layers",
-    )
+    context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
 
 
 def _size(layer: LayerPlan, sizes: Mapping[str, int | None]) -> str:

@@ -46,6 +46,12 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @click.option("--registry", help="HOST[/PROJECT] to use instead of the recipe's host.")
 @click.option("--tag", "month", metavar="YY.MM", help="Tag to use instead of the recipe's dated tags.")
 @click.option(
+    "--only",
+    multiple=True,
+    metavar="TAG",
+    help="Move only this tag of the recipe: latest, for a second publish within a month.",
+)
+@click.option(
     "--no-tags",
     is_flag=True,
     help="Push without tags and without a smoke test, to test and tag on the target.",
@@ -92,6 +98,7 @@ def publish(
     to: str | None,
     registry: str | None,
     month: str | None,
+    only: tuple[str, ...],
     no_tags: bool,
     force: bool,
     policy: SmokePolicy,
@@ -117,10 +124,13 @@ def publish(
 
     job = SlurmOptions(nodes=nodes, account=account, time_limit=time_limit)
     check_job_options(job, runner, on_slurm=where == "slurm")
+    if only and no_tags:
+        raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     options = PublishOptions(
         to=to,
         registry=registry,
         month=month,
+        only=only,
         move_tags=not no_tags,
         force=force,
         policy=policy,

@@ -54,7 +54,8 @@ class Conda(Model):
     fallback: Literal["debian"] | None = None
     """Used when no channel answers; ``debian``: the Debian channel."""
     exclude_newer: Date | None = None
-    """Ignore packages uploaded after this date, so that a new solve returns the same lock; None: use all."""
+    """Ignore packages uploaded after this date, so that a new solve returns the same lock; ``month``: since
+    the month of locking began. None: use all."""
     prefix: Line = "/opt/conda"
     """Where the environment is in the image."""
     post_link: dict[Line, Literal["skip"]] = Field(default_factory=dict)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from builder.config.recipe import Recipe
 from builder.layers.conflicts import Conflict
+from builder.lock.date import lock_date
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
+from builder.settings import DEFAULT_EPOCH
 
 if TYPE_CHECKING:
     from builder.settings import Settings
@@ -39,6 +41,19 @@ class BuildRequest:
     rebuild: bool = False
     """Build even if a stored build has the same inputs (engines that are not repeatable)."""
     reporter: Reporter = QUIET
+
+    @property
+    def created(self) -> int:
+        """When the image was created, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else the date of
+        the lock, else 1980.
+
+        Raises:
+            LockError: the date of the lock is not a time.
+        """
+        if self.settings.epoch != DEFAULT_EPOCH:
+            return self.settings.epoch
+        date = lock_date(self.lock.custom)
+        return DEFAULT_EPOCH if date is None else date
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def _add_files(request: BuildRequest, built: Path, base: BaseImage | None) -> Si
         lock=request.lock,
         env={},
         annotations={**recipe.annotations, **request.annotations},
-        epoch=settings.epoch,
+        epoch=request.created,
     )
     return write_sif(
         image,

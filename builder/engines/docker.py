@@ -82,7 +82,7 @@ class Docker:
             lock=request.lock,
             env=inputs.activation,
             annotations={**request.recipe.annotations, **request.annotations},
-            epoch=request.settings.epoch,
+            epoch=request.created,
         )
         clock.mark("export")
         return BuildResult(

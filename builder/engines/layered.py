@@ -85,7 +85,7 @@ def _image(request: BuildRequest, inputs: Inputs, packages: LayersResult) -> Ima
         lock=request.lock,
         env=packages.activation.env,
         annotations={**recipe.annotations, **request.annotations},
-        epoch=request.settings.epoch,
+        epoch=request.created,
     )
 
 

@@ -13,11 +13,9 @@ from pathlib import Path, PurePosixPath
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
+from builder.image.ignore import Ignore
 from builder.layers.entry import Entry, Range
 
-#: Names that are never copied from a folder of the project: tools write them, with different content each
-#: time.
-IGNORED = frozenset({"__pycache__", ".git", ".DS_Store"})
 #: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
 #: a folder.
 _MERGED = re.compile(r"(bin|sbin|lib|lib32|lib64|libx32|var/run|var/lock)(/|$)")
@@ -30,23 +28,31 @@ def recipe_entries(recipe: Recipe) -> list[Entry]:
     """Returns the members for the recipe's ``files:``, in their order.
 
     Raises:
-        ConfigError: a file is outside of the project, does not exist or cannot be read, or its target would
-            break the base.
+        ConfigError: a file is outside of the project, does not exist or cannot be read, its target would
+            break the base, or ``.builderignore`` is wrong or leaves out a ``source``.
     """
     entries: list[Entry] = []
+    if not recipe.files:
+        return entries
+    ignore = Ignore(recipe.root)
     for number, item in enumerate(recipe.files):
-        entries += _copy(recipe, item, place_of(recipe.source, "files", number))
+        entries += _copy(recipe, item, ignore, place_of(recipe.source, "files", number))
     return entries
 
 
-def _copy(recipe: Recipe, item: Files, where: str) -> list[Entry]:
+def _copy(recipe: Recipe, item: Files, ignore: Ignore, where: str) -> list[Entry]:
     """Returns the members for one item; ``where`` names it in error messages."""
     source = recipe.root / item.source
     _require_inside(source, recipe.root, where)
+    source = Path(os.path.normpath(source.absolute()))
+    if rule := ignore.rule_for(source, is_folder=source.is_dir()):
+        raise ConfigError(
+            f"{where}: source {item.source!r} is left out by {rule}", "remove one of the two lines"
+        )
     target = _target(item, source, where)
     mode = _mode(item, where)
     try:
-        entries = list(_walk(source, target, mode, where))
+        entries = list(_walk(source, target, mode, ignore, where))
     except OSError as e:
         problem = "does not exist" if isinstance(e, FileNotFoundError) else f"cannot be read: {e.strerror}"
         hint = f"correct 'source'; it is relative to {recipe.root}"
@@ -130,13 +136,14 @@ def _special_parents(target: str) -> Iterator[Entry]:
             yield Entry(str(parent), "dir", mode)
 
 
-def _walk(source: Path, target: str, mode: int | None, where: str) -> Iterator[Entry]:
+def _walk(source: Path, target: str, mode: int | None, ignore: Ignore, where: str) -> Iterator[Entry]:
     """Returns the members for a file, a symlink, or a folder with its content, sorted by the bytes of names.
 
     Args:
         source: what is copied.
         target: its image path.
         mode: mode of the regular files; None: 0755 for a file that its owner may execute, else 0644.
+        ignore: what is left out of folders.
         where: names the item in error messages.
     """
     info = source.lstat()
@@ -145,10 +152,12 @@ def _walk(source: Path, target: str, mode: int | None, where: str) -> Iterator[E
     elif stat.S_ISDIR(info.st_mode):
         yield Entry(target, "dir", 0o755)
         for name in sorted((p.name for p in source.iterdir()), key=os.fsencode):
+            child = source / name
+            if ignore.leaves_out(child, is_folder=child.is_dir() and not child.is_symlink()):
+                continue
             if name.startswith(_WHITEOUT):
-                raise ConfigError(f"{where}: {source / name} would delete files of other layers", "rename it")
-            if name not in IGNORED:
-                yield from _walk(source / name, f"{target}/{name}", mode, where)
+                raise ConfigError(f"{where}: {child} would delete files of other layers", "rename it")
+            yield from _walk(child, f"{target}/{name}", mode, ignore, where)
     elif stat.S_ISREG(info.st_mode):
         if not os.access(source, os.R_OK):
             raise PermissionError(errno.EACCES, "permission denied", str(source))

@@ -20,6 +20,8 @@ from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
 
+#: Key of the metadata: when builder locked, see :mod:`builder.lock.date`.
+CREATED = "builder.created"
 _BASE = "builder.base"
 _BASE_DIGEST = "builder.base-digest"
 #: A name, version or URL: it becomes a part of file names, requirements files and scripts.
@@ -29,6 +31,7 @@ _SUBDIR = re.compile(r"[a-z0-9-]+")
 _FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
 _HEX = {"sha256": re.compile(r"[0-9a-f]{64}").fullmatch, "md5": re.compile(r"[0-9a-f]{32}").fullmatch}
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
@@ -119,6 +122,8 @@ class _Reader:
             raise self._error("package: must be a list", ("package",))
         custom = self._texts(meta.get("custom_metadata"), ("metadata", "custom_metadata"))
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
+        if created := _created_elsewhere(meta):
+            custom.setdefault(CREATED, created)
         if digest and not _DIGEST.fullmatch(digest):
             place = ("metadata", "custom_metadata", _BASE_DIGEST)
             raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
@@ -222,6 +227,13 @@ class _Reader:
         return LockError(f"{where}: {message}", hint)
 
 
+def _created_elsewhere(meta: Mapping[Any, Any]) -> str:
+    """When conda-lock made the lock (``time_metadata``, which it writes on request); empty if unknown."""
+    times = meta.get("time_metadata")
+    text = str(times.get("created_at", "")) if isinstance(times, dict) else ""
+    return text if _TIME.fullmatch(text) else ""
+
+
 def _channel(channel: Any) -> str:
     """A channel's URL; conda-lock writes ``{url: ..., used_env_vars: [...]}``, or the URL alone."""
     return str(channel.get("url", "")) if isinstance(channel, dict) else str(channel)
@@ -254,6 +266,18 @@ def write_lock(lock: Lock, path: Path) -> Lock:
         SpaceError: the disk is full.
         BuilderError: the folder cannot be written to.
     """
+    raw = _rendered(lock, path)
+    write_atomic(path, raw, durable=True)
+    return parse_lock(raw, path)
+
+
+def digest_of(lock: Lock, path: Path) -> str:
+    """The digest that a lock would have as a file at the path: ``sha256:...``. Writes nothing."""
+    return f"sha256:{hashlib.sha256(_rendered(lock, path)).hexdigest()}"
+
+
+def _rendered(lock: Lock, path: Path) -> bytes:
+    """The bytes of a lock file."""
     custom = dict(lock.custom)
     if lock.base:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
@@ -270,9 +294,7 @@ def write_lock(lock: Lock, path: Path) -> Lock:
     # PyYAML's writer in Python, not the one in C: the lock's digest goes into the image, and no version of
     # libyaml on this machine may change a byte.
     text = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 20)
-    raw = (_header(path) + text).encode()
-    write_atomic(path, raw, durable=True)
-    return parse_lock(raw, path)
+    return (_header(path) + text).encode()
 
 
 def _header(path: Path) -> str:

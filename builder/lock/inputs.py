@@ -22,6 +22,8 @@ from builder.redact import redact
 from builder.settings import Settings
 
 _PREFIX = "builder."
+#: The value of exclude_newer for the start of the month in which is locked.
+MONTH = "month"
 #: Key of the metadata -> name in messages.
 _TITLES = {
     "conda": "conda specs",
@@ -76,18 +78,23 @@ def channels(recipe: Recipe, environment: Environment) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named)) or environment.channels
 
 
-def cutoff(text: str | None, where: str) -> datetime | None:
+def cutoff(text: str | None, where: str, now: datetime | None = None) -> datetime | None:
     """The time (UTC) of an exclude-newer text; None for an empty one.
 
     Args:
-        text: a date (which includes that whole day), or a time, in ISO 8601; UTC unless it has a time zone.
+        text: a date (which includes that whole day), or a time, in ISO 8601, UTC unless it has a time zone;
+            or ``month``: the start of the current month in UTC.
         where: the option or file that contains it, for the message.
+        now: the time of locking; default: the current one.
 
     Raises:
         ConfigError: the text is neither a date nor a time.
     """
     if not text:
         return None
+    if text == MONTH:
+        today = now or datetime.now(UTC)
+        return datetime(today.year, today.month, 1, tzinfo=UTC)
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
             day = date.fromisoformat(text) + timedelta(days=1)
@@ -95,7 +102,8 @@ def cutoff(text: str | None, where: str) -> datetime | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{where}: exclude-newer {text!r} is not a date", "write it as 2026-07-01 or 2026-07-01T12:00:00Z"
+            f"{where}: exclude-newer {text!r} is not a date",
+            f"write it as 2026-07-01, 2026-07-01T12:00:00Z or {MONTH}",
         ) from None
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.errors import ConfigError, UsageError
+from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import read_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.request import SolveRequest
@@ -22,8 +23,6 @@ from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
 from builder.settings import Settings
 
-#: Key of the lock's metadata: the exclude-newer date of the conda packages, also one of the command line.
-_SOLVED_BEFORE = "builder.solved-before"
 T = TypeVar("T")
 
 
@@ -37,7 +36,7 @@ class _Cutoffs:
     @property
     def text(self) -> str:
         """The date of the conda packages as the lock's metadata has it."""
-        return self.conda.strftime("%Y-%m-%dT%H:%M:%SZ") if self.conda else ""
+        return self.conda.strftime(TIME) if self.conda else ""
 
 
 def lock_target(
@@ -87,7 +86,7 @@ def lock_target(
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     pip = _solve_pip(pip_request, conda) if environment.pip else []
 
-    date = {_SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
+    date = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
@@ -123,7 +122,7 @@ def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:
 
 def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
     """Whether an earlier lock has the conda packages for the same sources and the same date."""
-    if previous.custom.get(_SOLVED_BEFORE, "") != date:
+    if previous.custom.get(SOLVED_BEFORE, "") != date:
         return False
     return all(custom[key] == previous.custom.get(key) for key in CONDA_INPUTS)
 

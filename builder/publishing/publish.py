@@ -49,6 +49,8 @@ class PublishOptions:
     """``HOST`` or ``HOST/PROJECT``, before the recipe's repository. None: the recipe's host."""
     month: str | None = None
     """A tag that replaces the recipe's dated ones. None: the current month's."""
+    only: tuple[str, ...] = ()
+    """Those of the target's tags that move; empty: all."""
     move_tags: bool = True
     """False: publish by digest only, which needs no smoke test."""
     force: bool = False
@@ -73,8 +75,8 @@ class PublishOptions:
         return destination_text(recipe, self.to, self.registry)
 
     def tags_of(self, recipe: Recipe) -> TagPlan:
-        """The tags of a target."""
-        return TagPlan.of(recipe, self.month)
+        """The tags of a target. Raises UsageError: ``only`` names a tag that it does not have."""
+        return TagPlan.of(recipe, self.month, only=self.only)
 
 
 @dataclass(frozen=True)

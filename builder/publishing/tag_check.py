@@ -1,10 +1,10 @@
 """Refuses tags that must not move: dated ones to another image, and ``latest`` back to an older one.
 
-The creation time of an image says nothing by itself: it is 1980 unless SOURCE_DATE_EPOCH is set, so that the
-same lock has the same digest. Two facts tell which of two images is older, and either is enough:
+Two facts tell which of two images is older, and either is enough:
 
 1. **Dated tags.** If ``latest`` names the image of ``26.12``, then an image for ``26.11`` is older.
-2. **Creation times**, if the user set one for both images.
+2. **Creation times**: those of the locks, or SOURCE_DATE_EPOCH. Equal times say nothing: all images of one
+   lock have the same. Nor does 1980, the time of images whose lock has no date.
 
 If neither is known, the tag moves, and what it named before is reported.
 """
@@ -75,8 +75,17 @@ def _check_fixed(place: Place, plan: TagPlan, moving: Mapping[str, Descriptor], 
         if tag in plan.fixed:
             raise TagExistsError(
                 f"{place.name}:{tag} exists and is {current.digest[:19]}, not {image.digest[:19]}",
-                "a dated tag is a record: use another --tag, or --force to overwrite it",
+                _fixed_hint(plan),
             )
+
+
+def _fixed_hint(plan: TagPlan) -> str:
+    """How an image is published although a dated tag has another one."""
+    ways = "use another --tag, or --force to overwrite it"
+    plain = [tag for tag in plan.tags if tag not in plan.fixed]
+    if plain:
+        return f"a dated tag is a record; to move {plain[0]} alone: --only {plain[0]}; or {ways}"
+    return f"a dated tag is a record: {ways}"
 
 
 def _check_age(
@@ -130,7 +139,7 @@ def _by_creation(place: Place, current: Descriptor, image: Image) -> _Age:
 
 
 def _created(manifest: bytes) -> datetime.datetime | None:
-    """The creation time that the user set; None if there is none."""
+    """The creation time; None if it is unknown, or 1980."""
     try:
         text = json.loads(manifest)["annotations"][CREATED]
         time = datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)

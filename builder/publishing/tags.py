@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from builder.config.recipe import Recipe
-from builder.errors import TagExistsError
+from builder.errors import TagExistsError, UsageError
 from builder.model import Image
 from builder.publishing.places import Place
 
@@ -42,18 +42,29 @@ class TagPlan:
     """In the order in which they are set. Fixed ones come first: ``latest`` never names an image that the
     month's tag could not be set to."""
     fixed: frozenset[str]
-    """Those that do not move once they are set."""
+    """The recipe's tags that do not move once they are set; they also tell the month of the image."""
     patterns: tuple[str, ...] = field(default=())
     """Those that fixed tags are made from."""
 
     @classmethod
-    def of(cls, recipe: Recipe, month: str | None = None, today: datetime.date | None = None) -> TagPlan:
+    def of(
+        cls,
+        recipe: Recipe,
+        month: str | None = None,
+        today: datetime.date | None = None,
+        *,
+        only: Sequence[str] = (),
+    ) -> TagPlan:
         """The recipe's tags for a day.
 
         Args:
             recipe: its ``registry.tags`` are the patterns.
             month: a tag (``26.11``) that replaces every dated one.
             today: default: the current day in UTC.
+            only: those of the tags that move; empty: all.
+
+        Raises:
+            UsageError: ``only`` names another tag.
         """
         day = today or datetime.datetime.now(datetime.UTC).date()
         patterns = recipe.registry.tags
@@ -62,7 +73,13 @@ class TagPlan:
         fixed = {month or day.strftime(pattern) for pattern in dated}
         if month and month not in plain:
             fixed.add(month)
-        return cls((*sorted(fixed), *sorted(plain - fixed)), frozenset(fixed), dated)
+        tags = (*sorted(fixed), *sorted(plain - fixed))
+        if wrong := [tag for tag in only if tag not in tags]:
+            raise UsageError(
+                f"--only {wrong[0]}: {recipe.name} has no such tag", f"its tags are {', '.join(tags)}"
+            )
+        chosen = tuple(tag for tag in tags if tag in only) if only else tags
+        return cls(chosen, frozenset(fixed), dated)
 
     def date_of(self, tag: str) -> datetime.datetime | None:
         """The time that a dated tag is for; None if no pattern of the recipe makes such a tag."""

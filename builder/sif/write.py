@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -22,7 +23,7 @@ from builder.errors import ImageError
 from builder.model import Image, SifImage, canonical_json
 from builder.oci.manifest import require_layers
 from builder.progress import QUIET, Reporter, working
-from builder.settings import Settings
+from builder.settings import DEFAULT_EPOCH, MAX_EPOCH, Settings
 from builder.sif.check import CorruptPartition, Placed, check_partitions
 from builder.sif.digests import remember_digest, remembered_digest
 from builder.sif.format import (
@@ -121,15 +122,26 @@ def _write(maker: PartitionMaker, path: Path, layout: Layout, architecture: str)
         CorruptPartition: a partition was damaged in the cache; it is made again the next time.
     """
     partitions = maker.flat() if layout == "flat" else maker.layered()
-    contents = _Contents.of(
-        partitions, maker.metadata, maker.image.config, architecture, maker.settings.epoch
-    )
+    created = _created(maker.image.config, maker.settings.epoch)
+    contents = _Contents.of(partitions, maker.metadata, maker.image.config, architecture, created)
     known = _written_before(path, contents, maker.store)
     if known is not None:
         return known
     require_space(path.parent, sum(p.size for p in partitions), f"writing {path}")
     with working(maker.reporter, f"writing {path}"):
         return _write_file(path, contents, maker.store, maker.settings.jobs)
+
+
+def _created(config: bytes, epoch: int) -> int:
+    """The time of the SIF, in seconds since 1970: SOURCE_DATE_EPOCH if it is set, else that of the image."""
+    if epoch != DEFAULT_EPOCH:
+        return epoch
+    try:
+        time = datetime.fromisoformat(json.loads(config)["created"])
+        seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())
+    except (ValueError, LookupError, TypeError, OverflowError):
+        return epoch
+    return seconds if 0 <= seconds <= MAX_EPOCH else epoch
 
 
 def _prepare_place(path: Path) -> None:

@@ -29,7 +29,7 @@ FLOORS = (
     ("bases",),
     ("image",),
     ("run",),
-    ("engines", "site", "start"),
+    ("ci", "engines", "site", "start"),
     ("smoke",),
     ("project",),
     ("publishing",),

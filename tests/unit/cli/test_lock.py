@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from builder.oci.layout import write_layout
+from builder.lock.file import read_lock
+from builder.oci.layout import read_layout, write_layout
 from builder.store.blobs import Store
 from tests.support.channel import index_channel, make_package
 from tests.support.cli import Cli
@@ -130,3 +133,39 @@ def test_update_base(do: Cli, copy: TinyProject) -> None:
     packages = do("lock", "tiny", "--update-base", "--json").json[0]
     assert packages["base"] != before["base"]["digest"]
     assert do("build", "tiny", "--json").json["base"]["digest"] == packages["base"]
+
+
+def created(project: TinyProject) -> str:
+    """The creation time of the image in ``dist/``."""
+    image = read_layout(project.root / "dist", "tiny")
+    config = json.loads(image.config)
+    assert config["history"][-1]["created"] == config["created"]
+    return config["created"]
+
+
+def test_date(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locking again returns the same bytes. The image is as old as its lock; SOURCE_DATE_EPOCH wins."""
+    before, text = read_layout(copy.root / "dist", "tiny"), copy.lock.read_bytes()
+    assert do("lock", "tiny").code == 0 and copy.lock.read_bytes() == text
+    assert created(copy) == read_lock(copy.lock).custom["builder.created"]
+    assert do("build", "tiny", "--json").json["digest"] == before.digest
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    do("build", "tiny")
+    assert created(copy) == "2001-09-09T01:46:40Z"
+
+
+def test_months(do: Cli, copy: TinyProject) -> None:
+    """With ``exclude_newer: month`` a lock names the month that it was made in, and stays fresh after it."""
+    do("build", "tiny")
+    layers = [layer.descriptor.digest for layer in read_layout(copy.root / "dist", "tiny").layers]
+    edit(copy.recipe, conda={"exclude_newer": "month"})
+    assert "exclude_newer changed" in do("lock", "tiny", "--check").out
+    assert do("build", "tiny").code == 4
+    assert do("lock", "tiny").code == 0
+    solved = read_lock(copy.lock).custom["builder.solved-before"]
+    assert solved == f"{datetime.now(UTC):%Y-%m}-01T00:00:00Z"
+    copy.lock.write_text(copy.lock.read_text().replace(solved, "2025-02-01T00:00:00Z"))
+    assert do("lock", "tiny", "--check").code == 0, "a lock of an earlier month"
+    assert do("build", "tiny").code == 0 and created(copy) == "2025-02-01T00:00:00Z"
+    now = [layer.descriptor.digest for layer in read_layout(copy.root / "dist", "tiny").layers]
+    assert now[:-1] == layers[:-1], "the date is in no layer but that with the lock file"

@@ -76,7 +76,7 @@ def test_dry_run(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
 
 
 def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
-    """A dated tag moves to another image only with ``--force``."""
+    """A dated tag moves to another image only with ``--force``; ``--only latest`` leaves it alone."""
     to = ["--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
     first = do("build", "tiny", "--json").json["digest"]
     pass_smoke(copy, first)
@@ -88,6 +88,12 @@ def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     refused = do("publish", "tiny", *to)
     assert refused.code == 12 and ":26.11 exists and is" in refused.err and "--force" in refused.err
     assert set(tags(tmp_path / "there").values()) == {first}, "latest stays too"
+    assert "to move latest alone: --only latest" in refused.err
+    assert do("publish", "tiny", *to, "--only", "latest").code == 0
+    assert tags(tmp_path / "there") == {"26.11": first, "latest": second}
+    wrong = do("publish", "tiny", *to, "--only", "newest")
+    assert wrong.code == 2 and "its tags are 26.11, latest" in wrong.err
+    assert do("publish", "tiny", "--only", "latest", "--no-tags").code == 2
     forced = do("publish", "tiny", *to, "--force")
     assert forced.code == 0 and f"26.11 named {first} before" in " ".join(forced.out.split())
     assert tags(tmp_path / "there") == {"26.11": second, "latest": second}

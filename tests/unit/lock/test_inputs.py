@@ -242,6 +242,14 @@ def test_virtual_packages(tmp_path):
     assert told["__cuda"] == "12.4" and told["__glibc"] == "2.17" and told["__archspec"] == "1=aarch64"
 
 
+def test_month():
+    """``month`` is the start of the month of locking, which is over when a workflow runs on its first day."""
+    for day in (datetime(2026, 11, 1, 3, tzinfo=UTC), datetime(2026, 11, 30, 23, tzinfo=UTC)):
+        assert cutoff("month", "x", day) == datetime(2026, 11, 1, tzinfo=UTC)
+    now = datetime.now(UTC)
+    assert cutoff("month", "x") == datetime(now.year, now.month, 1, tzinfo=UTC)
+
+
 def test_cutoff():
     assert cutoff("2026-07-01", "x") == datetime(
         2026, 7, 2, tzinfo=UTC

@@ -119,7 +119,7 @@ def test_same_month() -> None:
     ],
 )
 def test_creation_times(theirs: str, ours: str, refused: bool) -> None:
-    """Without dated tags the creation times count that users set for both images."""
+    """Without dated tags the creation times count: of the locks, or SOURCE_DATE_EPOCH."""
     place = Tags(edge=OTHER)
     place.created = theirs
     if refused:
@@ -135,6 +135,7 @@ def test_creation_times(theirs: str, ours: str, refused: bool) -> None:
         ("1980-01-01T00:00:00Z", "2026-11-01T00:00:00Z"),
         ("2026-11-01T00:00:00Z", "1980-01-01T00:00:00Z"),
         ("", "2026-11-01T00:00:00Z"),
+        ("2026-11-01T00:00:00Z", "2026-11-01T00:00:00Z"),
         ("soon", "2026-11-01T00:00:00Z"),
         ("damaged", "2026-11-01T00:00:00Z"),
     ],

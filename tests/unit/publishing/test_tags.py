@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from builder.config.recipe import Recipe, Registry
-from builder.errors import TagExistsError
+from builder.errors import TagExistsError, UsageError
 from builder.model import OCI_MANIFEST, Descriptor, Image
 from builder.publishing.tags import TagPlan, move_all
 from builder.registry.manifests import TagMove
@@ -42,6 +42,16 @@ def test_given_month() -> None:
     assert TagPlan.of(recipe(), "26.10", DAY).tags == ("26.10", "latest")
     plan = TagPlan.of(recipe(tags=("edge",)), "26.10", DAY)
     assert plan.tags == ("26.10", "edge") and plan.fixed == {"26.10"}
+
+
+def test_only() -> None:
+    """Some of the tags move; the month is known all the same."""
+    plan = TagPlan.of(recipe(), today=DAY, only=["latest"])
+    assert plan.tags == ("latest",) and plan.date == datetime.datetime(2026, 11, 1)
+    assert TagPlan.of(recipe(), today=DAY, only=["latest", "26.11"]).tags == ("26.11", "latest")
+    with pytest.raises(UsageError, match="--only edge: t has no such tag") as caught:
+        TagPlan.of(recipe(), today=DAY, only=["edge"])
+    assert caught.value.hint == "its tags are 26.11, latest"
 
 
 def test_dates() -> None:

@@ -22,7 +22,9 @@ from builder.errors import ImageError
 from builder.image.convert import image_tree
 from builder.layers.compress import write_layer
 from builder.layers.entry import Entry, Inline
+from builder.settings import DEFAULT_EPOCH
 from builder.sif.digests import remembered_digest, sif_digest
+from builder.sif.format import HEADER
 from builder.sif.partitions import MAX_OVERLAYS
 from builder.sif.read import open_sif, read_sif
 from builder.sif.singularity import FOLDER, container_environment, container_files
@@ -87,6 +89,34 @@ def test_reproducible(tmp_path: Path) -> None:
         assert len(digests) == 1
     other = Place(tmp_path / "time")
     assert other.sif(other.image(), settings=replace(other.settings, epoch=1)).digest not in digests
+
+
+@pytest.mark.parametrize(
+    ("created", "epoch", "expected"),
+    [
+        ("2026-11-01T00:00:00Z", DEFAULT_EPOCH, 1793491200),
+        ("2026-11-01T00:00:00.123456789Z", DEFAULT_EPOCH, 1793491200),
+        ("2026-11-01T00:00:00", DEFAULT_EPOCH, 1793491200),
+        ("2026-11-01T00:00:00Z", 1000, 1000),
+        ("9999-01-01T00:00:00Z", DEFAULT_EPOCH, DEFAULT_EPOCH),
+        ("soon", DEFAULT_EPOCH, DEFAULT_EPOCH),
+        (3, DEFAULT_EPOCH, DEFAULT_EPOCH),
+    ],
+)
+def test_time(created: object, epoch: int, expected: int) -> None:
+    """A SIF is as old as its image; SOURCE_DATE_EPOCH wins."""
+    assert builder.sif.write._created(json.dumps({"created": created}).encode(), epoch) == expected
+
+
+def test_time_of_header(place: Place) -> None:
+    """The time of header and descriptors is that of the image; the partitions do not change with it."""
+    image = place.image()
+    config = json.dumps({**json.loads(image.config), "created": "2026-11-01T00:00:00Z"}).encode()
+    dated = replace(image, config=config)
+    old, new = place.sif(image, "old.sif"), place.sif(dated, "new.sif")
+    times = HEADER.unpack(new.path.read_bytes()[: HEADER.size])
+    assert 1793491200 in times and 1793491200 not in HEADER.unpack(old.path.read_bytes()[: HEADER.size])
+    assert [p.size for p in read_sif(old.path).partitions] == [p.size for p in read_sif(new.path).partitions]
 
 
 def test_not_written_twice(place: Place) -> None:

@@ -1,0 +1,1 @@
+"""Workflows of GitHub and GitLab that update locks every month, and build, test and publish images."""

@@ -1,0 +1,78 @@
+"""How a workflow installs builder: from where this installation came."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+from builder.errors import UsageError
+from builder.redact import redact
+from builder.version import __version__
+
+#: The name of the distribution on a package index. The command and the package are called builder.
+DISTRIBUTION = "builder-images"
+#: A requirement, a URL or a path: printable, and without what GitHub would replace.
+_SPEC = re.compile(r"[\x20-\x7e]{1,500}")
+
+
+def setup_command(install: str | None, setup: str | None) -> str:
+    """Returns the shell command that puts builder into ``.venv`` of a checkout.
+
+    Args:
+        install: what pip installs; None: what this installation was made from.
+        setup: the whole command instead.
+
+    Raises:
+        UsageError: both are given, one has characters that a workflow cannot contain, or nothing says where
+            builder can be installed from.
+    """
+    if install and setup:
+        raise UsageError("--install and --setup exclude each other", "omit one of them")
+    for option, text in (("--install", install), ("--setup", setup)):
+        if text is not None and (not _SPEC.fullmatch(text) or "${{" in text):
+            raise UsageError(
+                f"{option}: {text[:40]!r} is not a line of plain text", "builder ci github --help"
+            )
+    if setup:
+        return setup
+    spec = install or installed_from(_direct_url())
+    return f"python3 -m venv .venv && .venv/bin/pip install --quiet {shlex.quote(spec)}"
+
+
+def installed_from(direct_url: Mapping[str, Any] | None) -> str:
+    """Returns what pip installs to get this version of builder.
+
+    Args:
+        direct_url: the content of ``direct_url.json``, which pip writes (PEP 610); None: there is none,
+            because builder came from an index.
+
+    Raises:
+        UsageError: builder came from a folder or file of this machine.
+    """
+    if direct_url is None:
+        return f"{DISTRIBUTION}=={__version__}"
+    url, vcs = str(direct_url.get("url", "")), direct_url.get("vcs_info")
+    is_remote = url.startswith(("https://", "ssh://"))
+    if is_remote and isinstance(vcs, dict) and vcs.get("vcs") == "git":
+        public = redact(url) if url.startswith("https://") else url  # git@ of ssh is no credential
+        return f"git+{public}@{vcs.get('commit_id', 'main')}"
+    if is_remote and not vcs:
+        return f"{DISTRIBUTION} @ {redact(url)}"
+    raise UsageError(
+        "builder was installed from a folder of this machine, which a workflow does not have",
+        "say what pip installs there: --install 'git+https://HOST/OWNER/builder@TAG', a URL of a wheel, or a "
+        "wheel in your repository: --install ./wheels/NAME.whl",
+    )
+
+
+def _direct_url() -> Mapping[str, Any] | None:
+    try:
+        text = distribution(DISTRIBUTION).read_text("direct_url.json")
+        found = json.loads(text) if text else None
+    except (PackageNotFoundError, ValueError):
+        return {}  # run from a checkout, not installed
+    return found if isinstance(found, dict) else None

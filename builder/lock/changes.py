@@ -1,0 +1,101 @@
+"""What differs between two locks: packages and the base image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from builder.model import Lock, LockedBase, LockedPackage, Manager
+
+Kind = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package that differs."""
+
+    name: str
+    manager: Manager
+    platform: str
+    old: str | None
+    """The version; with the build or the hash, if the versions are the same. None: the package is new."""
+    new: str | None
+    """The same of the newer lock. None: the package is gone."""
+
+    @property
+    def kind(self) -> Kind:
+        if self.old is None:
+            return "added"
+        return "removed" if self.new is None else "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class LockChanges:
+    """Everything that differs between two locks."""
+
+    packages: tuple[PackageChange, ...]
+    """By name."""
+    old_base: LockedBase | None
+    new_base: LockedBase | None
+
+    @property
+    def base_moved(self) -> bool:
+        return self.old_base != self.new_base
+
+    def __bool__(self) -> bool:
+        return bool(self.packages) or self.base_moved
+
+    def count(self, kind: Kind) -> int:
+        """How many packages were added, removed or changed."""
+        return sum(change.kind == kind for change in self.packages)
+
+    def to_json(self) -> dict[str, Any]:
+        fields = ("name", "manager", "platform", "old", "new")
+        return {
+            "packages": [{name: getattr(c, name) for name in fields} for c in self.packages],
+            "base": {"old": _base_json(self.old_base), "new": _base_json(self.new_base)}
+            if self.base_moved
+            else None,
+        }
+
+
+def _base_json(base: LockedBase | None) -> dict[str, str] | None:
+    return {"reference": base.reference, "digest": base.digest} if base else None
+
+
+def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
+    """Returns what differs between two locks.
+
+    Args:
+        old: the earlier lock; None: there was none, so all packages are new.
+        new: the later lock.
+    """
+    before = {_key(p): p for p in old.packages} if old else {}
+    after = {_key(p): p for p in new.packages}
+    changes = []
+    for key in sorted(before.keys() | after.keys()):
+        a, b = before.get(key), after.get(key)
+        if a and b and a.key == b.key:
+            continue
+        platform, name, _ = key
+        package = b or a
+        assert package is not None
+        texts = _texts(a, b)
+        changes.append(PackageChange(name, package.manager, platform, *texts))
+    changes.sort(key=lambda change: (change.platform, change.name, change.manager))
+    return LockChanges(tuple(changes), old.base if old else None, new.base)
+
+
+def _key(package: LockedPackage) -> tuple[str, str, str]:
+    return package.platform, package.name, package.manager
+
+
+def _texts(a: LockedPackage | None, b: LockedPackage | None) -> tuple[str | None, str | None]:
+    """The two versions; with as much more as tells them apart."""
+    if a is None or b is None:
+        return a.version if a else None, b.version if b else None
+    if a.version != b.version:
+        return a.version, b.version
+    if a.build != b.build:
+        return f"{a.version} {a.build}", f"{b.version} {b.build}"
+    return f"{a.version} {a.key[:19]}", f"{b.version} {b.key[:19]}"

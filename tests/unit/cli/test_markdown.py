@@ -1,0 +1,114 @@
+"""Markdown of lock changes, plans and differences of images."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from builder.cli.markdown import MAX_TEXT, code, lock_changes, table
+from builder.lock.changes import LockChanges, PackageChange
+from builder.model import LockedBase
+from tests.support.channel import index_channel, make_package
+from tests.support.cli import Cli
+from tests.support.project import TinyProject, edit
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("numpy", "`numpy`"),
+        ("", ""),
+        ("a|b", "`a\\|b`"),
+        ("`<img src=x>`\n@me", "`'<img src=x>' @me`"),
+        ("\x1b[2J", "`\\x1b[2J`"),
+    ],
+)
+def test_code(text: str, expected: str) -> None:
+    """Foreign text stays text."""
+    assert code(text) == expected
+
+
+def test_table() -> None:
+    assert table(("a", "b"), [("1", "2")]) == ["| a | b |", "|---|---|", "| 1 | 2 |"]
+
+
+def change(name: str, old: str | None, new: str | None) -> PackageChange:
+    return PackageChange(name, "conda", "linux-64", old, new)
+
+
+def test_lock_changes() -> None:
+    """A section for each target: counts, the base, and a table."""
+    base = LockedBase("debian:bookworm", "sha256:" + "e" * 64)
+    moved = LockedBase("debian:bookworm", "sha256:" + "f" * 64)
+    changes = LockChanges((change("zlib", "1", "2"), change("new", None, "3")), base, moved)
+    text = lock_changes([("cpu", changes)])
+    assert text.splitlines() == [
+        "## `cpu`",
+        "",
+        "Packages: 1 changed, 1 added, 0 removed; the base image moved.",
+        "",
+        "Base image: `debian:bookworm` `sha256:eeeeeeeeeeee` → `debian:bookworm` `sha256:ffffffffffff`",
+        "",
+        "| package | from | before | after |",
+        "|---|---|---|---|",
+        "| `zlib` | conda | `1` | `2` |",
+        "| `new` | conda | - | `3` |",
+    ]
+    assert lock_changes([]) == "No lock changed.\n"
+
+
+def test_long_text() -> None:
+    """The text fits into a pull request; tables that do not are left out."""
+    many = LockChanges(tuple(change(f"package-{i}", "1", "2") for i in range(900)), None, None)
+    text = lock_changes([("one", many), ("two", many)])
+    assert len(text) < MAX_TEXT + 1000 and text.count("| `package-0` |") == 1
+    assert "## `two`\n\nPackages: 900 changed" in text and "too long for this text" in text
+
+
+def test_lock_and_diff(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """``lock --changes`` and ``diff`` of two locks report the same."""
+    before = shutil.copy(copy.lock, tmp_path / "before.lock.yml")
+    notes = tmp_path / "changes.md"
+    same = do("lock", "tiny", "--changes", notes)
+    assert same.code == 0 and "Nothing changed." in same.out and notes.read_text() == "No lock changed.\n"
+    assert do("diff", before, copy.lock, "--json").json["equal"]
+
+    make_package(tmp_path / "more", "extra", "1.0", files={"share/extra": "x"})
+    index_channel(tmp_path / "more")
+    channels = [(tmp_path / "more").as_uri(), *_channels(copy)]
+    edit(copy.environment, channels=channels, dependencies=["python=3.11", "greeter", "extra"])
+    changed = do("lock", "tiny", "--changes", notes, "--json").json[0]["changes"]
+    assert {c["name"] for c in changed["packages"]} == {"extra", "bulky", "pure", "pip"}
+    assert "Packages: 0 changed, 1 added, 3 removed." in notes.read_text()
+    assert "| `extra` | conda | - | `1.0` |" in notes.read_text()
+    differ = do("diff", before, copy.lock)
+    assert differ.code == 1 and "extra (conda): new -> 1.0" in differ.out
+    assert do("diff", before, copy.lock, "--json").json["packages"] == changed["packages"]
+    page = do("diff", before, copy.lock, "--format", "markdown")
+    assert page.code == 1 and "| `bulky` | conda | `1.0` | - |" in page.out
+
+
+def _channels(project: TinyProject) -> list[str]:
+    lines = project.environment.read_text().splitlines()
+    return [line.strip("- ") for line in lines if "http://" in line]
+
+
+def test_plan(do: Cli, copy: TinyProject) -> None:
+    page = do("plan", "tiny", "--format", "markdown")
+    assert page.code == 0 and page.out.startswith("## `tiny`\n\na small one\n\n- base: `oci:base`")
+    assert "| `conda bulky 1.0` | 1 |" in page.out and "| `greeter` | `1.0` | conda |" in page.out
+    assert do("plan", "tiny", "--format", "markdown", "--json").json["packages"] == 10
+
+
+def test_images(do: Cli, copy: TinyProject) -> None:
+    """Files of two images; no option is required."""
+    edit(copy.recipe, files=[{"source": "recipes", "target": "/r [bold]"}])
+    do("build", "tiny", "--layout", copy.root / "other")
+    names = (f"oci:{copy.root / 'dist'}:tiny", f"oci:{copy.root / 'other'}:tiny")
+    page = do("diff", *names, "--format", "markdown")
+    assert page.code == 1 and "paths differ." in page.out
+    assert f"- `/r [bold]/tiny.yaml: only in {names[1]}`" in page.out
+    text = do("diff", *names)
+    assert text.code == 1 and f"/r [bold]/tiny.yaml: only in {names[1]}" in text.out

@@ -1,0 +1,119 @@
+"""What is left out of ``files:``, and which files are reported as secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.image.ignore import IGNORE_FILE, secret_warning
+from builder.image.recipe_files import recipe_entries
+from tests.support.image_kit import recipe
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n"
+
+
+def write(root: Path, *names: str, text: str = "x") -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def copied(root: Path, *sources: str) -> set[str]:
+    """The files that are in the image, below the targets."""
+    files = [{"source": source, "target": f"/app{i or ''}"} for i, source in enumerate(sources or ["."])]
+    entries = recipe_entries(recipe(root, files=files))
+    return {entry.path.partition("/")[2] for entry in entries if entry.kind != "dir"}
+
+
+def warning(root: Path, source: str = ".") -> str:
+    target = recipe(root, files=[{"source": source, "target": "/app"}])
+    return secret_warning(target, recipe_entries(target))
+
+
+def test_always(tmp_path: Path) -> None:
+    """What tools and builder itself write is never swallowed with a whole folder."""
+    write(tmp_path, "train.py", "src/dist/code.py", "src/reports/code.py", "src/data/x.csv")
+    write(tmp_path, "dist/index.json", "reports/t/1.json", ".cache/a", ".venv/bin/python", ".git/HEAD")
+    write(tmp_path, "src/__pycache__/a.pyc", ".builder/a", "src/.venv/b", ".DS_Store")
+    write(tmp_path, "out/oci-layout", "out/blobs/x", "env/pyvenv.cfg", "env/lib/x", "c/CACHEDIR.TAG", "c/d/e")
+    assert copied(tmp_path) == {"train.py", "src/dist/code.py", "src/reports/code.py", "src/data/x.csv"}
+
+
+def test_named_folder(tmp_path: Path) -> None:
+    """A source that names such a folder itself is copied."""
+    write(tmp_path, "dist/mine-1.whl", "reports/old.json", "layout/oci-layout")
+    assert copied(tmp_path, "dist", "reports", "layout") == {"mine-1.whl", "old.json", "oci-layout"}
+    assert copied(tmp_path, "dist/mine-1.whl") == {""}
+
+
+def test_builderignore(tmp_path: Path) -> None:
+    """Patterns have gitignore's meaning and are relative to the project."""
+    write(tmp_path, "a.csv", "keep.csv", "app/b.csv", "app/data/c.txt", "data/d.txt", "app/.env", "x.py")
+    (tmp_path / IGNORE_FILE).write_text("# data\n*.csv\n!keep.csv\n/data/\n\n.env\n")
+    assert copied(tmp_path) == {"keep.csv", "app/data/c.txt", "x.py"}
+    assert copied(tmp_path, "app") == {"data/c.txt"}
+    assert warning(tmp_path) == ""
+
+
+def test_contradiction(tmp_path: Path) -> None:
+    """A source that the patterns leave out is an error that names both lines."""
+    write(tmp_path, "data/set/x.txt", "a.csv")
+    (tmp_path / IGNORE_FILE).write_text("*.csv\n/data/\n")
+    for source, rule in (("data", "2: /data/"), ("data/set", "2: /data/"), ("a.csv", r"1: \*.csv")):
+        with pytest.raises(
+            ConfigError, match=rf"files\[0\]: source '{source}' is left out by .*ignore:{rule}"
+        ):
+            copied(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"ok\n!\n", ":2: '!' is not a pattern"), (b"\xff\n", "not UTF-8"), (b"a\n" * (1 << 20), "more than")],
+)
+def test_invalid_patterns(tmp_path: Path, data: bytes, message: str) -> None:
+    (tmp_path / IGNORE_FILE).write_bytes(data)
+    with pytest.raises(ConfigError, match=message):
+        copied(tmp_path)
+
+
+def test_unreadable_patterns(tmp_path: Path) -> None:
+    (tmp_path / IGNORE_FILE).mkdir()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        copied(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".env", "app/.env.production", ".netrc", "keys/id_rsa", "registry.profile", ".aws/credentials", "k.p12"],
+)
+def test_secret(tmp_path: Path, name: str) -> None:
+    """The warning names the file and the line that leaves it out; that line works."""
+    write(tmp_path, name, "train.py")
+    found = warning(tmp_path)
+    assert f"files: {name} looks like a secret" in found and f"the line /{name} into" in found
+    (tmp_path / IGNORE_FILE).write_text(f"/{name}\n")
+    assert warning(tmp_path) == "" and copied(tmp_path) == {"train.py"}
+
+
+def test_confirmed(tmp_path: Path) -> None:
+    """A line with ``!`` declares that a file is wanted."""
+    write(tmp_path, ".env")
+    (tmp_path / IGNORE_FILE).write_text("!/.env\n")
+    assert warning(tmp_path) == "" and copied(tmp_path) == {".env"}
+
+
+def test_many_secrets(tmp_path: Path) -> None:
+    write(tmp_path, *(f"{i}/.env" for i in range(7)))
+    found = warning(tmp_path)
+    assert "0/.env, 1/.env, 2/.env, 3/.env, 4/.env and 2 more look like secrets" in found
+
+
+def test_no_secret(tmp_path: Path) -> None:
+    """Certificates and examples are none; a private key is one by its content."""
+    write(tmp_path, ".env.example", "cacert.pem", "config.json", "environment.yml")
+    assert warning(tmp_path) == "" and warning(tmp_path, "cacert.pem") == ""
+    write(tmp_path, "host.key", text=KEY)
+    assert "host.key looks like a secret" in warning(tmp_path)
