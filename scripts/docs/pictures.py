@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 COMMANDS = (
     "builder init -y",
     "builder build",
-    "builder run -- python train.py",
-    "builder publish --to oci:../registry",
-    "builder publish --to oci:../registry",
+    "builder run",
+    "builder publish --to oci:../registry/mine",
+    "builder publish --to oci:../registry/mine",
 )
 _COLUMNS = 80
 _SHOWN_PX = (1100, 760)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.doccommands import PAGES, ROOT, Block, blocks, parse, program
 
 #: Commands of parts that are not merged yet.
-COMING = r"init |sites|ci |help|version|months|doctor \S|(publish|pull|job|run|smoke|plan|build|diff)\b"
+COMING = r"(init|sites|ci|lock|publish|pull|job|run|smoke|build)\b"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 
 
@@ -23,8 +23,10 @@ def test_block(block: Block) -> None:
         if program(words) == "builder":
             accepted(words[1:], block.where)
     if block.kind == "run" and block.what != "cpu":
-        text = (ROOT / block.what).read_text()
-        missing = [words for words in block.commands() if " ".join(words) not in text]
+        if not (ROOT / block.what).exists():
+            pytest.xfail("a part that is not merged yet")
+        script = list(Block(ROOT / block.what, 1, (ROOT / block.what).read_text(), "", "").commands())
+        missing = [words for words in block.commands() if words not in script]
         assert not missing, f"{block.what} does not run {missing}"
 
 
