@@ -20,6 +20,7 @@ from builder.cli.context import (
     wishes_options,
 )
 from builder.cli.joboptions import check_job_options, job_options
+from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
 

@@ -75,8 +75,8 @@ def run(
 
     TARGET can be left out in a project of one target.
 
-    The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of TARGET
-    an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then.
+    The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of
+    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then.
 
     \b
         builder run python train.py
