@@ -84,7 +84,7 @@ def pull(
     from builder.publishing.pull import pull as pull_image
     from builder.registry.profile import named_credentials
 
-    if is_reference(target):
+    if target and is_reference(target):
         _pull_reference(context, target, profile, into)
         return
     project, out = context.project, context.output
