@@ -88,8 +88,9 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
         body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
         statements = body.body if isinstance(body, ast.ClassDef) else []
         for field, after in pairwise(statements):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 yield field.target.id, _plain(str(after.value.value))
 
 
