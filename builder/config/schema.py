@@ -38,6 +38,7 @@ def recipe_schema() -> dict[str, Any]:
         "description": f"{description} A name (`builder sites` lists them), or a mapping that changes keys.",
         "anyOf": [{"type": "string", "examples": _package_sites()}, {"$ref": "#/$defs/Site"}],
     }
+    schema["$defs"]["Site"]["properties"]["name"]["examples"] = _package_sites()
     return schema
 
 
