@@ -17,7 +17,7 @@ from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
-from builder.config.sites import load_site, site_files, site_of, unknown_site, yaml_files
+from builder.config.sites import all_site_files, load_site, site_of, yaml_files
 from builder.config.smoketest import SmokeTest
 from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile
@@ -264,7 +264,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
     if name not in files:
         raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", target_hint(name, files))
 
-    yamls = load_chain(name, yaml_files(root / "recipes"), "target", site_files(root))
+    yamls = load_chain(name, yaml_files(root / "recipes"), "target", all_site_files(root))
     return recipe_from(name, yamls, files[name], root)
 
 
@@ -283,10 +283,8 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     site, site_keys, named_in = site_of(yamls)
     data: dict[str, Any] = {}
     site_yamls: list[YamlFile] = []
-    if site and named_in is not None:
-        if site not in site_files(root):
-            raise unknown_site(site, root, named_in.where("site"))
-        data, site_yamls = load_site(site, root)
+    if site:
+        data, site_yamls = load_site(site, root, named_in.where("site") if named_in else "")
     for yaml in reversed(yamls):
         inherited = () if yaml is yamls[0] else _NOT_INHERITED
         data = merge(data, {k: v for k, v in yaml.data.items() if k not in (*inherited, "extends", "site")})

@@ -38,6 +38,7 @@ def recipe_schema() -> dict[str, Any]:
         "description": f"{description} A name (`builder sites` lists them), or a mapping that changes keys.",
         "anyOf": [{"type": "string", "examples": _package_sites()}, {"$ref": "#/$defs/Site"}],
     }
+    schema["$defs"]["Site"]["properties"]["name"]["examples"] = _package_sites()
     return schema
 
 
@@ -88,8 +89,9 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
         body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
         statements = body.body if isinstance(body, ast.ClassDef) else []
         for field, after in pairwise(statements):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 yield field.target.id, _plain(str(after.value.value))
 
 
