@@ -8,6 +8,7 @@ import pytest
 
 from builder.errors import ConfigError
 from builder.start.manifests import (
+    MAX_BYTES,
     has_pixi,
     has_project,
     read_pixi,
@@ -61,6 +62,22 @@ def test_not_toml(pyproject: Path) -> None:
         read_pyproject(pyproject)
     pyproject.write_text("[tool.ruff]\n")
     assert not has_project(pyproject) and not has_pixi(pyproject)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"a = " + b"[" * 100_000, "not valid TOML"),
+        (b"\xff", "cannot be read"),
+        (b"#" * (MAX_BYTES + 1), "more than"),
+    ],
+)
+def test_hostile(tmp_path: Path, raw: bytes, words: str) -> None:
+    """Whatever a file contains ends in a message."""
+    path = tmp_path / "pixi.toml"
+    path.write_bytes(raw)
+    with pytest.raises(ConfigError, match=words):
+        read_pixi(path)
 
 
 def test_uv_lock(pyproject: Path, tmp_path: Path) -> None:
