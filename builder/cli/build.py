@@ -119,6 +119,10 @@ def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **
     """
     options = BuildOptions(**values)
     recipes = context.chosen_recipes([*names, *more])
+    if options.on and context.project.only:
+        raise UsageError(
+            "--on slurm needs a recipe, and --env has none", "write one: builder init --env FILE"
+        )
     options.check(recipes)
     build_one = _build_in_job if options.on == "slurm" else _build_here
     context.each(recipes, lambda recipe: build_one(context, recipe, options))

@@ -13,11 +13,12 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
 from builder.start.requirements import Requirements
 
 _PYPI = "https://pypi.org/simple"
+#: Bytes of a TOML file. The uv.lock of 300 packages has 1 MB.
+MAX_BYTES = 16 << 20
 _TIME_LIMIT_S = 60
 
 
@@ -28,8 +29,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, or is not TOML; the message names the line.
     """
     try:
-        return tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as e:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(
+                f"{path}: the file has more than {MAX_BYTES} bytes", "name another: --from FILE"
+            )
+        return tomllib.loads(raw.decode())
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as e:  # tomllib's parser of arrays is recursive
         raise ConfigError(f"{path}: not valid TOML: {e}", "correct the file") from None
 
 
@@ -114,17 +123,20 @@ def _uv_export(path: Path) -> str:
     options = ["--frozen", "--no-dev", "--no-hashes", "--no-emit-project", "--no-header", "--no-annotate"]
     command = [uv.find_uv_bin(), "export", *options, "--format", "requirements.txt", "--offline", "--quiet"]
     env = {key: value for key, value in os.environ.items() if not key.startswith("UV_")}
-    done = subprocess.run(
-        command,
-        cwd=path.parent,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=_TIME_LIMIT_S,
-        check=False,
-    )
-    if done.returncode:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=path.parent,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=_TIME_LIMIT_S,
+            check=False,
+        )
         reason = " ".join(done.stderr.split())
+    except subprocess.TimeoutExpired:
+        done, reason = None, f"no result within {_TIME_LIMIT_S} s"
+    if done is None or done.returncode:
         raise ConfigError(
             f"{path}: uv export fails: {reason}",
             "builder init --from pyproject.toml reads the ranges instead",

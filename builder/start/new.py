@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from builder.config.recipe import load_recipe, recipe_files
+from builder.config.schema import recipe_schema
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.lock.spec import Environment
@@ -22,11 +24,13 @@ from builder.start.probe import (
 )
 from builder.start.quick import Wishes, locked_environment, with_base
 from builder.start.requirements import Requirements
-from builder.start.text import recipe_text
+from builder.start.text import SCHEMA_FILE, recipe_text
 from builder.store.files import write_atomic
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
+#: Characters of ``.python-version``.
+_PYTHON_VERSION = 100
 
 
 @dataclass
@@ -75,6 +79,7 @@ def new_project(
     write_atomic(recipe, recipe_text(written.draft).encode())
     load_recipe(name, root)
     written.files.insert(0, recipe)
+    _write_schema(recipe.with_name(SCHEMA_FILE))
     if (ignore := _add_to_gitignore(root)) is not None:
         written.files.append(ignore)
     return written
@@ -117,7 +122,7 @@ def _add_environment(
     pinned = root / ".python-version"
     python = choose_python(
         wanted.python,
-        pinned.read_text(errors="replace") if pinned.is_file() else "",
+        pinned.read_text(errors="replace")[:_PYTHON_VERSION] if pinned.is_file() else "",
         debian=written.draft.conda_fallback,
     )
     text = minimal_environment(python) if found is None else environment_text(wanted, python)
@@ -153,6 +158,13 @@ def _warn_about_debian(written: Written, path: Path, platform: str) -> None:
             f"{missing[0].where}: the Debian channel has no {names}: builder lock needs a channel that "
             "answers, or these packages below pip:, and python=3.11"
         )
+
+
+def _write_schema(path: Path) -> None:
+    """Writes the JSON schema of recipes, by which editors check them; it is never edited by hand."""
+    text = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
+    if not path.exists() or path.read_text(errors="replace") != text:
+        write_atomic(path, text.encode())
 
 
 def _add_to_gitignore(root: Path) -> Path | None:

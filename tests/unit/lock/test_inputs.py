@@ -132,12 +132,12 @@ def test_environment_changes(tmp_path, locked, settings, old, new, reason):
         ({"virtual_packages": {"__cuda": "12.4"}}, "virtual packages changed: now with __cuda 12.4"),
         (
             {"virtual_packages": {"__glibc": "2.31"}},
-            "virtual packages changed: now with __glibc 2.31, without __glibc 2.28",
+            "virtual packages changed: now with __glibc 2.31, without __glibc 2.36",
         ),
         ({"conda": {"channels": ["third"]}}, "channels changed: now with third, without first, second"),
         ({"conda": {"exclude_newer": "2026-07-01"}}, "exclude_newer changed from none to 2026-07-01"),
         ({"pip": {"find_links": ["wheels"]}}, "pip options changed: now with find_links wheels"),
-        ({"base": "debian:trixie"}, "base changed from debian:bookworm to debian:trixie"),
+        ({"base": "docker://h/debian:12"}, "base changed from debian:bookworm to docker://h/debian:12"),
         ({"base_packages": ["git"]}, "base_packages changed: now with git"),
         ({"platform": "linux-aarch64"}, "the lock is for linux-64, the recipe for linux-aarch64"),
     ],
@@ -230,7 +230,7 @@ def test_wrong_environment(tmp_path, locked, settings):
 
 def test_virtual_packages(tmp_path):
     """Virtual packages come from the recipe and defaults, never from this machine."""
-    assert virtual_packages(recipe(tmp_path)) == {
+    assert virtual_packages(recipe(tmp_path, base="oci:base")) == {
         "__unix": "0",
         "__linux": "4.18",
         "__glibc": "2.28",
@@ -248,6 +248,28 @@ def test_month():
         assert cutoff("month", "x", day) == datetime(2026, 11, 1, tzinfo=UTC)
     now = datetime.now(UTC)
     assert cutoff("month", "x") == datetime(now.year, now.month, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("base", "glibc"),
+    [
+        ("debian:bookworm", "2.36"),
+        ("debian:trixie", "2.41"),
+        ("debian:sid", "2.28"),
+        ("docker://docker.io/library/debian:bookworm-slim@sha256:" + "0" * 64, "2.36"),
+        ("docker://debian:12.5", "2.36"),
+        ("docker://host:5000/mirror/ubuntu:22.04", "2.35"),
+        ("docker://ubuntu:latest", "2.28"),
+        ("docker://host/mydebian:bookworm", "2.28"),
+        ("docker://host/pytorch:bookworm", "2.28"),
+        ("oci:debian:bookworm", "2.28"),
+    ],
+)
+def test_glibc_of_the_base(tmp_path, base, glibc):
+    """The default of __glibc is that of a known base; the recipe's own value wins."""
+    assert virtual_packages(recipe(tmp_path, base=base))["__glibc"] == glibc
+    told = recipe(tmp_path, base=base, virtual_packages={"__glibc": "2.17"})
+    assert virtual_packages(told)["__glibc"] == "2.17"
 
 
 def test_cutoff():

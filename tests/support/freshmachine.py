@@ -1,0 +1,164 @@
+"""A fresh machine: Debian with Python and nothing of this machine's software, for commands of a new user.
+
+Its root file system is what mmdebstrap makes of :data:`PACKAGES` (variant minbase: dpkg, apt, coreutils and
+what they need). The user has no rights, no subordinate ids, and neither docker, podman, mmdebstrap nor git.
+The machine shares this one's network, kernel, and settings of apt and pip.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from builder.bases.resolve import resolve_base
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support import parts
+
+#: Debian's Python 3.11, and what ``python3 -m venv`` needs.
+PACKAGES = ("python3", "python3-venv")
+USER = "newcomer"
+_UID = 1000
+#: Settings of this machine's package index, network and certificates.
+_SETTINGS = ("/etc/apt", "/etc/pip.conf", "/etc/ssl/certs", "/etc/resolv.conf", "/etc/hosts")
+_VARIABLES = (
+    "PIP_",
+    "SSL_",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+)
+
+
+@dataclass(frozen=True)
+class FreshMachine:
+    """The machine's root file system, and variables of the user's shell."""
+
+    root: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> Path:
+        """The user's home folder, as this machine sees it."""
+        return self.root / "home" / USER
+
+    def run(self, script: str, *, folder: str = "", timeout: float = 600) -> subprocess.CompletedProcess[str]:
+        """Runs a shell script as the user, in a folder below their home; returns what it printed."""
+        home = f"/home/{USER}"
+        env = {"HOME": home, "USER": USER, "LANG": "C.UTF-8", "PATH": f"{home}/venv/bin:/usr/bin:/bin"}
+        words = [f"{name}={value}" for name, value in {**_variables(), **env, **self.env}.items()]
+        # A chroot cannot make user namespaces, so the root is changed with pivot_root.
+        lines = [
+            "set -e",
+            f"cd {shlex.quote(str(self.root))}",
+            "mount --bind . .",
+            f"cd {shlex.quote(str(self.root))}",
+            "mount --rbind /dev dev",
+            "mount -t proc proc proc",
+            *_bind_settings(self.root),
+            "mkdir -p .old && pivot_root . .old && umount -l /.old",
+            f"cd {home}/{folder}",
+            f"exec setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
+            f"env -i {shlex.join(words)} sh -c {shlex.quote(script)}",
+        ]
+        command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private"]
+        return subprocess.run(
+            [*command, "bash", "-c", "\n".join(lines)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+
+def _variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+
+
+def _bind_settings(root: Path) -> Iterator[str]:
+    """Shell lines that show this machine's settings inside the fresh one."""
+    folders = [path for path in os.environ.get("PIP_FIND_LINKS", "").split() if path.startswith("/")]
+    for path in (*_SETTINGS, *folders):
+        source = Path(path)
+        if not source.exists():
+            continue
+        inside = root / path.lstrip("/")
+        make = f"mkdir -p {shlex.quote(str(inside))}" if source.is_dir() else ""
+        touch = f"mkdir -p {shlex.quote(str(inside.parent))} && touch {shlex.quote(str(inside))}"
+        yield make or touch
+        yield f"mount --bind -o ro {shlex.quote(str(source.resolve()))} {shlex.quote(str(inside))}"
+
+
+@contextmanager
+def fresh_machine(folder: Path, **env: str) -> Iterator[FreshMachine]:
+    """Makes the machine in ``folder`` (about half a minute)."""
+    parts.need_root()
+    parts.need("mmdebstrap", "unshare", "pivot_root", "setpriv")
+    store = Store(folder / "store")
+    settings = Settings.from_environment(cache=folder / "store")
+    base = resolve_base("debian:bookworm", "amd64", settings, store, packages=PACKAGES)
+    layer = store.path(_only_layer(store, base.digest))
+    root = folder / "root"
+    root.mkdir(mode=0o755)
+    subprocess.run(["tar", "-xpf", layer, "-C", root, "--numeric-owner"], check=True)
+    shutil.rmtree(folder / "store")
+    for name in ("dev", "proc", "sys", "tmp"):
+        (root / name).mkdir(exist_ok=True)
+    (root / "tmp").chmod(0o1777)
+    for file, line in (
+        ("passwd", f"{USER}:x:{_UID}:{_UID}::/home/{USER}:/bin/sh"),
+        ("group", f"{USER}:x:{_UID}:"),
+    ):
+        with (root / "etc" / file).open("a") as text:
+            text.write(f"{line}\n")
+    machine = FreshMachine(root, env)
+    machine.home.mkdir(parents=True)
+    os.chown(machine.home, _UID, _UID)
+    try:
+        yield machine
+    finally:
+        parts.remove_tree(root)
+
+
+def give(machine: FreshMachine, source: Path, name: str) -> None:
+    """Copies a file or folder into the user's home, as theirs."""
+    target = machine.home / name
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copy(source, target)
+    for path in (target, *target.rglob("*")):
+        os.chown(path, _UID, _UID)
+
+
+def _only_layer(store: Store, digest: str) -> str:
+    layers = json.loads(store.path(digest).read_bytes())["layers"]
+    assert len(layers) == 1
+    return str(layers[0]["digest"])
+
+
+def serve_base(host: str, repository: str, tag: str, cache: Path, digest: str) -> None:
+    """Puts an image of a cache into an empty registry on this machine."""
+    store = Store(cache)
+    manifest = store.path(digest).read_bytes()
+    data = json.loads(manifest)
+    with httpx.Client(base_url=f"http://{host}", trust_env=False, timeout=60) as http:
+        for blob in (data["config"], *data["layers"]):
+            upload = http.post(f"/v2/{repository}/blobs/uploads/").raise_for_status()
+            content = store.path(blob["digest"]).read_bytes()
+            place = httpx.URL(upload.headers["Location"]).copy_merge_params({"digest": blob["digest"]})
+            http.put(place, content=content).raise_for_status()
+        headers = {"Content-Type": data["mediaType"]}
+        http.put(f"/v2/{repository}/manifests/{tag}", content=manifest, headers=headers).raise_for_status()

@@ -1,0 +1,93 @@
+"""``builder init``, and commands with ``--env``: projects that have no recipe yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.start import new, quick
+from tests.support.cli import Cli
+from tests.support.project import TinyProject
+
+
+@pytest.fixture
+def bare(tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> TinyProject:
+    """The small project without its recipe: an environment file, a script, wheels and a base."""
+    tiny.recipe.unlink()
+    tiny.recipe.parent.rmdir()
+    (tiny.root / "train.py").write_text("print(1)\n")
+    text = tiny.environment.read_text().replace("      - pure", "      - --find-links wheels\n      - pure")
+    tiny.environment.unlink()
+    tiny.environment.parent.rmdir()
+    (tiny.root / "environment.yml").write_text(text)
+    monkeypatch.setattr(quick, "usual_base", lambda settings: ("oci:base", ""))
+    monkeypatch.setattr(new, "recipe_schema", lambda: {"title": "fast"})
+    monkeypatch.setattr(new, "silent_indexes", lambda *given: "")
+    return tiny
+
+
+QUICK = ("--env", "environment.yml", "--add", "train.py")
+
+
+def test_env_and_init(do: Cli, bare: TinyProject) -> None:
+    """--env builds without a recipe, and init turns it into one that builds the same image."""
+    quick_build = do("build", *QUICK, "--json").json
+    assert quick_build["target"] == "project" and not (bare.root / "recipes").exists()
+    assert (bare.root / "environment.project.lock.yml").exists() and (bare.root / "dist").is_dir()
+    assert do("lock", *QUICK, "--check", "--json").json[0]["fresh"]
+    assert do("plan", *QUICK, "--json").json["target"] == "project"
+    assert do("run", *QUICK, "--env", "A=1", "--print", "ls").out == "builder run project --env A=1 -- ls\n"
+
+    made = do("init", "-y", *QUICK, "--json").json
+    assert made["files"] == ["recipes/project.yaml", ".gitignore"]
+    assert made["next"] == ["builder build", "builder run", "builder publish --to HOST/REPOSITORY"]
+    assert do("build", "--json").json["digest"] == quick_build["digest"]
+
+
+def test_second_init(do: Cli, bare: TinyProject) -> None:
+    """It says what exists, and writes only a target of another name."""
+    assert do("init", "-y").code == 0
+    again = do("init", "-y")
+    assert again.code == 0 and "target project exists" in again.out and "init --name NAME" in again.err
+    other = do("init", "-y", "--name", "other", "--json").json
+    assert other["next"][0] == "builder build other"
+
+
+def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a terminal init asks for the name and the site; wrong answers are asked again."""
+    answers = iter(["Fit", "perlmutter"])
+    monkeypatch.setattr("builder.cli.init.sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.prompt", lambda text, **options: next(answers))
+    result = do("init")
+    assert "recipes/fit.yaml" in result.out and "site: perlmutter" in Path("recipes/fit.yaml").read_text()
+    assert "builder job --submit -- python train.py" in result.out
+
+
+def test_several_files(do: Cli, bare: TinyProject) -> None:
+    """The file that is taken is named, with those that are not."""
+    (bare.root / "requirements.txt").write_text("pure\n")
+    (bare.root / "pixi.toml").touch()
+    result = do("init", "-y")
+    assert "the packages are those of environment.yml (--from takes pixi.toml, requirements.txt" in result.err
+    chosen = do("init", "-y", "--name", "b", "--from", "requirements.txt")
+    assert chosen.code == 0 and "wrote recipes/b.yaml, b.yml" in chosen.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["init", "--from", "nope.yml"], "nope.yml: no such file"),
+        (["init", "--from", "environment.yml", "--env", "environment.yml"], "--from and --env"),
+        (["init", "--site", "nowhere"], "no site named 'nowhere'"),
+        (["build", "--env", "nope.yml"], "--env"),
+        (["build", "--site", "perlmutter"], "--site: only with --env FILE"),
+        (["build", *QUICK, "--on", "slurm"], "--on slurm needs a recipe"),
+        (["build", "other", *QUICK], "no target named 'other': the only one is project"),
+        (["run", *QUICK, "--env", "b.yml", "ls"], "several environment files: environment.yml, b.yml"),
+    ],
+)
+def test_errors(do: Cli, bare: TinyProject, args: list[str], words: str) -> None:
+    result = do(*args)
+    assert result.code in (2, 3) and words in result.err and "hint:" in result.err
+    assert not (bare.root / "recipes").exists()

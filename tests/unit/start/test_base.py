@@ -1,0 +1,78 @@
+"""The base of a project that names none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+
+from builder.settings import Settings
+from builder.start import base
+from builder.start.base import DEBIAN_BASE, DOCKER_BASE, can_make_debian, usual_base
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.from_environment({"HOME": str(tmp_path)})
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def head(url: str, **options: object) -> None:
+        raise httpx.ConnectError("no route")
+
+    monkeypatch.setattr(httpx, "head", head)
+
+
+@pytest.mark.parametrize(("makes_debian", "chosen"), [(True, DEBIAN_BASE), (False, DOCKER_BASE)])
+def test_silent_hub(
+    settings: Settings, silent: None, monkeypatch: pytest.MonkeyPatch, makes_debian: bool, chosen: str
+) -> None:
+    """Without Docker Hub the base is made here, if this machine can."""
+    monkeypatch.setattr(base, "can_make_debian", lambda: makes_debian)
+    found, why = usual_base(settings)
+    assert found == chosen and ("no route" in why) == makes_debian
+
+
+def test_hub(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any answer will do: Docker Hub asks for a token."""
+    monkeypatch.setattr(httpx, "head", lambda url, **options: httpx.Response(401))
+    assert usual_base(settings) == (DOCKER_BASE, "")
+
+
+def test_mirror_and_offline(tmp_path: Path, silent: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mirror is trusted to answer; offline nothing is asked."""
+    monkeypatch.setattr(base, "can_make_debian", lambda: True)
+    home = {"HOME": str(tmp_path)}
+    mirror = "docker://docker.io/library=docker://127.0.0.1:5000/library"
+    assert usual_base(Settings.from_environment({**home, "BUILDER_MIRRORS": mirror})) == (DOCKER_BASE, "")
+    found, why = usual_base(Settings.from_environment({**home, "BUILDER_OFFLINE": "1"}))
+    assert found == DEBIAN_BASE and "offline" in why
+
+
+def test_can_make_debian(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It takes mmdebstrap, and root or a range of subordinate ids."""
+    tools = {"mmdebstrap", "newuidmap", "newgidmap"}
+    monkeypatch.setattr(base.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert can_make_debian()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(base, "_has_ids", lambda file: True)
+    assert can_make_debian()
+    monkeypatch.setattr(base, "_has_ids", lambda file: False)
+    assert not can_make_debian()
+    tools.remove("mmdebstrap")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert not can_make_debian()
+
+
+def test_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base.getpass, "getuser", lambda: "ada")
+    file = tmp_path / "subuid"
+    assert not base._has_ids(file)
+    file.write_text("bob:100000:65536\n")
+    assert not base._has_ids(file)
+    file.write_text("bob:100000:65536\nada:165536:65536\n")
+    assert base._has_ids(file)

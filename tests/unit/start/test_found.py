@@ -1,0 +1,75 @@
+"""What a folder contains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError, UsageError
+from builder.start.found import candidate, candidates, own_code, read_candidate
+
+
+def test_precedence(tmp_path: Path) -> None:
+    """A lock of conda comes before an environment, and that before files of other tools."""
+    names = ["requirements.txt", "uv.lock", "pixi.toml", "environment.yml", "conda-lock.yml"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert [found.path.name for found in candidates(tmp_path)] == [
+        "conda-lock.yml",
+        "environment.yml",
+        "pixi.toml",
+        "uv.lock",
+        "requirements.txt",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("[project]\nname = 'x'", ["pyproject"]),
+        ("[tool.pixi.dependencies]\nnumpy = '*'", ["pixi"]),
+        ("[tool.ruff]\n", []),
+    ],
+)
+def test_pyproject(tmp_path: Path, text: str, kinds: list[str]) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert [found.kind for found in candidates(tmp_path)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("environment.yml", "environment"),
+        ("gpu.yaml", "environment"),
+        ("gpu.lock.yml", "conda-lock"),
+        ("requirements-gpu.txt", "requirements"),
+        ("pylock.gpu.toml", "pylock"),
+        ("uv.lock", "uv"),
+    ],
+)
+def test_candidate(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / name).touch()
+    assert candidate(tmp_path / name).kind == kind
+
+
+def test_wrong_candidates(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nope\.yml: no such file"):
+        candidate(tmp_path / "nope.yml")
+    (tmp_path / "Pipfile").touch()
+    with pytest.raises(UsageError, match="cannot read this file") as error:
+        candidate(tmp_path / "Pipfile")
+    assert "requirements.txt" in (error.value.hint or "")
+    (tmp_path / "requirements.txt").touch()
+    with pytest.raises(ConfigError, match="--with takes groups of a pyproject"):
+        read_candidate(candidate(tmp_path / "requirements.txt"), ["dev"])
+
+
+def test_own_code(tmp_path: Path) -> None:
+    """Scripts and packages at the top, and src; no tests, no settings of tools."""
+    for name in ("train.py", "setup.py", "conftest.py", "test_x.py", "notes.txt"):
+        (tmp_path / name).touch()
+    for folder in ("model", "tests", ".venv", "src/deep"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").touch()
+    assert [source for source, _ in own_code(tmp_path)] == ["train.py", "model", "src"]

@@ -1,0 +1,167 @@
+"""Files of uv, pixi and PEP 621, as their tools write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.start.manifests import (
+    MAX_BYTES,
+    has_pixi,
+    has_project,
+    read_pixi,
+    read_pylock,
+    read_pyproject,
+    read_uv_lock,
+)
+
+PYPROJECT = """\
+[project]
+name = "mine"
+version = "0.1"
+requires-python = ">=3.11"
+dependencies = ["polars>=1", "own-lib", "Torch_Geometric[full]; sys_platform == 'linux'"]
+[project.optional-dependencies]
+plots = ["matplotlib"]
+[dependency-groups]
+base = ["rich"]
+dev = ["pytest", {include-group = "base"}]
+[[tool.uv.index]]
+url = "https://example.org/cu124/"
+[tool.uv.sources]
+own_lib = {git = "https://example.org/own-lib"}
+"""
+
+
+@pytest.fixture
+def pyproject(tmp_path: Path) -> Path:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(PYPROJECT)
+    return path
+
+
+def test_pyproject(pyproject: Path) -> None:
+    """The project's own dependencies and indexes; groups only if they are named."""
+    found = read_pyproject(pyproject)
+    assert found.python == ">=3.11"
+    assert found.pip == ["polars>=1", "Torch_Geometric[full]; sys_platform == 'linux'"]
+    assert found.options == ["--extra-index-url https://example.org/cu124"]
+    assert found.left_out[0][0] == "own-lib" and "git" in found.left_out[0][1]
+    assert found.notes == ["pyproject.toml: not taken: plots, base, dev (--with NAME takes a group)"]
+    grouped = read_pyproject(pyproject, ["plots", "dev"])
+    assert grouped.pip[-3:] == ["matplotlib", "pytest", "rich"] and not grouped.notes
+    with pytest.raises(ConfigError, match="no extra and no dependency group 'doc'"):
+        read_pyproject(pyproject, ["doc"])
+
+
+def test_not_toml(pyproject: Path) -> None:
+    pyproject.write_text("[project\n")
+    with pytest.raises(ConfigError, match=r"pyproject\.toml: not valid TOML: .*line 1"):
+        read_pyproject(pyproject)
+    pyproject.write_text("[tool.ruff]\n")
+    assert not has_project(pyproject) and not has_pixi(pyproject)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"a = " + b"[" * 100_000, "not valid TOML"),
+        (b"\xff", "cannot be read"),
+        (b"#" * (MAX_BYTES + 1), "more than"),
+    ],
+)
+def test_hostile(tmp_path: Path, raw: bytes, words: str) -> None:
+    """Whatever a file contains ends in a message."""
+    path = tmp_path / "pixi.toml"
+    path.write_bytes(raw)
+    with pytest.raises(ConfigError, match=words):
+        read_pixi(path)
+
+
+def test_uv_lock(pyproject: Path, tmp_path: Path) -> None:
+    """uv itself reads its lock: the versions are pinned, with their markers, without groups."""
+    lib = tmp_path / "wheels" / "lib-1.2-py3-none-any.whl"
+    lib.parent.mkdir()
+    pyproject.write_text(
+        '[project]\nname = "mine"\nversion = "0.1"\nrequires-python = ">=3.11"\n'
+        "dependencies = [\"lib; sys_platform == 'linux'\"]\n[dependency-groups]\ndev = []\n"
+    )
+    (tmp_path / "uv.lock").write_text(
+        'version = 1\nrevision = 3\nrequires-python = ">=3.11"\n'
+        '[[package]]\nname = "lib"\nversion = "1.2"\nsource = { registry = "https://example.org/simple" }\n'
+        'wheels = [{ url = "https://example.org/lib-1.2-py3-none-any.whl", hash = "sha256:'
+        + "0"
+        * 64
+        + '" }]\n'
+        '[[package]]\nname = "mine"\nversion = "0.1"\nsource = { virtual = "." }\n'
+        'dependencies = [{ name = "lib", marker = "sys_platform == \'linux\'" }]\n'
+        '[package.metadata]\nrequires-dist = [{ name = "lib", marker = "sys_platform == \'linux\'" }]\n'
+    )
+    found = read_uv_lock(tmp_path / "uv.lock")
+    assert found.pip == ["lib==1.2 ; sys_platform == 'linux'"] and found.python == ">=3.11"
+    assert found.options == ["--extra-index-url https://example.org/simple"]
+    pyproject.unlink()
+    with pytest.raises(ConfigError, match="uv export fails") as error:
+        read_uv_lock(tmp_path / "uv.lock")
+    assert "--from pyproject.toml" in (error.value.hint or "")
+
+
+def test_pylock(tmp_path: Path) -> None:
+    """Pinned versions with their markers; packages of a group, and those of a folder, are left out."""
+    path = tmp_path / "pylock.toml"
+    path.write_text(
+        'lock-version = "1.0"\ncreated-by = "x"\nrequires-python = ">=3.10"\n'
+        '[[packages]]\nname = "a"\nversion = "1"\nmarker = "os_name == \'posix\'"\n'
+        'index = "https://example.org/simple"\nwheels = [{}]\n'
+        '[[packages]]\nname = "b"\nversion = "2"\nwheels = [{}]\nmarker = "\'dev\' in dependency_groups"\n'
+        '[[packages]]\nname = "c"\ndirectory = { path = "c" }\n'
+    )
+    found = read_pylock(path)
+    assert found.pip == ["a==1 ; os_name == 'posix'"] and found.python == ">=3.10"
+    assert found.options == ["--extra-index-url https://example.org/simple"]
+    assert [name for name, _ in found.left_out] == ["b", "c"]
+
+
+PIXI = """\
+[workspace]
+channels = ["conda-forge", {channel = "bioconda", priority = 1}]
+[dependencies]
+python = "3.12.*"
+numpy = ">=1.26, <2"
+cuda = "*"
+special = {version = "1.0", build = "cuda*", channel = "mine"}
+[target.linux-64.dependencies]
+mkl = "*"
+[pypi-dependencies]
+polars = "*"
+torch = {version = ">=2", extras = ["a", "b"], index = "https://example.org/simple"}
+local = {path = "."}
+[feature.test.dependencies]
+pytest = "*"
+"""
+
+
+def test_pixi(tmp_path: Path) -> None:
+    """The default environment; features and local packages are reported."""
+    path = tmp_path / "pixi.toml"
+    path.write_text(PIXI)
+    found = read_pixi(path)
+    assert found.channels == ["conda-forge", "bioconda"]
+    assert found.conda == ["python 3.12.*", "numpy >=1.26,<2", "cuda", "mine::special 1.0 cuda*", "mkl"]
+    assert found.pip == ["polars", "torch[a,b]>=2"]
+    assert found.options == ["--extra-index-url https://example.org/simple"]
+    assert found.left_out == [("local", "comes from path; only wheels of an index can be locked")]
+    assert found.notes == ["pixi.toml: [feature] is not taken: only the default environment is taken"]
+
+
+def test_pixi_in_pyproject(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(
+        '[project]\nname = "x"\nrequires-python = ">=3.11"\ndependencies = ["rich"]\n'
+        '[tool.pixi.workspace]\nchannels = ["conda-forge"]\n[tool.pixi.dependencies]\nnumpy = "*"\n'
+    )
+    found = read_pixi(path)
+    assert has_pixi(path) and found.conda == ["numpy"] and found.pip == ["rich"]
+    assert found.python == ">=3.11"

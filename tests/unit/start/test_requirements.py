@@ -1,0 +1,63 @@
+"""Requirements files: what an environment file can have, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.start.requirements import read_requirements
+
+
+def test_read(tmp_path: Path) -> None:
+    """Comments, continuations, hashes, markers and options are read as pip reads them."""
+    path = tmp_path / "requirements.txt"
+    path.write_text(
+        "\N{BYTE ORDER MARK}# packages\n"
+        "polars >=1  # fast\n"
+        "rich==13.0 \\\n    --hash=sha256:00 \\\n    --hash=sha256:11\n"
+        'colorama ; sys_platform == "win32"\n'
+        "--extra-index-url=https://example.org/simple\n-i https://example.org/main\n-f wheels\n"
+        "big @ https://example.org/big-1.0-py3-none-any.whl#sha256=00\n"
+    )
+    found = read_requirements(path)
+    assert found.pip == [
+        "polars >=1",
+        "rich==13.0",
+        'colorama ; sys_platform == "win32"',
+        "big @ https://example.org/big-1.0-py3-none-any.whl#sha256=00",
+    ]
+    assert found.options == [
+        "--extra-index-url https://example.org/simple",
+        "--index-url https://example.org/main",
+        "--find-links wheels",
+    ]
+    assert not found.left_out and not found.is_file  # the hashes cannot stay
+
+
+def test_left_out(tmp_path: Path) -> None:
+    """What cannot be locked is reported, never dropped."""
+    path = tmp_path / "requirements.txt"
+    lines = ["-e .", "./local", "git+https://example.org/x.git", "x @ file:///x", "-c limits.txt", "--pre"]
+    path.write_text("\n".join(["numpy", *lines]))
+    found = read_requirements(path)
+    assert found.pip == ["numpy"] and [line for line, _ in found.left_out] == lines
+    assert "editable" in found.left_out[0][1] and "constraints" in found.left_out[4][1]
+
+
+def test_included_files(tmp_path: Path) -> None:
+    """``-r`` is read from the folder of the file that has it; a circle is an error."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "requirements.txt").write_text("a\n-r more/b.txt\n")
+    (tmp_path / "more" / "b.txt").write_text("-rc.txt\n--find-links wheels\n")
+    (tmp_path / "more" / "c.txt").write_text("c\n")
+    found = read_requirements(tmp_path / "requirements.txt")
+    assert found.pip == ["a", "c"] and found.is_file
+    assert found.options == [f"--find-links {tmp_path / 'more' / 'wheels'}"]
+    (tmp_path / "more" / "c.txt").write_text("-r b.txt\n")
+    with pytest.raises(ConfigError, match="include each other"):
+        read_requirements(tmp_path / "requirements.txt")
+    (tmp_path / "more" / "c.txt").unlink()
+    with pytest.raises(ConfigError, match=r"c\.txt: no such requirements file"):
+        read_requirements(tmp_path / "requirements.txt")
