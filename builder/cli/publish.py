@@ -19,8 +19,9 @@ from builder.text import human_bytes
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
-    from builder.publishing.publish import Published, PublishOptions, SmokePolicy
+    from builder.publishing.publish import Published, PublishOptions
     from builder.publishing.read_back import VerifyMode
+    from builder.publishing.smoke_gate import SmokePolicy
 
 #: The fields of a PushReport that ``--json`` prints.
 _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "seconds")
