@@ -105,11 +105,21 @@ class SmokeGate:
             record.drop(report.image_digest)
         if report.verdict not in PASSED:
             on = " --on slurm" if job else ""
+            reasons = "".join(f"\n  {reason}" for reason in _found(report.report, "fail"))
             raise SmokeError(
                 f"the smoke test of {name} ended with {report.verdict} (runner: {report.runner}); "
-                "no tag was moved",
+                f"no tag was moved{reasons}",
                 f"see the failed probes: builder smoke {name}{on}; {hint}",
             )
+        for warning in _found(report.report, "warn"):
+            self.project.reporter.note(f"smoke test: {warning}")
         plan = self.project.smoke_plan(result)
         record.store(report.image_digest, report.verdict, report.runner, report.path, plan)
         return report.verdict, report.report
+
+
+def _found(report: dict[str, Any], status: str) -> list[str]:
+    """What a report says about everything with a status, a line each."""
+    findings = (report.get("grade") or {}).get("findings", [])
+    entries = [*report.get("probes", ()), *report.get("measurements", ()), *findings]
+    return [f"{status} {entry['id']}: {entry['seen']}" for entry in entries if entry["status"] == status]

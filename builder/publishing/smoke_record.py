@@ -8,7 +8,7 @@ from typing import Any
 
 from builder.config.recipe import Recipe
 from builder.project import Project
-from builder.smoke.plan import TORCH, SmokePlan, tested
+from builder.smoke.plan import TORCH, SmokePlan, plan_of
 from builder.store.folders import CacheFolders
 from builder.store.records import read_record, write_record
 
@@ -37,7 +37,7 @@ class SmokeRecord:
         """
         record = self._read(digest)
         verdict = record.get("verdict")
-        return str(verdict) if verdict in PASSED and tested(record) == plan.to_json() else None
+        return str(verdict) if verdict in PASSED and plan_of(record) == plan.to_json() else None
 
     def report(self, digest: str, plan: SmokePlan = TORCH) -> dict[str, Any] | None:
         """The report of that test; None when the file was removed."""
@@ -90,7 +90,7 @@ def _is_report(value: Any, digest: str, plan: SmokePlan) -> bool:
         return False
     image = value.get("image")
     is_this_image = isinstance(image, dict) and image.get("digest") == digest
-    return is_this_image and tested(value) == plan.to_json()
+    return is_this_image and plan_of(value) == plan.to_json()
 
 
 def last_report(

@@ -13,6 +13,7 @@ runs or more also the differences between the runs:
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,9 @@ Outcome = Literal["same", "slower", "faster", "other", "busy"]
 #: Smaller changes never count. They occur between runs of one image. By kind of measurement, as a fraction.
 FLOORS = {"gpu": 0.05, "cpu": 0.15, "files": 0.30}
 #: Measurements that depend on file systems, and on what the kernel has cached.
-_FILES = ("torch.import_time", "torch.first_kernel", "checkpoint.", "dataloader")
+_FILES = re.compile(
+    r"\w+\.(import_time|first_kernel)|python\.start|imports|command|checkpoint\.\w+|dataloader"
+)
 _OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "busy": 3, "other": 4}
 _STATUS_ORDER = {"skip": 0, "pass": 0, "warn": 1, "fail": 2}
 
@@ -289,7 +292,7 @@ def _center(values: Sequence[Value]) -> tuple[float, float]:
 
 
 def _floor(value: Value) -> float:
-    if value.id.startswith(_FILES):
+    if _FILES.fullmatch(value.id):
         return FLOORS["files"]
     return FLOORS["gpu" if value.on_gpu else "cpu"]
 

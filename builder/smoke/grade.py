@@ -15,7 +15,7 @@ from builder.smoke.by_peers import grade_by_peers
 from builder.smoke.by_reference import grade_by_reference
 from builder.smoke.by_roofline import grade_by_roofline
 from builder.smoke.finding import Finding
-from builder.smoke.plan import tested
+from builder.smoke.plan import plan_of
 from builder.smoke.reference import References
 from builder.smoke.values import Report, devices_of
 
@@ -99,7 +99,7 @@ def _check_expectations(
     measured = [m for m in report["measurements"] if m["status"] != "skip"]
     kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
     is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and report["verdict"] != "error"
-    if is_gpu_missing and "framework" not in tested(report):
+    if is_gpu_missing and "framework" not in plan_of(report):
         advice = (
             f"the recipe is for {expected.vendor} GPUs, and its 'smoke' tests no framework: "
             "add 'framework: torch', 'tensorflow' or 'jax' there"

@@ -105,6 +105,6 @@ def plan_smoke(test: SmokeTest, packages: Sequence[LockedPackage], requested: It
     return SmokePlan(packages=tuple(sorted(wanted - _TRIVIAL)))
 
 
-def tested(report: dict[str, Any]) -> Any:
+def plan_of(report: dict[str, Any]) -> Any:
     """What a report says was tested, to be compared with :meth:`SmokePlan.to_json`."""
     return report.get("test", TORCH.to_json())

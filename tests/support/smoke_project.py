@@ -76,7 +76,7 @@ class SmokeProject:
                 lock=LOCK,
                 sif=self.sif,
                 image=None,
-                artifact=None,
+                artifact=SimpleNamespace(digest=self.digest),
                 image_lock=IMAGE_LOCK,
             )
 

@@ -6,7 +6,7 @@ Both bring NumPy along, in which their results are checked. Nothing here is impo
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Callable
 
 from .base import Framework
 
@@ -31,4 +31,4 @@ def _load_jax() -> Framework:
     return Jax()
 
 
-_LOADERS: dict[str, Callable[[], Any]] = {"tensorflow": _load_tensorflow, "jax": _load_jax}
+_LOADERS: dict[str, Callable[[], Framework]] = {"tensorflow": _load_tensorflow, "jax": _load_jax}

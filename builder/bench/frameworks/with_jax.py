@@ -90,16 +90,16 @@ class Jax(Framework):
             logarithms = jax.nn.log_softmax(scores(parameters, images))
             return -jnp.take_along_axis(logarithms, labels[:, None], axis=1).mean()
 
-        @jax.jit
         def update(parameters: Any, speeds: Any, images: Any, labels: Any) -> Any:
             value, gradients = jax.value_and_grad(loss)(parameters, images, labels)
             speeds = [MOMENTUM * speed + gradient for speed, gradient in zip(speeds, gradients)]
             return value, [p - rate * speed for p, speed in zip(parameters, speeds)], speeds
 
+        compiled = jax.jit(update)
         state = [self._put(device, *weights), self._put(device, *[0 * weight for weight in weights])]
 
         def step(images: Any, labels: Any) -> float:
-            value, *state[:] = update(*state, *self._put(device, images, labels))
+            value, *state[:] = compiled(*state, *self._put(device, images, labels))
             return float(value)
 
         def predict(images: Any) -> Any:

@@ -82,7 +82,6 @@ class TensorFlow(Framework):
             first, bias, second, bias2 = parameters
             return tf.nn.relu(images @ first + bias) @ second + bias2
 
-        @tf.function
         def update(images: Any, labels: Any) -> Any:
             with tf.GradientTape() as tape:
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores(images))
@@ -92,9 +91,11 @@ class TensorFlow(Framework):
                 parameter.assign_sub(rate * speed)
             return value
 
+        compiled = tf.function(update)
+
         def step(images: Any, labels: Any) -> float:
             with self._on(device):
-                return float(update(tf.constant(images), tf.constant(labels)).numpy())
+                return float(compiled(tf.constant(images), tf.constant(labels)).numpy())
 
         def predict(images: Any) -> Any:
             with self._on(device):

@@ -155,3 +155,22 @@ def test_registry_not_reachable(do: Cli, copy: TinyProject) -> None:
     pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
     result = do("publish", "tiny", "--registry", "127.0.0.1:9")
     assert result.code == 9 and "127.0.0.1:9" in result.err and "hint:" in result.err
+
+
+def test_job_options(do: Cli, tiny: TinyProject) -> None:
+    """Options of a job need ``--on slurm``, and exclude a runner of this host."""
+    result = do("publish", "tiny", "--to", "oci:there", "--account", "me")
+    assert result.code == 2 and "--account requires --on slurm" in result.err
+    result = do("publish", "tiny", "--to", "oci:there", "--on", "slurm", "--runner", "userns")
+    assert result.code == 2 and "--runner cannot be combined with --on slurm" in result.err
+    with pytest.raises(builder.errors.UsageError, match="--nodes requires"):
+        ask(tiny, ["--ml", "-y", "--to", "oci:there", "--nodes", "2"])
+
+
+def test_untested(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
+    """The output says that the image was not tested, and why."""
+    edit(copy.recipe, smoke={"none": "no [python] in it"})
+    to = ["--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"]
+    result = do("publish", "tiny", *to)
+    assert result.code == 0 and "26.11, latest; not smoke-tested: no [python] in it" in result.out
+    assert do("publish", "tiny", *to, "--json").json["untested"] == "no [python] in it"

@@ -49,6 +49,16 @@ def test_pass(project: SmokeProject) -> None:
     assert SmokeRecord(project.root / "cache").passed(NEW) == "pass"
 
 
+def test_untested(project: SmokeProject) -> None:
+    """A recipe can say that its image is not tested; that is no failure, and no pass."""
+    write_recipe(project.root, RECIPE + 'smoke: {none: "needs a licence"}\n')
+    out, err = project("smoke", "gpu", "--repeat", "2")
+    assert "gpu is not smoke-tested: needs a licence" in err and "published all the same" in err
+    result = project.json("smoke", "gpu")
+    assert result["verdict"] == "none" and result["report"]["test"] == {"none": "needs a licence"}
+    assert SmokeRecord(project.root / "cache").passed(NEW) is None and not project.asked
+
+
 def test_slow_gpu(project: SmokeProject) -> None:
     """A GPU far below the reference fails the test, which is not recorded as passed."""
     project.answers = [a100({"matmul.bf16": 0.3})]

@@ -87,3 +87,11 @@ def test_reason() -> None:
 
 def test_tail() -> None:
     assert tail(["a", "", "b\n", " "], 1) == "    b"
+
+
+def test_lines() -> None:
+    """Lines of standard error are passed on while the command runs, each once and complete."""
+    lines: list[str] = []
+    script = "printf 'a\\nb' >&2; echo no; sleep 0.1; printf 'c\\n\\nd' >&2"
+    done = execute(["sh", "-c", script], on_line=lines.append)
+    assert lines == ["a", "bc", ""] and done.stderr == "a\nbc\n\nd" and done.stdout == "no\n"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import builder.smoke
-from builder.smoke.grade import Expected, grade, worst
+from builder.smoke.grade import Expected, grade, verdict_meaning, worst
 from builder.smoke.limits import LIMITS, evaluate
 from builder.smoke.reference import references
 from builder.smoke.values import value_of
@@ -374,3 +374,23 @@ def test_odd_facts() -> None:
         given = a100()
         given["facts"]["devices"] = devices
         grade(given, references(), NVIDIA)
+
+
+def test_gpu_recipe_without_framework() -> None:
+    """A test that computes nothing cannot tell how the GPUs are; a framework on the CPU fails."""
+    imports = report([{**measured("matmul.fp32", 1.0), "id": "imports", "device": ""}])
+    out = graded({**imports, "test": {"imports": ["sklearn"]}})
+    found = finding(out, "device.measured")
+    assert (out["verdict"], found["status"]) == ("warn", "warn") and "GPUs were not tested" in found["seen"]
+    assert graded({**imports, "test": {"imports": ["sklearn"]}}, NONE)["verdict"] == "pass"
+    on_cpu = report([measured("matmul.fp32", 1.0, device="cpu")])
+    assert graded({**on_cpu, "test": {"framework": "jax"}})["verdict"] == "fail"
+    on_gpu = report([measured("matmul.fp32", 18e3, device="cuda:0")])
+    assert graded({**on_gpu, "test": {"framework": "jax"}})["verdict"] == "pass"
+
+
+def test_meaning() -> None:
+    """Every verdict has a sentence that says whether the image is published."""
+    for verdict in ("pass", "warn", "fail", "error", "none"):
+        assert verdict_meaning(verdict).startswith(f"{verdict}: ")
+    assert "does not stop publishing" in verdict_meaning("warn")

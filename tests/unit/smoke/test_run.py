@@ -16,6 +16,7 @@ from builder.run.process import Completed
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
+from builder.smoke.plan import SmokePlan
 from builder.smoke.run import interpret, smoke
 from builder.smoke.schema import find_report
 from builder.store.blobs import Store
@@ -119,9 +120,13 @@ class Messages:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def start(self, *a: Any) -> None: ...
+    def start(self, task: str, *a: Any, **more: Any) -> None:
+        self.lines.append(f"begin {task}")
+
+    def finish(self, task: str, *a: Any) -> None:
+        self.lines.append(f"end {task}")
+
     def advance(self, *a: Any) -> None: ...
-    def finish(self, *a: Any) -> None: ...
     def note(self, message: str) -> None:
         self.lines.append(message)
 
@@ -134,6 +139,48 @@ def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner
     made = image(store, layer(store, member("a", b"1")))
     settings = Settings(cache=tmp_path / "cache", tmpdir=tmp_path / "tmp", jobs=1)
     return made, smoke(made, RECIPE, settings, store, **options)
+
+
+def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step that the benchmark announces is a task; other output is none."""
+
+    class Talking(FakeRunner):
+        def run(self, image: Any, command: Sequence[str], options: RunOptions) -> Completed:
+            for line in ("warming up", "smoke: begin a.b", "smoke: begin \033[2J", "smoke: begin c"):
+                assert options.on_line is not None
+                options.on_line(line)
+            return super().run(image, command, options)
+
+    messages = Messages()
+    smoked(tmp_path, monkeypatch, Talking("userns", printed(SMALL)), reporter=messages)
+    first, second = "smoke test: a.b", "smoke test: c"
+    assert messages.lines[1:] == [f"begin {first}", f"end {first}", f"begin {second}", f"end {second}"]
+
+
+def test_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan is part of the command; the recipe's own test has its time in addition."""
+    runner = FakeRunner("userns", printed(SMALL))
+    plan = SmokePlan(imports=("a",), command=("x",), timeout_s=50)
+    smoked(tmp_path, monkeypatch, runner, options=SmokeOptions(timeout_s=100, plan=plan))
+    ((command, options),) = runner.asked
+    assert command[4:12] == [*plan.arguments()] and command[command.index("--timeout") + 1] == "150"
+    assert options.timeout_s is not None and options.timeout_s > 150
+
+
+def test_untested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that the recipe does not test gets a report that says so, and nothing runs."""
+    runner = FakeRunner("userns", RunnerError("no", ""))
+    options = SmokeOptions(plan=SmokePlan(none="why"))
+    made, done = smoked(tmp_path, monkeypatch, runner, options=options, folder=tmp_path / "reports")
+    check_report(done.report)
+    assert (done.verdict, done.report["test"], done.path) == ("none", {"none": "why"}, None)
+    assert not runner.asked and not (tmp_path / "reports").exists()
+
+
+def test_image_without_python() -> None:
+    """The hint names the key of the recipe."""
+    report = interpret(printed("", 127, stderr="exec: /opt/conda/bin/python: not found"), RECIPE)
+    assert 'smoke: {none: "it has no Python"}' in report["probes"][0]["advice"]
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

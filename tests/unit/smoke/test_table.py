@@ -33,6 +33,8 @@ def test_render() -> None:
         and "not [here]" not in text
     )
     assert "not [here]" in shown(SMALL, skipped=True)
+    text = " ".join(shown({**SMALL, "verdict": "warn"}).split())
+    assert "A warning does not stop publishing" in text
     text = shown(could_not_run(RECIPE, "report", "said [bold]nothing[/bold]", "look"))
     assert "error" in text and "said [bold]nothing[/bold]" in text and "-> look" in text
 

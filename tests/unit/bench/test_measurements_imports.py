@@ -1,0 +1,109 @@
+"""Importing modules: by name, by package, with failures, crashes and hangs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.bench.machine import modules as packages
+from builder.bench.measurements import imports
+from builder.bench.measurements.imports import import_all
+from tests.support.smoke import run
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with modules, before all others for this and for new processes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def write(site: Path, path: str, text: str = "") -> None:
+    file = site / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_each_module(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that fails, exits, crashes or hangs is named; the others are imported."""
+    monkeypatch.setattr(imports, "LIMIT_S", 1.0)
+    write(site, "fine.py", "print('{}'); import sys; print('x', file=sys.stderr)")
+    write(site, "odd.py", "raise ImportError('first\\nlibGL.so.1: cannot open')")
+    write(site, "leaves.py", "import sys; sys.exit(3)")
+    write(site, "crashes.py", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    write(site, "ends.py", "import os; os._exit(4)")
+    write(site, "hangs.py", "import time; time.sleep(1000)")
+    names = ["fine", "odd", "leaves", "crashes", "json", "ends", "hangs", "os.path", "nosuch"]
+    found = {item["name"]: item["seen"] for item in import_all(names)}
+    assert found == {
+        "fine": "",
+        "odd": "ImportError: libGL.so.1: cannot open",
+        "leaves": "SystemExit: 3",
+        "crashes": "it ended the process by SIGSEGV",
+        "json": "",
+        "ends": "it ended the process with exit code 4",
+        "hangs": "did not end within 1 s",
+        "os.path": "",
+        "nosuch": "ModuleNotFoundError: No module named 'nosuch'",
+    }
+
+
+def install(site: Path, name: str, files: list[str], top_level: str = "", record: bool = True) -> None:
+    """Installs a distribution with empty files."""
+    folder = f"{name.replace('-', '_')}-1.0.dist-info"
+    write(site, f"{folder}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    if record:
+        write(site, f"{folder}/RECORD", "".join(f"{file},,\n" for file in files))
+    if top_level:
+        write(site, f"{folder}/top_level.txt", top_level)
+    for file in files:
+        write(site, file)
+
+
+def test_modules_of_packages(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The image knows which modules a package installs."""
+    install(site, "Scikit_Learn", ["sklearn/__init__.py", "sklearn/tests/__init__.py", "../bin/x"])
+    install(site, "attrs", ["attr/__init__.py", "attrs/__init__.py"])
+    install(site, "google-thing", ["google/thing/__init__.py", "google/thing/deep/__init__.py"])
+    install(site, "single", ["_single.cpython-311-x86_64-linux-gnu.so", "one.py", "tests/__init__.py"])
+    install(site, "debian-like", [], "deb\n_deb\ntests\n", record=False)
+    install(site, "programs", ["../../bin/run", "share/x.txt"])
+    monkeypatch.setattr("sys.prefix", str(site))
+    files = '["lib/python3.11/site-packages/Scikit_Learn-1.0.dist-info/METADATA", "bin/x"]'
+    write(site, "conda-meta/other-1-0.json", f'{{"name": "other", "files": {files}}}')
+    write(site, "conda-meta/broken-1-0.json", "{")
+    wanted = ["scikit-learn", "attrs", "google-thing", "single", "debian-like", "programs", "other", "gone"]
+    assert packages.modules_of(wanted) == {
+        "scikit-learn": ["sklearn"],
+        "attrs": ["attrs"],
+        "google-thing": ["google.thing"],
+        "single": ["one"],
+        "debian-like": ["deb"],
+        "programs": [],
+        "other": ["sklearn"],
+        "gone": [],
+    }
+
+
+def test_in_the_report(site: Path) -> None:
+    """The benchmark imports modules and those of packages; a failure fails, and has its reason."""
+    install(site, "my-package", ["my_module/__init__.py"])
+    options = ("--framework", "none", "--packages", "my-package,gone")
+    result = run(*options, "--imports", "json", env={"PYTHONPATH": str(site)})
+    item = result.measurement("imports")
+    assert item["status"] == "pass" and item["seen"].startswith("json, my_module: imported in")
+    assert (
+        item["packages_without_modules"] == ["gone"]
+        and [m["name"] for m in item["modules"]][1] == "my_module"
+    )
+    assert result.report["test"] == {"imports": ["json"], "packages": ["my-package", "gone"]}
+    result = run("--framework", "none", "--imports", "json,nosuch")
+    assert result.verdict == "fail" and result.failed == {"imports"}
+    assert (
+        "1 of 2 modules do not import: nosuch: ModuleNotFoundError" in result.measurement("imports")["seen"]
+    )
+    result = run("--framework", "none", "--packages", "gone")
+    item = result.measurement("imports")
+    assert item["status"] == "warn" and "smoke: {command" in item["advice"] and result.code == 0

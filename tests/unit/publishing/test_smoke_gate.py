@@ -1,0 +1,205 @@
+"""The smoke test before tags move: kinds of tests, no test, and tests in a Slurm job."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.engines.base import BuildResult
+from builder.errors import SmokeError, UsageError
+from builder.model import Lock, LockedBase, LockedPackage
+from builder.progress import NullReporter
+from builder.project import Project
+from builder.publishing import smoke_gate
+from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
+from builder.publishing.publish import Published, PublishOptions, publish
+from builder.publishing.smoke_record import SmokeRecord, last_report
+from builder.settings import Settings
+from builder.smoke.options import SlurmOptions, SmokeOptions
+from builder.smoke.plan import SmokePlan
+from builder.smoke.run import SmokeReport
+from builder.store.blobs import Store
+from tests.support.fake_slurm import put_fake_slurm, ran
+from tests.support.fakeregistry import FakeRegistry
+from tests.support.images import make_layer, make_test_image
+from tests.support.reports import cpu
+
+PYTHON = LockedPackage(
+    "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
+)
+LOCK = Lock((PYTHON,), ("linux-64",), digest="sha256:" + "d" * 64)
+IMAGE_LOCK = "sha256:" + "c" * 64
+SITE = {"title": "Tests", "runtime": {"kind": "podman"}, "slurm": {"account": "optional"}}
+
+
+class Listening(NullReporter):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+    return Project(tmp_path, settings, Store(settings.cache), Listening())
+
+
+def built(tmp_path: Path, **recipe: Any) -> BuildResult:
+    """A build of a recipe with these keys."""
+    values = {"name": "t", "base": "oci:b", "environment": "e.yml", "source": tmp_path / "t.yaml"}
+    image = make_test_image([make_layer(tmp_path / "layers", "one")])
+    made = Recipe.model_validate({**values, "root": tmp_path, **recipe})
+    base = LockedBase("oci:b", "sha256:" + "e" * 64)
+    return BuildResult(made, LOCK, base, image, image_lock=IMAGE_LOCK)
+
+
+def answer(result: BuildResult, verdict: str, plan: SmokePlan, path: Path | None = None) -> SmokeReport:
+    probes = [{"id": "x", "status": "warn", "seen": "odd", "advice": "a"}] if verdict == "warn" else []
+    if verdict == "fail":
+        probes = [{"id": "imports", "status": "fail", "seen": "nosuch", "advice": "a"}]
+    image = {"digest": result.digest, "target": "t"}
+    report = {
+        "verdict": verdict,
+        "probes": probes,
+        "measurements": [],
+        "image": image,
+        "test": plan.to_json(),
+    }
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report))
+    return SmokeReport(verdict, report, "userns", result.digest, 1.0, path)
+
+
+def send(project: Project, result: BuildResult, to: str, **more: Any) -> Published:
+    return publish(project, result, PublishOptions(to=to, month="26.11", **more))
+
+
+def test_untested(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An image that the recipe does not test is published; the reason is printed and attached."""
+    monkeypatch.setattr(Project, "smoke", lambda *a, **k: 1 / 0)
+    result = built(tmp_path, smoke={"none": "needs a licence"})
+    done = send(project, result, f"oci:{tmp_path / 'there'}", policy="always")
+    assert (done.smoke, done.untested, done.tags) == ("none", "needs a licence", ("26.11", "latest"))
+    assert project.reporter.notes[-1] == "t is not smoke-tested: needs a licence"  # type: ignore[attr-defined]
+    texts = {kind: "" for kind in done.attached}
+    for kind, digest in done.attached.items():
+        blobs = tmp_path / "there" / "blobs" / "sha256"
+        manifest = json.loads((blobs / digest.partition(":")[2]).read_text())
+        texts[kind] = (blobs / manifest["layers"][0]["digest"].partition(":")[2]).read_text()
+    report = json.loads(texts[SMOKE_REPORT])
+    assert report["verdict"] == "none" and report["test"] == {"none": "needs a licence"}
+    assert '"smoke":{"none":"needs a licence"}' in texts[PROVENANCE]
+
+
+def test_other_test(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the recipe's test, an image that passed the old one is tested again."""
+    asked = []
+    torch, imports = built(tmp_path, smoke="torch"), built(tmp_path, smoke={"imports": ["a"]})
+    assert torch.digest == imports.digest
+
+    def smoke(self: Project, result: BuildResult, *more: Any) -> SmokeReport:
+        plan = self.smoke_plan(result)
+        asked.append(plan.title)
+        return answer(result, "warn", plan, tmp_path / "reports/t" / f"{plan.title}.json")
+
+    monkeypatch.setattr(Project, "smoke", smoke)
+    to = f"oci:{tmp_path / 'there'}"
+    for result in (torch, torch, imports, imports, torch):
+        assert send(project, result, to).smoke == "warn"
+    assert asked == ["torch", "imports", "torch"], "each pass is of one test"
+    assert "smoke test: warn x: odd" in project.reporter.notes  # type: ignore[attr-defined]
+    record = SmokeRecord(project.settings.cache)
+    assert record.passed(torch.digest) == "warn"
+    assert record.passed(torch.digest, SmokePlan(imports=("a",))) is None
+    assert last_report(project, torch.recipe, torch.digest, SmokePlan(imports=("b",))) is None
+
+
+def test_reasons(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has what failed."""
+    result = built(tmp_path)
+    monkeypatch.setattr(Project, "smoke", lambda self, *a: answer(result, "fail", self.smoke_plan(result)))
+    with pytest.raises(SmokeError, match="no tag was moved\n  fail imports: nosuch"):
+        send(project, result, f"oci:{tmp_path / 'there'}")
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder with the state of a fake Slurm."""
+    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    for name in ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST", "REGISTRY_AUTH_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return put_fake_slurm(tmp_path, monkeypatch)
+
+
+def test_in_a_job(project: Project, tmp_path: Path, job: Path) -> None:
+    """The image is pushed without tags, a job tests it by its digest, and then the tags move."""
+    result = built(tmp_path, site=SITE, smoke="torch")
+    with FakeRegistry() as fake:
+        fake.lists_referrers = True
+        to = f"{fake.host}/a/b"
+        slurm = SlurmOptions(nodes=2, account="me", time_limit="0:09:00")
+        ran(job, "", IMAGE_LOCK)
+        (job / "report").write_text(json.dumps(cpu(verdict="fail", probes=[("torch.import", "fail")])))
+        with pytest.raises(SmokeError, match="no tag was moved") as e:
+            send(project, result, to, job=slurm)
+        assert f"the image is at {to}@{result.digest}, without a tag" in e.value.hint
+        assert list(fake.manifests["a/b"]) == [result.digest], "pushed, and without a tag"
+        script = (job / "script").read_text()
+        assert f"{to}@{result.digest}" in script and "--nodes=2" in script and "--account=me" in script
+
+        (job / "states").write_text("RUNNING COMPLETED")
+        (job / "report").write_text(json.dumps(cpu()))
+        ran(job, "", IMAGE_LOCK)
+        done = send(project, result, to, job=slurm)
+        assert done.smoke in ("pass", "warn") and SMOKE_REPORT in done.attached
+        assert {"26.11", "latest"} < set(fake.manifests["a/b"])
+        again = send(project, result, to, job=slurm)
+        calls = [json.loads(line)[0] for line in (job / "calls").read_text().splitlines()]
+        assert again.smoke == done.smoke and calls.count("sbatch") == 2, "on record now"
+
+
+def test_podman_hpc(project: Project, tmp_path: Path, job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the nodes run podman-hpc, it pulls the image before the job starts."""
+    pulled: list[Any] = []
+    monkeypatch.setattr(smoke_gate, "pull_into", lambda *words, **more: pulled.append(words))
+    site = {**SITE, "runtime": {"kind": "podman-hpc"}}
+    result = built(tmp_path, site=site, smoke="torch")
+    ran(job, "", IMAGE_LOCK)
+    (job / "report").write_text(json.dumps(cpu()))
+    with FakeRegistry() as fake:
+        fake.lists_referrers = True
+        send(project, result, f"{fake.host}/a/b", job=SlurmOptions())
+    assert pulled[0][0] == "podman-hpc" and pulled[0][3] == result.digest
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ({}, "has no scheduler"),
+        (SITE, "runs no image from oci:"),
+        ({**SITE, "runtime": {"kind": "apptainer"}}, "apptainer runs SIFs, and t is an OCI image"),
+    ],
+)
+def test_no_job_possible(project: Project, tmp_path: Path, site: Any, words: str) -> None:
+    """What no job can test is refused before anything is pushed."""
+    result = built(tmp_path, site=site)
+    with pytest.raises(UsageError, match=words):
+        send(project, result, f"oci:{tmp_path / 'there'}", job=SlurmOptions(), smoke=SmokeOptions())
+    assert not (tmp_path / "there" / "index.json").exists()
+
+
+def test_plan_of_archer2(project: Project, tmp_path: Path) -> None:
+    """A lock with TensorFlow is tested with TensorFlow."""
+    result = built(tmp_path)
+    tensorflow = replace(PYTHON, name="tensorflow-cpu", url="https://c.example/tensorflow-cpu-2-0.conda")
+    result = replace(result, lock=replace(LOCK, packages=(PYTHON, tensorflow)))
+    assert project.smoke_plan(result) == SmokePlan("tensorflow")
