@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +33,7 @@ def target_hint(name: str, files: Mapping[str, Path]) -> str:
 def _environment_of(recipe: Path) -> str:
     """The file name of a recipe's environment; empty if the recipe has none, or is wrong."""
     try:
-        return os.path.basename(str(load_yaml(recipe).data.get("environment", "")))
+        return Path(str(load_yaml(recipe).data.get("environment", ""))).name
     except ConfigError:
         return ""
 
