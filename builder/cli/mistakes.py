@@ -103,7 +103,7 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     context = getattr(error, "ctx", None)
     if context is None:
         return message, ""
-    path = context.command_path
+    path = _path(context)
     general = f"{path} --help lists the options and arguments"
     unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
     if unknown and isinstance(context.command, click.Group):
@@ -116,12 +116,21 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     return message, general
 
 
+def _path(context: click.Context) -> str:
+    """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
+    names = []
+    while context.parent is not None:
+        names.insert(0, str(context.info_name))
+        context = context.parent
+    return " ".join(["builder", *names])
+
+
 def _command_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
     group = context.command
     known = group.list_commands(context) if isinstance(group, click.Group) else []
     near = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.6)
     if near:
-        return f"did you mean {' or '.join(f'{context.command_path} {n}' for n in near)}?"
+        return f"did you mean {' or '.join(f'{_path(context)} {n}' for n in near)}?"
     if context.parent is None:
         if name.lower() in _COMMANDS:
             return f"write builder {_COMMANDS[name.lower()]}"
@@ -153,9 +162,7 @@ def _option_hint(name: str, context: click.Context, args: Sequence[str]) -> str:
         return f"write {_BUILD_OPTIONS[name]}"
     root = context.find_root()
     if root is not context and any(name in param.opts for param in root.command.params):
-        return (
-            f"{name} is an option of builder: write it before the command: builder {name} ... {command.name}"
-        )
+        return f"write it before the command: builder {name} ... {context.info_name} ..."
     params = [*command.params, *root.command.params]
     options = [option for param in params for option in param.opts if option.startswith("--")]
     near = difflib.get_close_matches(name, dict.fromkeys(options), n=2, cutoff=0.6)

@@ -19,7 +19,7 @@ from builder.model import OCI_INDEX, OCI_LAYER_ZSTD, Image, Layer, canonical_jso
 from builder.oci.layout import OCI_LAYOUT, index_with
 from builder.oci.manifest import require_layers
 from builder.store.durable import durable_file
-from builder.store.files import CHUNK, space_errors
+from builder.store.files import CHUNK, OUTPUT_HINT, space_errors
 from builder.trees.inflate import inflate
 
 if TYPE_CHECKING:
@@ -238,6 +238,10 @@ def _write(files: list[_File], target: Path) -> None:
     """Writes the archive under a temporary name and renames it."""
     if target.is_dir():
         raise ImageError(f"{target} is a folder", "name a file for the archive")
-    with space_errors(target.parent), durable_file(target) as temporary, temporary.open("wb") as out:
+    with (
+        space_errors(target.parent, OUTPUT_HINT),
+        durable_file(target) as temporary,
+        temporary.open("wb") as out,
+    ):
         for data in _stream(files):
             out.write(data)

@@ -119,7 +119,10 @@ def _missing_hint(
         return f"the Debian channel has {name} {versions[0]} only: write '- {name}={_short(versions[0])}'"
     if is_debian:
         there = "the Debian channel has Python 3.11 and no packages for it"
-        return f"{there}: move {name} below the item '- pip:'" if spec else f"{there}, so no {name}"
+        absent = [s.name for s in request.environment.conda if s.name not in index.names]
+        return (
+            f"{there}: move {', '.join(absent)} below the item '- pip:'" if spec else f"{there}, so no {name}"
+        )
     where = ", ".join(channel.name for channel in channels)
     if versions:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)

@@ -33,7 +33,7 @@ from builder.oci.reference import is_digest
 from builder.parallel import in_parallel
 from builder.store.blobs import Store
 from builder.store.durable import sync_files, sync_folder
-from builder.store.files import space_errors, write_atomic
+from builder.store.files import OUTPUT_HINT, space_errors, write_atomic
 from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import temporary_beside
 
@@ -76,7 +76,7 @@ def write_layout(image: Image, folder: Path, tag: str | None, store: Store, *, d
         BuilderError: the folder cannot be written to.
     """
     require_layers(image, f"write {folder}")
-    with space_errors(folder):
+    with space_errors(folder, OUTPUT_HINT):
         if folder.exists() and not folder.is_dir():
             raise ImageError(f"{folder} is not a folder", "choose another folder for the OCI layout")
         (folder / "blobs" / "sha256").mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def move_layout_tag(
         ImageError: it is not an OCI layout.
         SpaceError: the disk is full or the folder cannot be written.
     """
-    with space_errors(folder), _locked(folder):
+    with space_errors(folder, OUTPUT_HINT), _locked(folder):
         before = list_tags(folder).get(tag)
         if before == descriptor.digest or not may_move(before):
             return before, before

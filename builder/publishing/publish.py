@@ -23,6 +23,7 @@ from builder.lock.inputs import require_sha256
 from builder.model import Image, canonical_json
 from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
+from builder.publishing.destination import check_destination
 from builder.publishing.places import Place, open_place
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
 from builder.publishing.smoke_gate import SmokeGate, SmokePolicy
@@ -115,17 +116,22 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
         option: the name of ``to`` on the command line, for messages.
 
     Raises:
-        UsageError: neither the recipe nor the command line names a registry.
+        UsageError: neither the recipe nor the command line names a registry, or it is not a destination.
+        RegistryError: it breaks a rule of references.
     """
     if to:
+        check_destination(to, recipe, option)
         return to
     host = registry or recipe.registry.host
     if not host:
         raise UsageError(
             f"{recipe.source}: registry.host is not set, and no --registry or {option} was given",
-            f"pass the destination: --registry HOST[/PROJECT], {option} HOST/REPOSITORY or {option} oci:DIR",
+            f"pass {option} HOST/REPOSITORY or {option} oci:DIR; or write into the recipe: "
+            f"registry: {{host: HOST, repository: {recipe.registry.repository or recipe.name}}}",
         )
-    return f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
+    where = f"{host.rstrip('/')}/{recipe.registry.repository or recipe.name}"
+    check_destination(where, recipe, "--registry" if registry else "registry.host")
+    return where
 
 
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from builder.config.recipe import Recipe
 from builder.errors import TagExistsError, UsageError
 from builder.model import Image
+from builder.publishing.destination import check_tag
 from builder.publishing.places import Place
 
 
@@ -68,6 +69,10 @@ class TagPlan:
         """
         day = today or datetime.datetime.now(datetime.UTC).date()
         patterns = recipe.registry.tags
+        if month:
+            check_tag(month, recipe, "--tag")
+        for pattern in patterns:
+            check_tag(day.strftime(pattern), recipe, None)
         plain = {pattern for pattern in patterns if "%" not in pattern}
         dated = tuple(pattern for pattern in patterns if "%" in pattern)
         fixed = {month or day.strftime(pattern) for pattern in dated}

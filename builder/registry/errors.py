@@ -11,6 +11,7 @@ import httpx
 from builder.errors import RegistryError
 from builder.registry.answer import REDIRECTS, Answer
 from builder.registry.credentials import Credentials
+from builder.registry.tls import is_loopback
 
 LOGIN = "log in (docker login, podman login), or set REGISTRY_USER and REGISTRY_PASSWORD"
 RUN_AGAIN = "run the same command again: finished blobs are not transferred again"
@@ -108,17 +109,19 @@ def error_of_connection(error: Exception, where: str, host: str) -> RegistryErro
         where: the address, for the message.
         host: the registry.
     """
-    text, hint = _connection_text(error)
+    text, hint = _connection_text(error, host)
     return RegistryError(f"cannot reach {where}: {text}", hint, host=host)
 
 
-def _connection_text(error: Exception) -> tuple[str, str]:
+def _connection_text(error: Exception, host: str) -> tuple[str, str]:
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"its certificate is not trusted: {cause.verify_message}",
                 "name the authority's certificate in SSL_CERT_FILE, or in certs.d (docs/registries.md)",
             )
+        if isinstance(cause, ssl.SSLError) and is_loopback(host):  # it did not answer over plain http either
+            return "it speaks neither http nor https", f"if the registry is starting, {RUN_AGAIN}"
         if isinstance(cause, ssl.SSLError):
             return (
                 "TLS failed",

@@ -47,11 +47,19 @@ def read_bind(text: str) -> BindMount:
     word = ShellText if isinstance(text, ShellText) else str
     source, _, rest = text.partition(":")
     target, _, mode = rest.partition(":")
-    has_valid_target = not target or target.startswith(("/", "$"))
-    if not source or mode not in ("", "ro", "rw") or "," in text or not has_valid_target:
+    if not source or "," in text:
         raise UsageError(
             f"--bind {text}: not a valid bind mount",
-            "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, where TARGET is an absolute path",
+            "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, and each bind as another --bind",
+        )
+    if target and not target.startswith(("/", "$")):
+        raise UsageError(
+            f"--bind {text}: the target {target!r} is not an absolute path in the container",
+            f"write --bind {source}:/{target.removeprefix('./')}",
+        )
+    if mode not in ("", "ro", "rw"):
+        raise UsageError(
+            f"--bind {text}: {mode!r} is neither ro nor rw", f"write --bind {source}:{target}:ro"
         )
     return BindMount(word(source), word(target or source), mode)
 

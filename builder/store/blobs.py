@@ -23,7 +23,7 @@ import filelock
 
 from builder.errors import BuilderError, ImageError
 from builder.store.durable import durable_file, start_writing, sync_files
-from builder.store.files import copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
+from builder.store.files import OUTPUT_HINT, copy_hashed, fingerprint, sha256_file, space_errors, write_atomic
 from builder.store.fingerprints import compare, mark_verified, verified
 from builder.store.folders import CacheFolders
 from builder.store.leftovers import remove_left_behind
@@ -206,7 +206,7 @@ class Store:
             SpaceError: the disk is full.
             BuilderError: the folder cannot be written to.
         """
-        with space_errors(target.parent):
+        with space_errors(target.parent, OUTPUT_HINT):
             if _is_same(source, target) or self.verify(target, digest):
                 sync_files([target])
                 return

@@ -17,6 +17,8 @@ from builder.text import human_bytes
 
 #: Bytes read or written at once.
 CHUNK = 1 << 20
+#: The hint for what a user keeps: layouts, archives, SIFs.
+OUTPUT_HINT = "free some space there, or choose another folder: --layout DIR, --output FILE or --to oci:DIR"
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
@@ -47,11 +49,12 @@ def fingerprint(path: Path) -> str:
 
 
 @contextmanager
-def space_errors(where: Path) -> Iterator[None]:
+def space_errors(where: Path, hint: str = "") -> Iterator[None]:
     """Reports a full disk, and a folder that cannot be written to, with its name. Other errors pass through.
 
     Args:
         where: the folder that the ``with`` block writes to.
+        hint: the hint for a folder outside of the cache (:data:`OUTPUT_HINT`).
 
     Raises:
         SpaceError: the disk is full.
@@ -63,12 +66,13 @@ def space_errors(where: Path) -> Iterator[None]:
         if e.errno in (errno.ENOSPC, errno.EDQUOT):
             raise SpaceError(
                 f"no space left on the disk of {where}",
-                "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk",
+                hint
+                or "free some space (builder cache prune), or set BUILDER_CACHE or --tmpdir to a larger disk",
             ) from e
         if e.errno in _NOT_WRITABLE and _concerns(e, where):
             raise BuilderError(
                 f"cannot write to {where}: {e.strerror}",
-                "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
+                hint or "choose a folder that you can write to (for the cache: BUILDER_CACHE, --tmpdir)",
             ) from e
         raise
 

@@ -119,9 +119,9 @@ def test_conda(tmp_path: Path, channel: SolverChannel, spec: str, reason: str, h
 def test_debian_channel(tmp_path: Path, channel: SolverChannel) -> None:
     """It has Python 3.11 and little more: the first wall of an environment that was made for conda-forge."""
     debian = replace(channel, locked=DEBIAN_CHANNEL)
-    made = request(tmp_path, "python=3.12", "polars")
+    made = request(tmp_path, "python=3.12", "polars", "numpy", "matplotlib")
     assert conda_hint(NONE + "polars *.", made, [debian]) == (
-        "the Debian channel has Python 3.11 and no packages for it: move polars below the item '- pip:'"
+        "the Debian channel has Python 3.11 and no packages for it: move polars, matplotlib below the item '- pip:'"
     )
     assert conda_hint(NONE + "python 3.12.*.", made, [debian]) == (
         "the Debian channel has python 3.11.9 only: write '- python=3.11'"

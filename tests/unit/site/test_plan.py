@@ -339,7 +339,7 @@ def request_error(target: str, **request: Any) -> UsageError:
             "contains a user name or password",
             "MLFLOW_TRACKING_PASSWORD",
         ),
-        ("lumi-g", {"binds": ("/a:b",)}, "--bind /a:b: not a valid bind mount", "SOURCE:TARGET:ro"),
+        ("lumi-g", {"binds": ("/a:b",)}, "--bind /a:b: the target 'b' is not an", "write --bind /a:/b"),
         (
             "lumi-g",
             {"env": {"A": '"x"'}},

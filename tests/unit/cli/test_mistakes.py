@@ -1,0 +1,333 @@
+"""The fifteen mistakes of a beginner's first hour: what is typed or written, and the whole message.
+
+``{root}`` in an expected message is the project folder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli import Cli, Result
+from tests.support.project import TinyProject, edit
+
+
+def said(result: Result, project: TinyProject) -> str:
+    """What the command printed on stderr, without the note about the log."""
+    lines = [line for line in result.err.splitlines() if not line.startswith("  log:  ")]
+    lines = [line for line in lines if line != "no lock for tiny yet, locking now"]
+    return "\n".join(lines).replace(str(project.root), "{root}")
+
+
+def write(project: TinyProject, text: str, name: str = "environment.yml") -> None:
+    """Writes an environment file, and names it in the recipe."""
+    (project.root / name).write_text(text)
+    edit(project.recipe, environment=name)
+
+
+# 1 to 5: the environment file -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "environment.yml",
+            "channels: [conda-forge]\ndependancies:\n  - numpy\n",
+            "error: {root}/environment.yml:2: unknown key 'dependancies'\n  hint: did you mean "
+            "'dependencies:'?",
+        ),
+        (
+            "environment.yml",
+            "channels: [conda-forge]\ndependencies:\n\t- numpy\n",
+            "error: {root}/environment.yml:3: not valid YAML: a tab\n"
+            "  hint: YAML takes no tabs: indent with spaces",
+        ),
+        (
+            "requirements.txt",
+            "numpy\nscikit-learn>=1.5\n",
+            "error: {root}/requirements.txt: this is a list of pip requirements, and "
+            "'environment:' names a conda "
+            "environment file\n"
+            "  hint: builder init reads it and writes an environment file; or write an "
+            "environment file with the "
+            "section '- pip: [-r requirements.txt]' below dependencies:",
+        ),
+        (
+            "pyproject.toml",
+            '[project]\nname = "mine"\ndependencies = ["numpy"]\n',
+            "error: {root}/pyproject.toml: this is the settings of a Python project (TOML), not YAML, and "
+            "'environment:' names a conda environment file\n"
+            "  hint: builder init reads it and writes an environment file",
+        ),
+        (
+            "environment.yml",
+            "channels: [c]\ndependencies:\n  - python=3.11\n  - pip:\n    - -e .\n",
+            "error: {root}/environment.yml:5: an editable package cannot be locked: -e .\n"
+            "  hint: build its wheel: pip wheel --no-deps -w wheels .; then write '- "
+            "--find-links wheels' and "
+            "'- NAME' in the pip section",
+        ),
+    ],
+)
+def test_environment_file(do: Cli, tiny: TinyProject, name: str, text: str, expected: str) -> None:
+    """These errors come before anything is downloaded, made or written."""
+    write(tiny, text, name)
+    result = do("build", "tiny")
+    assert result.code == 3 and said(result, tiny) == expected
+    assert not list(tiny.root.rglob("*.lock.yml")) and not (tiny.root / "dist").exists()
+    assert not (tiny.cache / "blobs").exists(), "the base was not read"
+
+
+def test_requirements_in_the_pip_section(do: Cli, tiny: TinyProject) -> None:
+    """conda's idiom works, and the lock is stale when the requirements change."""
+    (tiny.environment.parent / "requirements.txt").write_text("pure==1.0\n")
+    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- -r requirements.txt"))
+    assert do("lock", "tiny").code == 0 and "name: pure\n" in tiny.lock.read_text()
+    (tiny.environment.parent / "requirements.txt").write_text("pure>=1.0\n")
+    result = do("build", "tiny")
+    assert result.code == 4 and said(result, tiny) == (
+        "error: {root}/environments/tiny.tiny.lock.yml is stale: pip requirements changed: now "
+        "with pure>=1.0, "
+        "without pure==1.0\n  hint: builder lock tiny"
+    )
+
+
+# 6 and 7: packages that do not exist ------------------------------------------------------------------------
+
+
+def test_unknown_conda_package(do: Cli, tiny: TinyProject) -> None:
+    tiny.environment.write_text(tiny.environment.read_text().replace("- greeter", "- greter"))
+    result = do("lock", "tiny")
+    channel = tiny.environment.read_text().split("- ")[1].split("\n")[0]
+    assert result.code == 5 and said(result, tiny) == (
+        "error: {root}/environments/tiny.yml:7: no set of packages satisfies the environment for linux-64:\n"
+        "No candidates were found for greter *.\n"
+        f"  hint: is the name greter right? {channel} has greeter"
+    )
+
+
+def test_unknown_pip_package(do: Cli, tiny: TinyProject) -> None:
+    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- pandsa"))
+    result = do("lock", "tiny")
+    assert result.code == 5
+    assert said(result, tiny).splitlines()[1] == (
+        "error: {root}/environments/tiny.yml:10: no set of wheels satisfies the pip section:"
+    )
+    assert "is the name pandsa right? the index has no such package: did you mean pandas?" in result.err
+
+
+def test_local_version_of_torch(do: Cli, tiny: TinyProject) -> None:
+    tiny.environment.write_text(tiny.environment.read_text().replace("- pure", "- torch==2.13.0+cu124"))
+    result = do("lock", "tiny")
+    assert result.code == 5 and f"{tiny.environment}:10: no set of wheels" in result.err
+    assert (
+        "write above it in the pip section: - --extra-index-url https://download.pytorch.org/whl/cu124"
+        in result.err
+    ) or "the index has no such package" in result.err
+
+
+# 8 to 10: the recipe ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "cmd: python train.py",
+            "error: {root}/recipes/mine.yaml:3: cmd: must be a list, and is text\n"
+            "  hint: write cmd: [python, train.py]",
+        ),
+        (
+            "files: [train.py]",
+            "error: {root}/recipes/mine.yaml:3: files.0: must be a mapping, and is text\n"
+            "  hint: write files: [{source: train.py, target: /app/train.py}]; keys: source, target, mode",
+        ),
+        (
+            "env: {A: 1, B: yes}",
+            "error: {root}/recipes/mine.yaml:3: env.A: must be text, and is a number\n"
+            "{root}/recipes/mine.yaml:3: env.B: must be text, and is yes or no\n"
+            '  hint: put it into quotes: A: "1"; put it into quotes: B: "yes"',
+        ),
+        (
+            "virtual_packages: {__glibc: 2.36}",
+            "error: {root}/recipes/mine.yaml:3: virtual_packages.__glibc: must be text, and is a number\n"
+            '  hint: put it into quotes: __glibc: "2.36"',
+        ),
+        (
+            "files: [{source: trian.py, target: /app/train.py}]",
+            "error: {root}/recipes/mine.yaml:3: files[0]: {root}/trian.py does not exist\n"
+            "  hint: did you mean source: train.py?",
+        ),
+        (
+            "files: [{source: train.py, target: app/train.py}]",
+            "error: {root}/recipes/mine.yaml:3: files[0]: target 'app/train.py' is not an "
+            "absolute path in the "
+            "image\n  hint: write it from the root: target: /app/train.py",
+        ),
+        (
+            "base_packages: [git]",
+            "error: {root}/recipes/mine.yaml:3: base_packages: these packages are for a base "
+            "debian:SUITE, and "
+            "oci:base is not one\n"
+            "  hint: take them from conda-forge: list git below dependencies: in "
+            "environments/tiny.yml; or write "
+            "base: debian:bookworm",
+        ),
+    ],
+)
+def test_recipe(do: Cli, tiny: TinyProject, line: str, expected: str) -> None:
+    """These errors come before anything is locked."""
+    (tiny.root / "train.py").write_text("print('hello')\n")
+    recipe = tiny.recipe.with_name("mine.yaml")
+    recipe.write_text(f"base: oci:base\nenvironment: environments/tiny.yml\n{line}\n")
+    result = do("build", "mine")
+    shown = said(result, tiny).removeprefix("no lock for mine yet, locking now\n")
+    assert result.code == 3 and shown == expected
+    assert not list(tiny.root.rglob("*.lock.yml"))
+
+
+def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
+    edit(tiny.recipe, base="ubuntu:22.04")
+    result = do("build", "tiny")
+    assert result.code == 3 and said(result, tiny) == (
+        "error: {root}/recipes/tiny.yaml:4: base: base 'ubuntu:22.04' is not a reference to an image\n"
+        "  hint: write base: docker://docker.io/library/ubuntu:22.04; without a registry: base: "
+        "debian:bookworm"
+    )
+
+
+# 11 to 13: the command line ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("biuld tiny", "error: No such command 'biuld'\n  hint: did you mean builder build?"),
+        ("cache prun", "error: No such command 'prun'\n  hint: did you mean builder cache prune?"),
+        (
+            "tiny",
+            "error: No such command 'tiny'\n  hint: tiny is a target: write builder build tiny, or another "
+            "command: builder --help",
+        ),
+        ("create", "error: No such command 'create'\n  hint: write builder init"),
+        ("build tiny --rebiuld", "error: No such option: --rebiuld\n  hint: did you mean --rebuild?"),
+        (
+            "build tiny --cache /x",
+            "error: No such option: --cache\n  hint: write it before the command: builder "
+            "--cache ... build ...",
+        ),
+        (
+            "build recipes/tiny.yaml",
+            "error: no target named 'recipes/tiny.yaml' in {root}/recipes\n"
+            "  hint: a target is named without folder and ending: write tiny",
+        ),
+        (
+            "build environments/tiny.yml",
+            "error: no target named 'environments/tiny.yml' in {root}/recipes\n"
+            "  hint: a target is named without folder and ending: write tiny",
+        ),
+        (
+            "build environments/other.yml",
+            "error: no target named 'environments/other.yml' in {root}/recipes\n"
+            "  hint: this is the environment file of mine: write mine",
+        ),
+        (
+            "run tiny git --version",
+            "error: No such option: --version\n"
+            "  hint: put -- before the command that runs in the image: builder run tiny -- git --version",
+        ),
+        (
+            "run tiny --gpus 0 python -u train.py",
+            "error: No such option: -u\n  hint: put -- before the command that runs in the image: "
+            "builder run tiny --gpus 0 -- python -u train.py",
+        ),
+        ("run tiny -v a:/b", "error: No such option: -v\n  hint: write --bind SOURCE:TARGET"),
+        ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
+        (
+            "run tiny --bind data:/app:r -- ls",
+            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write data:/app:ro",
+        ),
+        (
+            "run tiny --bind data:app -- ls",
+            "error: --bind data:app: the target 'app' is not an absolute path in the container\n"
+            "  hint: write --bind data:/app",
+        ),
+    ],
+)
+def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
+    tiny.recipe.with_name("mine.yaml").write_text("base: oci:base\nenvironment: environments/other.yml\n")
+    result = do(*words.split())
+    assert result.code in (2, 3) and not result.out and said(result, tiny) == expected
+
+
+def test_ways_to_ask(do: Cli, tiny: TinyProject) -> None:
+    """help, version, -V, and -q and -v after the command."""
+    assert do("help").out == do("--help").out
+    assert do("help", "cache", "prune").out == do("cache", "prune", "--help").out
+    assert do("help", "biuld").err == "error: No such command 'biuld'\n  hint: did you mean builder build?\n"
+    assert do("version").out == do("-V").out == do("--version").out != ""
+    assert "locking now" in do("build", "tiny").err
+    tiny.lock.unlink()
+    assert do("build", "tiny", "-q").err == ""
+    assert "D builder: command" in do("targets", "-vv").err
+
+
+# 14 and 15: publishing and the machine ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "--to localhost:15055",
+            "error: --to localhost:15055: a registry without a repository\n"
+            "  hint: write --to localhost:15055/tests/tiny, or --registry localhost:15055",
+        ),
+        (
+            "--to /tmp/regz",
+            "error: --to /tmp/regz: a folder, not a repository of a registry\n"
+            "  hint: for an OCI layout in that folder write --to oci:/tmp/regz",
+        ),
+        (
+            "",
+            "error: {root}/recipes/tiny.yaml: registry.host is not set, and no --registry or --to was given\n"
+            "  hint: pass --to HOST/REPOSITORY or --to oci:DIR; or write into the recipe: "
+            "registry: {host: HOST, repository: tests/tiny}",
+        ),
+        (
+            "--to oci:there --tag a/b",
+            "error: --tag 'a/b' is not a tag\n  hint: a tag has up to 128 letters, digits, '_', "
+            "'.' and '-', and "
+            "does not start with '.' or '-': --tag a-b",
+        ),
+    ],
+)
+def test_publish(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
+    """A wrong destination or tag is reported before the build."""
+    result = do("publish", "tiny", *words.split())
+    assert result.code == 2 and said(result, tiny) == expected and not tiny.lock.exists()
+
+
+def test_cache_that_cannot_be_used(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable: whoever reads it may not know that there is a cache."""
+    monkeypatch.setenv("BUILDER_CACHE", "/proc/x")
+    result = do("lock", "tiny")
+    assert result.code == 1 and said(result, tiny).startswith(
+        "error: the cache /proc/x cannot be used: /proc/x"
+    )
+    assert "hint: name a folder that you can write to: BUILDER_CACHE=FOLDER" in result.err
+
+
+def test_json_errors(do: Cli, tiny: TinyProject) -> None:
+    """With --json an error is the one document on stdout, and the message on stderr as ever."""
+    for words, code in ((["build", "tyni"], 3), (["build", "--jsom"], 2), (["bild"], 2), (["build"], 2)):
+        result = do(*words, "--json")
+        assert result.code == code and result.err.startswith("error: ")
+        assert result.json.keys() == {"error", "hint", "code"} and result.json["code"] == code
+        assert result.json["error"] in result.err and result.json["hint"] in result.err
+    done = json.loads(do("targets", "--json").out)
+    assert done[0]["name"] == "tiny"
+    assert Path(tiny.root).is_dir()
