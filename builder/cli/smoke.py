@@ -340,17 +340,13 @@ def _finish(
     """
     from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
-    from builder.smoke.table import meaning, render, render_comparison
+    from builder.smoke.table import render, render_comparison
 
     verdict = worst(run.verdict for run in runs)
     shown = next(run for run in runs if run.verdict == verdict)
     context.output.table(render(shown))
     if comparison is not None:
         context.output.table(render_comparison(comparison, name))
-    if comparison and comparison.regressions and verdict in ("pass", "warn"):
-        context.output.text(f"slower than {escape(name)} (exit code {SmokeError.exit_code})")
-    else:
-        context.output.text(meaning(verdict))
     context.output.result(
         {
             "target": result.recipe.name,
@@ -367,9 +363,14 @@ def _finish(
     record = SmokeRecord(context.settings.cache)
     if "fail" in of_build:
         record.drop(result.digest)
+    code = 0
     if verdict == "error":
-        context_exit(SmokeNotRun.exit_code)
-    if verdict == "fail" or (comparison and comparison.regressions):
-        context_exit(SmokeError.exit_code)
+        code = SmokeNotRun.exit_code
+    elif verdict == "fail" or (comparison and comparison.regressions):
+        code = SmokeError.exit_code
+    slower = f": slower than {escape(name)}" if comparison and comparison.regressions else ""
+    context.output.text(f"[dim]exit code {code}{slower}[/dim]")
+    if code:
+        context_exit(code)
     if len(of_build) == len(runs):
         record.store(result.digest, verdict, shown.runner, shown.path)

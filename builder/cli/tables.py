@@ -48,17 +48,18 @@ def fitted(table: Table, console: Console, *, wrap: bool = True) -> RenderableTy
     """
     columns = [_column(column.header, list(column.cells), console) for column in table.columns]
     title = [console.render_str(table.title)] if isinstance(table.title, str) else []
+    caption = [console.render_str(table.caption)] if isinstance(table.caption, str) else []
     width = console.width
     if not any(column.cells for column in columns) or _sum(columns) <= width:
-        return Group(*title, _grid(columns))
+        return Group(*title, _grid(columns), *caption)
     for count in range(len(columns) - 1, 0, -1):
         head, body = columns[:count], columns[count:]
         room = width - _sum(head) - _GAP
         labels = [0, *(column.header.cell_len + 2 for column in body[1:])]
         needed = max(column.least(label) for column, label in zip(body, labels, strict=True))
         if needed <= room and body[0].width > _PROSE:
-            return Group(*title, _grid([*head, _shared(body)], room if wrap else None))
-    return Group(*title, *_below(columns, width))
+            return Group(*title, _grid([*head, _shared(body)], room if wrap else None), *caption)
+    return Group(*title, *_below(columns, width), *caption)
 
 
 def _column(header: RenderableType, cells: Sequence[RenderableType], console: Console) -> _Column:

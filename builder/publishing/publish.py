@@ -328,7 +328,9 @@ def recorded_pass(project: Project, result: BuildResult) -> tuple[str, dict[str,
     for artifact in (result.sif, result.image):
         verdict = record.passed(artifact.digest) if artifact is not None else None
         if artifact is not None and verdict:
-            project.reporter.note(f"{result.recipe.name}: smoke test {verdict}, on record for {artifact.digest[:19]}")
+            project.reporter.note(
+                f"{result.recipe.name}: smoke test {verdict}, on record for {artifact.digest[:19]}"
+            )
             return verdict, last_report(project, result.recipe, artifact.digest)
     return None
 

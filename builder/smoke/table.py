@@ -7,7 +7,6 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from builder.errors import SmokeError, SmokeNotRun
 from builder.smoke.compare import Comparison
 from builder.smoke.run import SmokeReport
 from builder.smoke.values import number
@@ -21,7 +20,6 @@ _MEANINGS = {
     "fail": "fail: the image does not work, or is too slow: no tag moves",
     "error": "error: the image could not be tested: no tag moves",
 }
-_CODES = {"pass": 0, "warn": 0, "fail": SmokeError.exit_code, "error": SmokeNotRun.exit_code}
 _OUTCOME_COLORS = {"slower": "red", "faster": "green", "other": "dim"}
 
 
@@ -47,12 +45,8 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     for finding in findings:
         if finding["status"] in shown:
             _add_entry(table, finding, escape(finding["seen"]))
+    table.caption = _MEANINGS[report.verdict]
     return table
-
-
-def meaning(verdict: str) -> str:
-    """What a verdict means: for publishing, and as an exit code."""
-    return f"{_MEANINGS[verdict]} (exit code {_CODES[verdict]})"
 
 
 def _table(title: str) -> Table:
