@@ -64,16 +64,14 @@ def test_targets(shown: Shown) -> None:
     lines = shown("--project", str(ROOT), "targets")
     words = set(" ".join(lines).split())
     for name in recipe_files(ROOT):
-        recipe = load_recipe(ROOT, name)
+        recipe = load_recipe(name, ROOT)
         assert name in words and recipe.base in words
         assert sum(line.startswith(f"{name} ") for line in lines) == 1
 
 
 def test_doctor(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long findings and hints are wrapped beside their names."""
-    problem = (
-        "no engine answers at unix:///run/user/1000/docker.sock: permission denied (are you in the group?)"
-    )
+    problem = "no engine answers at unix:///run/user/1000/docker.sock: permission denied (wrong group?)"
     findings = [
         Finding("builder", "ok", "0.1.0 on Python 3.11.2, x86_64, glibc 2.36"),
         Finding("run: docker", "missing", problem, "apt-get install docker.io, and join the group docker"),
