@@ -111,4 +111,4 @@ def _freed(size: int, days: float | None) -> str:
     """What was freed; why nothing was, if a limit of days may be the reason."""
     if size or days is None:
         return f"freed {human_bytes(size)}"
-    return f"freed nothing: everything was used in the last {days:g} days; --older-than DAYS removes more"
+    return f"freed nothing: everything was used in the last {days:g} days (--older-than DAYS)"

@@ -25,6 +25,8 @@ _RATE_S = 15.0
 _SAMPLE_S = 0.5
 #: Columns of a bar: it takes what the text leaves, and is left out below the least.
 _BAR = range(8, 25)
+#: Columns that a name keeps beside a long state.
+_LEAST_NAME = 24
 
 
 @dataclass
@@ -193,14 +195,19 @@ class Activity:
 
     def _row(self, name: str, status: str, total: int | None, done: int) -> Table:
         """A line that is never wider than the terminal: spinner, name, bar, state."""
-        width = self._console.width - 1
-        room = width - len(name) - len(status) - 4
-        row = Table.grid(padding=(0, 1, 0, 0))
-        cells: list[Spinner | Text | ProgressBar] = [self._spinner, Text(name)]
-        if total and room >= _BAR.start:
-            cells.append(ProgressBar(total, min(done, total), width=min(room, _BAR.stop - 1)))
-        cells.append(Text(status, style="dim"))
-        for _ in cells:
-            row.add_column(no_wrap=True, overflow="ellipsis")
+        room = self._console.width - 3  # the spinner, and a column that stays free
+        if len(name) + 1 + len(status) > room:
+            name = _shortened(name, max(_LEAST_NAME, room - 1 - len(status)))
+            status = _shortened(status, room - 1 - len(name))
+        cells: list[Spinner | Text | ProgressBar] = [self._spinner, Text(name, no_wrap=True)]
+        left = room - len(name) - len(status) - 2
+        if total and left >= _BAR.start:
+            cells.append(ProgressBar(total, min(done, total), width=min(left, _BAR.stop - 1)))
+        cells.append(Text(status, style="dim", no_wrap=True))
+        row = Table.grid(padding=(0, 1, 0, 0), pad_edge=False)
         row.add_row(*cells)
         return row
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 3)] + "..."

@@ -16,12 +16,11 @@ from rich.segment import Segment, Segments
 from rich.table import Table
 
 from builder.cli.live import Activity
-from builder.cli.tables import fitted
+from builder.cli.tables import LONGEST_LINE, fitted
 from builder.text import visible
 
 #: Columns of a table that goes to a file or a pipe; a longer text stays on one line there.
 _WIDTH = 120
-_LONGEST_LINE = 10_000
 
 log = logging.getLogger("builder.output")
 
@@ -72,7 +71,7 @@ class Output:
         """Prints a rich table that fits the terminal, unless the result is JSON."""
         if self.as_json:
             return
-        options = self.out.options.update(width=self.out.width if self._wraps else _LONGEST_LINE)
+        options = self.out.options.update(width=LONGEST_LINE)
         lines = self.out.render_lines(fitted(table, self.out, wrap=self._wraps), options, pad=False)
         self.out.print(Segments([segment for line in lines for segment in _stripped(line)]), end="")
 

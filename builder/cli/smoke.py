@@ -256,7 +256,7 @@ def _finish(
     """
     from builder.publishing.smoke_record import SmokeRecord
     from builder.smoke.grade import worst
-    from builder.smoke.table import meaning, render, render_comparison
+    from builder.smoke.table import render, render_comparison
 
     if runs[0].verdict == "none":
         _finish_untested(context, runs[0])
@@ -266,10 +266,6 @@ def _finish(
     context.output.table(render(shown))
     if comparison is not None:
         context.output.table(render_comparison(comparison, name))
-    if comparison and comparison.regressions and verdict in ("pass", "warn"):
-        context.output.text(f"slower than {escape(name)} (exit code {SmokeError.exit_code})")
-    else:
-        context.output.text(meaning(verdict))
     context.output.result(
         {
             "target": result.recipe.name,
@@ -286,10 +282,15 @@ def _finish(
     record = SmokeRecord(context.settings.cache)
     if "fail" in of_build:
         record.drop(result.digest)
+    code = 0
     if verdict == "error":
-        context_exit(SmokeNotRun.exit_code)
-    if verdict == "fail" or (comparison and comparison.regressions):
-        context_exit(SmokeError.exit_code)
+        code = SmokeNotRun.exit_code
+    elif verdict == "fail" or (comparison and comparison.regressions):
+        code = SmokeError.exit_code
+    slower = f": slower than {escape(name)}" if comparison and comparison.regressions else ""
+    context.output.text(f"[dim]exit code {code}{slower}[/dim]")
+    if code:
+        context_exit(code)
     if len(of_build) == len(runs):
         plan = context.project.smoke_plan(result)
         record.store(result.digest, verdict, shown.runner, shown.path, plan)

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+#: The width of lines that are not wrapped.
+LONGEST_LINE = 10_000
 #: Columns that a longer text needs beside others; with fewer it moves to a line of its own.
 _PROSE = 32
 _GAP = 2
@@ -47,18 +48,34 @@ def fitted(table: Table, console: Console, *, wrap: bool = True) -> RenderableTy
     Without ``wrap`` a text stays on one line, as it is best for a file that is searched.
     """
     columns = [_column(column.header, list(column.cells), console) for column in table.columns]
-    title = [console.render_str(table.title)] if isinstance(table.title, str) else []
     width = console.width
+    line = width if wrap else LONGEST_LINE
+
+    def texts(text: object) -> list[Text]:
+        return _wrapped(console.render_str(text), line, console) if isinstance(text, str) else []
+
+    title, caption = texts(table.title), texts(table.caption)
     if not any(column.cells for column in columns) or _sum(columns) <= width:
-        return Group(*title, _grid(columns))
+        return Group(*title, _grid(columns), *caption)
     for count in range(len(columns) - 1, 0, -1):
         head, body = columns[:count], columns[count:]
         room = width - _sum(head) - _GAP
         labels = [0, *(column.header.cell_len + 2 for column in body[1:])]
         needed = max(column.least(label) for column, label in zip(body, labels, strict=True))
         if needed <= room and body[0].width > _PROSE:
-            return Group(*title, _grid([*head, _shared(body)], room if wrap else None))
-    return Group(*title, *_below(columns, width))
+            return Group(*title, _grid([*head, _shared(body)], room if wrap else None), *caption)
+    return Group(*title, *_below(columns, line, console), *caption)
+
+
+def _wrapped(text: Text, width: int, console: Console, indent: int = 0) -> list[Text]:
+    """A text as lines. A word that is longer than a line is not cut: the terminal breaks it, and it can be
+    copied.
+    """
+    lines: list[Text] = []
+    for part in text.split("\n"):
+        longest = max((Text(word).cell_len for word in part.plain.split()), default=0)
+        lines += part.wrap(console, max(width - indent, longest))
+    return [Text.assemble(" " * indent, line, no_wrap=True) for line in lines]
 
 
 def _column(header: RenderableType, cells: Sequence[RenderableType], console: Console) -> _Column:
@@ -98,17 +115,17 @@ def _shared(columns: Sequence[_Column]) -> _Column:
     return _Column(first.header, cells)
 
 
-def _below(columns: Sequence[_Column], width: int) -> list[RenderableType]:
+def _below(columns: Sequence[_Column], width: int, console: Console) -> list[Text]:
     """The first columns side by side, the others below each row."""
-    count = max((n for n in range(1, len(columns)) if _sum(columns[:n]) <= width), default=1)
+    count = max((n for n in range(1, len(columns)) if _sum(columns[:n]) <= console.width), default=1)
     head, body = columns[:count], columns[count:]
     widths = [column.width for column in head]
-    lines: list[RenderableType] = [_line([column.header for column in head], widths, "bold")]
+    lines = [_line([column.header for column in head], widths, "bold")]
     for number in range(len(head[0].cells)):
         lines.append(_line([column.cells[number] for column in head], widths))
         for column in body:
             if column.cells[number].plain:
-                lines.append(Padding(_labelled(column, number), (0, 0, 0, _INDENT)))
+                lines += _wrapped(_labelled(column, number), width, console, _INDENT)
     return lines
 
 
@@ -122,4 +139,4 @@ def _line(cells: Sequence[Text], widths: Sequence[int], style: str = "") -> Text
 
 
 def _labelled(column: _Column, number: int) -> Text:
-    return Text.assemble((f"{column.header.plain}: ", "dim"), column.cells[number], overflow="fold")
+    return Text.assemble((f"{column.header.plain}: ", "dim"), column.cells[number])

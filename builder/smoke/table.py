@@ -7,7 +7,6 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from builder.errors import SmokeError, SmokeNotRun
 from builder.smoke.compare import Comparison
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
@@ -16,13 +15,6 @@ from builder.smoke.values import number
 #: Findings whose fraction is shown beside the measurement.
 _GRADED_BASES = ("achieved", "acceptance", "peak", "roofline")
 _COLORS = {"pass": "green", "skip": "dim", "warn": "yellow", "fail": "red", "error": "red"}
-_MEANINGS = {
-    "pass": "pass: the image works, and is as fast as expected",
-    "warn": "warn: the image works; warnings do not stop publishing",
-    "fail": "fail: the image does not work, or is too slow: no tag moves",
-    "error": "error: the image could not be tested: no tag moves",
-}
-_CODES = {"pass": 0, "warn": 0, "fail": SmokeError.exit_code, "error": SmokeNotRun.exit_code}
 _OUTCOME_COLORS = {"slower": "red", "faster": "green", "other": "dim"}
 
 
@@ -51,11 +43,6 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
     table.caption = verdict_meaning(report.verdict)
     table.caption_justify = "left"
     return table
-
-
-def meaning(verdict: str) -> str:
-    """What a verdict means: for publishing, and as an exit code."""
-    return f"{_MEANINGS[verdict]} (exit code {_CODES[verdict]})"
 
 
 def _table(title: str) -> Table:

@@ -1,0 +1,180 @@
+"""What runs now: the state of a task, lines in a log, a display in a terminal."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+from rich.console import Console
+
+from builder.cli import live, run
+from builder.cli.live import Activity, Task
+from builder.cli.output import Output
+from builder.errors import ConfigError
+from builder.progress import working
+
+
+def activity_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "activity"]
+
+
+def until(reached: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    yield
+    until(lambda: not activity_threads())
+
+
+def task(total: int | None, unit: str = "B", **advances: int) -> Task:
+    """A task that began at 100 s; ``s5=3`` advances by 3 at 105 s."""
+    made = Task("x", total, unit, 100.0)
+    for name, amount in advances.items():
+        made.advance(amount, 100.0 + int(name[1:]))
+    return made
+
+
+def test_status() -> None:
+    """Bytes, percent, rate and time left with a total; otherwise the time so far and what happens."""
+    assert task(None).status(112.4) == "12 s"
+    assert task(1000).status(101.0) == "0 B of 1.0 kB, 0 %, 1 s"
+    known = task(1_200_000_000, s2=200_000_000, s4=212_000_000)
+    assert known.status(104.0) == "412.0 MB of 1.2 GB, 34 %, 103.0 MB/s, 8 s left"
+    assert task(100, s1=120).status(102.0) == "120 B of 100 B, 100 %, 60 B/s, 2 s"
+    unknown = task(None, s2=4_000_000)
+    unknown.doing = "creating tarball"
+    assert unknown.status(104.0) == "4.0 MB, 1.0 MB/s, 4 s, creating tarball"
+    assert task(None, "files", s2=3).status(102.0) == "3 files, 2 s"
+    assert task(40, "packages", s2=10).status(102.0) == "10 of 40 packages, 25 %, 6 s left"
+    assert task(None).status(100 + 75) == "1 min 15 s" and task(None).status(100 + 7300) == "2 h 1 min"
+
+
+def test_rate() -> None:
+    """The rate is that of the last seconds: a slow beginning is forgotten."""
+    made = task(None)
+    for second in range(1, 61):
+        made.advance(1_000 if second < 30 else 1_000_000, 100.0 + second)
+    assert "1.0 MB/s" in made.status(160.0)
+
+
+def test_log(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log gets a line when nothing was printed for a while; it ends with the task."""
+    monkeypatch.setattr(live, "QUIET_S", 0.02)
+    output = Output()
+    lines: list[str] = []
+    with working(output, "outer"), working(output, "unpacking [x]", 2_000_000):
+        output.advance("unpacking [x]", 500_000)
+        output.doing("unpacking [x]", "layer 3")
+        until(lambda: lines.append(capsys.readouterr().err) or len("".join(lines).splitlines()) > 2)
+    first = "".join(lines).splitlines()[0]
+    assert first.startswith("unpacking [x]: 500.0 kB of 2.0 MB, 25 %") and first.endswith(", layer 3")
+    until(lambda: not activity_threads())
+    capsys.readouterr()
+    output.advance("unpacking [x]", 1)  # late calls do nothing
+    output.doing("unpacking [x]", "nothing")
+    output.finish("unpacking [x]")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_printing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While other lines appear, there is no line about a task."""
+    said: list[str] = []
+    monkeypatch.setattr(live, "QUIET_S", 0.2)
+    shown = Activity(Console(file=io.StringIO()), said.append)
+    shown.start("x", None, "B")
+    for _ in range(40):
+        shown.printed()
+        time.sleep(0.01)
+    assert said == []
+    shown.close()
+
+
+def test_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """--quiet shows nothing; --json keeps standard output for the document."""
+    monkeypatch.setattr(live, "QUIET_S", 0.001)
+    with working(Output(quiet=True), "x"):
+        assert not activity_threads()
+    err: list[str] = []
+    with working(Output(as_json=True), "x"):
+        until(lambda: err.append(capsys.readouterr().err) or "".join(err))
+    assert "x: 0 s\n" in "".join(err) and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("error", [ConfigError("broken"), KeyboardInterrupt(), ValueError("a bug")])
+def test_error(error: BaseException) -> None:
+    """Whatever ends a command ends the display before the message."""
+
+    @click.command()
+    @click.pass_context
+    def fail(ctx: click.Context) -> None:
+        output = Output()
+        ctx.call_on_close(output.close)
+        output.start("never finished")
+        raise error
+
+    assert run(fail, []) in (3, 70, 130)
+    until(lambda: not activity_threads())
+
+
+def test_reader_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that nobody reads any more is no error of the command."""
+    monkeypatch.setattr(live, "QUIET_S", 0.001)
+
+    def say(line: str) -> None:
+        raise BrokenPipeError
+
+    shown = Activity(Console(file=io.StringIO()), say)
+    shown.start("x", None, "B")
+    until(lambda: not activity_threads())
+    shown.finish("x")
+
+
+@pytest.mark.parametrize("width", [80, 60, 120])
+def test_terminal(width: int) -> None:
+    """No line is wider than the terminal; the cursor is back at the end."""
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=width, color_system=None)
+    shown = Activity(console, lambda line: None)
+    for name in ("downloading packages", "base debian:bookworm", "pulling " + "x" * 90):
+        shown.start(name, 1_200_000_000, "B")
+        shown.advance(name, 412_000_000)
+    shown.doing("base debian:bookworm", "installing remaining packages inside the chroot")
+    rows = console.render_lines(shown._render(), pad=False)
+    texts = ["".join(segment.text for segment in row) for row in rows]
+    assert len(texts) == 3 and all(len(text) <= width for text in texts)
+    if width == 120:
+        assert "downloading packages ━" in texts[0] and "412.0 MB of 1.2 GB, 34 %" in texts[0]
+    shown.close()
+    hidden, _, shown_again = file.getvalue().partition("\x1b[?25h")
+    assert "\x1b[?25l" in hidden and "\x1b[?25l" not in shown_again
+
+
+def test_threads() -> None:
+    """Tasks of many threads start and finish in any order."""
+    shown = Activity(Console(file=io.StringIO(), force_terminal=True, width=80), lambda line: None)
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            for step in range(15):
+                shown.start(f"{number}-{step}", 10, "B")
+                shown.advance(f"{number}-{step}", 5)
+                shown.finish(f"{number}-{step}")
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failed and shown._live is None
