@@ -94,11 +94,21 @@ def cache_verify(context: Context) -> None:
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:
-    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/."""
-    from builder.store.prune import prune
+    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/.
+
+    Unpacked images are removed after a day: they take most space, and are made again in seconds. What a
+    container uses stays. What killed commands left in the storage of docker and podman is removed, too.
+    """
+    from builder.run.select import remove_engine_leftovers
+    from builder.store.prune import prune, usage
 
     freed = 0
     with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
         freed = context.project.prune_layout()
     freed += prune(context.settings.cache, None if everything else days)
-    context.output.result({"freed": freed}, f"freed {human_bytes(freed)}")
+    remove_engine_leftovers()
+    left = sum(folder.size for folder in usage(context.settings.cache))
+    text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {context.settings.cache}"
+    if left and not everything:
+        text += "; to remove all of it: builder cache prune --all"
+    context.output.result({"freed": freed, "left": left}, text)

@@ -55,7 +55,7 @@ def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> i
     from builder.run.userns import UsernsRunner
 
     artifact, origin = _image_of(context, recipe, request)
-    context.output.note(f"running {recipe.name}: {origin}{_where(request)}")
+    context.output.note(f"running {recipe.name}{_where(request)}: {origin}")
     runner = UsernsRunner(context.settings, context.project.store, context.output)
     return _run(runner, artifact, request, recipe.gpu.vendor)
 
@@ -95,7 +95,7 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     vendors: tuple[GpuVendor, ...] = ("nvidia", "amd")
     vendor = next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
     context.output.note(
-        f"running {pulled.reference} ({pulled.digest[:19]}) with {runner.name}{_where(request)}"
+        f"running {pulled.reference}{_where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
     return _run(runner, pulled.artifact, request, "none" if request.gpus == 0 else vendor)
 
@@ -150,4 +150,4 @@ def _mount(bind: str) -> Mount:
 
 
 def _where(request: ContainerRequest) -> str:
-    return f", in {request.workdir}" if request.workdir else ""
+    return f" in {request.workdir}" if request.workdir else ""

@@ -48,6 +48,24 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
         ConfigError: no channels, or a channel's name is not valid.
         FetchError: a channel does not answer.
     """
+    found, reasons, may_fall_back = probe_channels(request)
+    if not reasons:
+        return found
+    if may_fall_back:
+        return [_debian_channel(request, reasons)]
+    raise FetchError(reasons, channels_hint(request))
+
+
+def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], str, bool]:
+    """Asks the channels of an environment whether they answer.
+
+    Returns:
+        The channels, highest priority first; which do not answer and why, as text (empty: all answer); and
+        whether the Debian channel can take their place.
+
+    Raises:
+        ConfigError: no channels, or a channel's name is not valid.
+    """
     named = channels(request.recipe, request.environment)
     if not named:
         raise ConfigError(
@@ -57,15 +75,13 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     with ThreadPoolExecutor(len(found)) as pool:
         problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
     silent = [(channel, why) for channel, why in zip(found, problems, strict=True) if why]
-    if not silent:
-        return found
     reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
-    if len(silent) == len(found) and request.recipe.conda.fallback == "debian":
-        return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, _hint(request))
+    may_fall_back = len(silent) == len(found) and request.recipe.conda.fallback == "debian"
+    return found, reasons, may_fall_back
 
 
-def _hint(request: SolveRequest) -> str:
+def channels_hint(request: SolveRequest) -> str:
+    """What to do about channels that do not answer."""
     hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
     if request.recipe.conda.fallback is None:
         where = request.recipe.source or "the recipe"

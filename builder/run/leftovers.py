@@ -63,10 +63,11 @@ def is_left_behind(name: str, *, elsewhere: bool = False) -> bool:
     Args:
         name: of the image or container.
         elsewhere: whether a process of another host or container, or before the last boot, which may have
-            ended or not, counts as killed. The engine refuses to remove what is in use.
+            ended or not, counts as killed, and so do names of earlier versions. The engine refuses to remove
+            what is in use.
     """
     if _OLD_NAMES.fullmatch(name):
-        return True
+        return elsewhere
     found = _WRITER.search(name)
     writer = writer_of(found[0]) if found else None
     if writer is None:
