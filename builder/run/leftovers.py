@@ -25,7 +25,7 @@ _WRITER = re.compile(r"blob-[0-9a-f]{16}-\d+-[0-9a-f]{16}")
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     image_id: str
-    remove: Callable[[], None]
+    remove: Callable[[], object]
 
 
 #: By the name of the runner and the digest of the image.
@@ -43,7 +43,7 @@ def loaded(runner: str, digest: str) -> str | None:
     return found.image_id if found else None
 
 
-def remember(runner: str, digest: str, image_id: str, remove: Callable[[], None]) -> None:
+def remember(runner: str, digest: str, image_id: str, remove: Callable[[], object]) -> None:
     """Records an image that this process has loaded; ``remove`` is called when the process ends."""
     if not _loaded:
         atexit.register(remove_loaded)
