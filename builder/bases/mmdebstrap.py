@@ -84,7 +84,7 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
         ImageError: mmdebstrap is missing or fails, or this user cannot run it.
         SpaceError: the disk is full.
     """
-    mode = _mode(base.reference)
+    mode = mmdebstrap_mode(base.reference)
     require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
     task = f"base {base.reference}"
     started = time.monotonic()
@@ -214,8 +214,8 @@ def _drain(stream: IO[bytes]) -> None:
         pass
 
 
-def _mode(reference: str) -> str:
-    """mmdebstrap's mode for this user.
+def mmdebstrap_mode(reference: str) -> str:
+    """mmdebstrap's mode for this user: ``root`` or ``unshare``.
 
     Raises:
         ImageError: this user cannot run mmdebstrap; the hint names what is missing.

@@ -96,19 +96,22 @@ def cache_verify(context: Context) -> None:
 @common_options
 @pass_context
 def cache_prune(context: Context, days: float, everything: bool) -> None:
-    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/."""
-    from builder.store.prune import prune
+    """Remove files that were not used recently, leftovers of killed builds, and untagged images in dist/.
+
+    Unpacked images are removed after a day: they take most space, and are made again in seconds. What a
+    container uses stays. What killed commands left in the storage of docker and podman is removed, too.
+    """
+    from builder.run.select import remove_engine_leftovers
+    from builder.store.prune import prune, usage
 
     freed = 0
     with working(context.output, "pruning the cache"):
         with contextlib.suppress(ConfigError):  # the cache can be pruned from anywhere
             freed = context.project.prune_layout()
         freed += prune(context.settings.cache, None if everything else days)
-    context.output.result({"freed": freed}, _freed(freed, None if everything else days))
-
-
-def _freed(size: int, days: float | None) -> str:
-    """What was freed; why nothing was, if a limit of days may be the reason."""
-    if size or days is None:
-        return f"freed {human_bytes(size)}"
-    return f"freed nothing: everything was used in the last {days:g} days (--older-than DAYS)"
+        remove_engine_leftovers()
+        left = sum(folder.size for folder in usage(context.settings.cache))
+    text = f"freed {human_bytes(freed)}; {human_bytes(left)} left in {context.settings.cache}"
+    if left and not everything:
+        text += "; to remove all of it: builder cache prune --all"
+    context.output.result({"freed": freed, "left": left}, text)

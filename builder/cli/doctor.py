@@ -1,4 +1,7 @@
-"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot."""
+"""``builder doctor``: what this host can lock, build, run and push, with a hint for what it cannot.
+
+:mod:`builder.cli.doctor_target` has the checks of one target.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +11,44 @@ import platform
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import click
 
-from builder.cli.context import Context, common_options, context_exit, pass_context
+from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
+from builder.cli.finding import MARKS, Finding, debian_finding, disk_finding, runner_findings
 from builder.progress import working
 from builder.settings import Settings
-from builder.text import human_bytes
 from builder.version import __version__
 
-Status = Literal["ok", "missing", "bad"]
-_MARKS = {"ok": "[green]ok[/green]", "missing": "[yellow]missing[/yellow]", "bad": "[red]bad[/red]"}
 #: Bytes that a CUDA image needs in the cache while it is built.
 _ENOUGH = 10e9
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report: ``missing`` is optional, ``bad`` has to be fixed."""
-
-    what: str
-    status: Status
-    found: str
-    hint: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 @click.command()
+@click.argument("target", required=False, shell_complete=complete_target)
 @common_options
 @pass_context
-def doctor(context: Context) -> None:
-    """Report what this host can lock, build, run and push: tools, GPU, disk, credentials."""
+def doctor(context: Context, target: str | None) -> None:
+    """Report what this host can lock, build, run and push: tools, GPU, disk, credentials.
+
+    Each container runner is tried with a tiny container. With TARGET: whether this host can lock, build,
+    test, run and push that target. Nothing is left on the host. The exit code is 1 if something has to be
+    fixed ("bad"); "missing" and "broken" parts are optional.
+    """
+    from rich.markup import escape
     from rich.table import Table
 
+    from builder.cli.doctor_target import examine_target
+
     with working(context.output, "examining this host"):
-        findings = examine(context.settings)
+        if target is None:
+            findings = examine(context.settings)
+        else:
+            findings = examine_target(context.project, context.one_recipe(target))
     table = Table("", "what", "found", "hint", box=None)
     for finding in findings:
-        table.add_row(_MARKS[finding.status], finding.what, finding.found, finding.hint)
+        table.add_row(MARKS[finding.status], finding.what, escape(finding.found), escape(finding.hint))
     context.output.table(table)
     context.output.result([finding.to_json() for finding in findings])
     if any(finding.status == "bad" for finding in findings):
@@ -64,7 +62,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_packages(),
         *_folders(settings),
         *_bases(),
-        *_runners(settings),
+        *runner_findings(),
         _gpus(),
         _credentials(),
     ]
@@ -96,21 +94,11 @@ def _folders(settings: Settings) -> Iterator[Finding]:
             hint = "choose another folder with BUILDER_CACHE or BUILDER_TMPDIR"
             yield Finding(what, "bad", f"{folder}: {e.strerror}", hint)
             continue
-        free = shutil.disk_usage(folder).free
-        found = f"{folder}: {human_bytes(free)} free"
-        if free > _ENOUGH:
-            yield Finding(what, "ok", found)
-        else:
-            hint = "a CUDA image needs about 10 GB: run builder cache prune, or choose another disk"
-            yield Finding(what, "bad", found, hint)
+        yield disk_finding(what, folder, _ENOUGH, "a CUDA image")
 
 
 def _bases() -> Iterator[Finding]:
-    tool = shutil.which("mmdebstrap")
-    if tool:
-        yield Finding("base: debian:SUITE", "ok", tool)
-    else:
-        yield Finding("base: debian:SUITE", "missing", "no mmdebstrap", "apt-get install mmdebstrap")
+    yield debian_finding("debian:SUITE", "missing")
     for program, package in (("apt-get", "apt"), ("dpkg-deb", "dpkg")):
         if not shutil.which(program):
             yield Finding(
@@ -118,15 +106,6 @@ def _bases() -> Iterator[Finding]:
             )
             return
     yield Finding("Debian channel", "ok", "apt-get and dpkg-deb")
-
-
-def _runners(settings: Settings) -> Iterator[Finding]:
-    from builder.run.select import runners
-    from builder.store.blobs import Store
-
-    for runner in runners(settings, Store(settings.cache)):
-        reason = runner.available()
-        yield Finding(f"run: {runner.name}", "ok" if reason is None else "missing", reason or "works")
 
 
 def _gpus() -> Finding:

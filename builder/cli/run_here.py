@@ -55,7 +55,7 @@ def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> i
     from builder.run.userns import UsernsRunner
 
     artifact, origin = _image_of(context, recipe, request)
-    context.output.note(f"running {recipe.name}: {origin}{_where(request)}")
+    context.output.note(f"running {recipe.name}{_where(request)}: {origin}")
     runner = UsernsRunner(context.settings, context.project.store, context.output)
     return _run(runner, artifact, request, recipe.gpu.vendor)
 
@@ -92,12 +92,13 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     pulled = pull_reference(reference, context.settings, store, reporter=context.output)
     names = ("apptainer", "userns") if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
     runner = _first_runner(context, names)
-    vendors: tuple[GpuVendor, ...] = ("nvidia", "amd")
-    vendor = next((vendor for vendor in vendors if gpu_devices(vendor)), "none")
+    vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
+    present = [vendor for vendor in vendors if gpu_devices(vendor)]
+    vendor: GpuVendor = present[0] if present else "none"
     context.output.note(
-        f"running {pulled.reference} ({pulled.digest[:19]}) with {runner.name}{_where(request)}"
+        f"running {pulled.reference}{_where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
-    return _run(runner, pulled.artifact, request, "none" if request.gpus == 0 else vendor)
+    return _run(runner, pulled.artifact, request, vendor)
 
 
 _OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
@@ -150,4 +151,4 @@ def _mount(bind: str) -> Mount:
 
 
 def _where(request: ContainerRequest) -> str:
-    return f", in {request.workdir}" if request.workdir else ""
+    return f" in {request.workdir}" if request.workdir else ""

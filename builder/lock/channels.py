@@ -51,10 +51,15 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     answering, silent = probe_channels(request)
     if not silent:
         return answering
-    reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
+    reasons = describe_silent(silent)
     if not answering and request.recipe.conda.fallback == "debian":
         return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, _hint(request))
+    raise FetchError(reasons, channels_hint(request))
+
+
+def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
+    """Which channels do not answer, and why."""
+    return "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
 
 
 def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tuple[SolverChannel, str]]]:
@@ -75,7 +80,8 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
-def _hint(request: SolveRequest) -> str:
+def channels_hint(request: SolveRequest) -> str:
+    """What to do about channels that do not answer."""
     hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
     if request.recipe.conda.fallback is None:
         where = request.recipe.source or "the recipe"

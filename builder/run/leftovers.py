@@ -25,7 +25,7 @@ _WRITER = re.compile(r"blob-[0-9a-f]{16}-\d+-[0-9a-f]{16}")
 @dataclass(frozen=True, slots=True)
 class _Loaded:
     image_id: str
-    remove: Callable[[], None]
+    remove: Callable[[], object]
 
 
 #: By the name of the runner and the digest of the image.
@@ -43,7 +43,7 @@ def loaded(runner: str, digest: str) -> str | None:
     return found.image_id if found else None
 
 
-def remember(runner: str, digest: str, image_id: str, remove: Callable[[], None]) -> None:
+def remember(runner: str, digest: str, image_id: str, remove: Callable[[], object]) -> None:
     """Records an image that this process has loaded; ``remove`` is called when the process ends."""
     if not _loaded:
         atexit.register(remove_loaded)
@@ -63,10 +63,11 @@ def is_left_behind(name: str, *, elsewhere: bool = False) -> bool:
     Args:
         name: of the image or container.
         elsewhere: whether a process of another host or container, or before the last boot, which may have
-            ended or not, counts as killed. The engine refuses to remove what is in use.
+            ended or not, counts as killed, and so do names of earlier versions. The engine refuses to remove
+            what is in use.
     """
     if _OLD_NAMES.fullmatch(name):
-        return True
+        return elsewhere
     found = _WRITER.search(name)
     writer = writer_of(found[0]) if found else None
     if writer is None:

@@ -114,7 +114,7 @@ class PodmanRunner(Runner):
                 execute([self.name, "untag", image_id, *others], timeout_s=60)
         remove = [self.name, "rmi", own_name]
         env = dict(os.environ)  # podman's storage at this time
-        remember(self.name, image.digest, image_id, lambda: execute(remove, env=env, timeout_s=60) and None)
+        remember(self.name, image.digest, image_id, lambda: execute(remove, env=env, timeout_s=60))
         return image_id
 
     def _tag(self, image_id: str, name: str) -> bool:

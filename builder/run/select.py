@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.errors import RunnerError, UsageError
@@ -31,6 +33,22 @@ def runner_classes() -> tuple[type[Runner], ...]:
     from builder.run.userns import UsernsRunner
 
     return (DockerRunner, PodmanHpcRunner, PodmanRunner, ApptainerRunner, UsernsRunner)
+
+
+def remove_engine_leftovers() -> None:
+    """Removes what killed processes of builder left in the storage of docker and podman, as far as they work.
+
+    What is in use stays.
+    """
+    from builder.run.docker import docker_client, docker_errors, docker_problem, remove_docker_leftovers
+    from builder.run.podman import remove_podman_leftovers
+
+    if docker_problem() is None:
+        with suppress(RunnerError), docker_errors(RunnerError), docker_client(timeout_s=60) as client:
+            remove_docker_leftovers(client, elsewhere=True)
+    for program in ("podman-hpc", "podman"):
+        if shutil.which(program):
+            remove_podman_leftovers(program, elsewhere=True)
 
 
 def find_runner(

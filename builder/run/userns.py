@@ -70,15 +70,7 @@ class UsernsRunner(Runner):
     name = "userns"
 
     def available(self) -> str | None:
-        # not in the cache, because a check must not create one
-        with tempfile.TemporaryDirectory(prefix="builder-") as folder:
-            root = container_root(keep_root=False)
-            try:
-                root.give(Path(folder))
-                _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
-            except RunnerError as e:
-                return e.message.removeprefix(f"{_NOT_STARTED}: ")
-        return None
+        return namespaces_problem()
 
     def run(
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
@@ -113,6 +105,19 @@ class UsernsRunner(Runner):
             shm_size=_SHM_SIZE,
         )
         return _start(plan, options)
+
+
+def namespaces_problem() -> str | None:
+    """Returns None if this user can start a container in user namespaces, else the reason."""
+    # not in the cache, because a check must not create one
+    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
+        root = container_root(keep_root=False)
+        try:
+            root.give(Path(folder))
+            _start(_Plan(folder, root.uid, root.gid), RunOptions(timeout_s=20))
+        except RunnerError as e:
+            return e.message.removeprefix(f"{_NOT_STARTED}: ")
+    return None
 
 
 def _driver_mounts() -> list[Mount]:

@@ -29,9 +29,9 @@ def test_left_behind() -> None:
 
 
 def test_old_names() -> None:
-    """Earlier versions left images under these names; the user's images have others."""
-    assert is_left_behind("localhost/tmp/builder-0123456789abcdef/layout:latest")
-    assert is_left_behind("builder-run:0123456789ab")
+    """Pruning removes what earlier versions left under these names; the user's images have others."""
+    for name in ("localhost/tmp/builder-0123456789abcdef/layout:latest", "builder-run:0123456789ab"):
+        assert is_left_behind(name, elsewhere=True) and not is_left_behind(name)
     for name in ("builder/mine:latest", "localhost/builder-run:mine", "<none>:<none>", "builder-run:latest"):
         assert not is_left_behind(name, elsewhere=True)
 

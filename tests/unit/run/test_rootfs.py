@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from builder.errors import RunnerError
-from builder.model import Image
+from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.run.identity import Identity
 from builder.run.rootfs import cached_rootfs
 from builder.settings import Settings
+from builder.store import unpacked
 from builder.store.blobs import Store
+from tests.support.image_kit import layer, member
 from tests.support.images import make_layer, make_test_image
 
 
@@ -52,3 +57,69 @@ def test_no_half_tree(image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(RunnerError):
         cached_rootfs(image, settings, Store(settings.cache), owner=Identity(4711, 4712))
     assert list((settings.cache / "rootfs").iterdir()) == []
+
+
+def labelled(image: Image) -> Image:
+    """The image with the label of a target."""
+    config = json.loads(image.config)
+    config["config"] = {"Labels": {"org.builder.target": "cpu"}}
+    data = canonical_json(config)
+    manifest = canonical_json(
+        {**json.loads(image.manifest), "config": Descriptor.of(OCI_CONFIG, data).to_json()}
+    )
+    return Image(
+        image.layers, data, Descriptor.of(OCI_CONFIG, data), manifest, Descriptor.of(OCI_MANIFEST, manifest)
+    )
+
+
+def release() -> None:
+    """Ends the use of all images, as the end of this process does."""
+    for fd in unpacked._held.values():
+        os.close(fd)
+    unpacked._held.clear()
+
+
+def files_layer(folder: Path, text: str) -> Layer:
+    """The topmost layer: a script, and a file that replaces one of the lower layers."""
+    store = Store(folder / "cache")
+    return layer(
+        store,
+        member("app/train.py", text.encode()),
+        member("data/a", b"replaced"),
+        member("data/" + text, b""),
+    )
+
+
+def test_only_the_topmost_layer(tmp_path: Path) -> None:
+    """An image with another script shares all files but those of the topmost layer, and has none of its."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+    lower = [make_layer(tmp_path, "a"), make_layer(tmp_path, "b")]
+    trees = []
+    for text in ("one", "two", "three"):
+        image = labelled(make_test_image([*lower, files_layer(tmp_path, text)]))
+        trees.append(cached_rootfs(image, settings, store))
+        assert (trees[-1] / "app/train.py").read_text() == text
+        release()
+    one, two, three = trees
+    assert not one.exists() and two.exists(), "two images of a target are kept"
+    assert (two / "data/b").samefile(three / "data/b")
+    assert (three / "data/a").read_text() == "replaced" and not (three / "data/two").exists()
+    (shared,) = (settings.cache / "rootfs").glob("cpu.*.lower-*")
+    assert (shared / "data/a").stat().st_size == 1000, "the replaced file is another one"
+    assert sorted(p.name for p in (settings.cache / "rootfs").iterdir()) == sorted(
+        [two.name, three.name, shared.name]
+    )
+
+
+def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without hard links takes the whole image."""
+
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    image = labelled(make_test_image([make_layer(tmp_path, "a"), files_layer(tmp_path, "one")]))
+    monkeypatch.setattr(shutil, "copytree", refuse)
+    folder = cached_rootfs(image, settings, Store(settings.cache))
+    assert (folder / "app/train.py").read_text() == "one" and (folder / "data/a").read_text() == "replaced"

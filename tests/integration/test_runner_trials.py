@@ -1,0 +1,124 @@
+"""The trial of ``builder doctor`` with real engines, and what runs leave in their storage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from builder.run.select import remove_engine_leftovers, runner_classes
+from builder.run.trial import try_runner
+from tests.support.parts import Apptainer, DockerEngine, Podman
+
+RUN = """\
+import os, signal, sys
+from pathlib import Path
+from builder.run.base import RunOptions
+from builder.run.select import runner_classes
+from builder.run.trial import trial_image
+from builder.settings import Settings
+from builder.store.blobs import Store
+
+name, how, folder = sys.argv[1:]
+settings = Settings(Path(folder), Path(folder) / "tmp", 1)
+store = Store(settings.cache)
+runner = next(kind for kind in runner_classes() if kind.name == name)(settings, store)
+command = "/missing" if how == "fails" else "/trial"
+print(runner.run(trial_image(settings, store), [command], RunOptions(timeout_s=60)).returncode, flush=True)
+if how == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+Images = Callable[[], list[str]]
+
+
+def try_named(name: str) -> object:
+    return try_runner(next(kind for kind in runner_classes() if kind.name == name))
+
+
+def check_leftovers(name: str, images: Images, folder: Path) -> None:
+    """Nothing is left after a failure; after SIGKILL, until the next run or a prune."""
+
+    def run(how: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", RUN, name, how, str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    before = images()
+    assert run("fails").returncode == 1 and images() == before
+    assert run("killed").returncode == -signal.SIGKILL and len(images()) == len(before) + 1
+    assert run("works").stdout == "42\n" and images() == before, "the next run removes it"
+    run("killed")
+    remove_engine_leftovers()
+    assert images() == before, "and so does builder cache prune"
+
+
+@pytest.mark.docker
+def test_docker(docker_engine: DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.host)
+
+    def images() -> list[str]:
+        return sorted(docker_engine.docker("images", "--all", "--quiet").stdout.split())
+
+    before = images()
+    assert try_named("docker") is None and images() == before
+    assert docker_engine.docker("ps", "--all", "--quiet").stdout == ""
+    check_leftovers("docker", images, tmp_path)
+    assert docker_engine.docker("ps", "--all", "--quiet").stdout == ""
+
+
+@pytest.mark.podman
+@pytest.mark.parametrize("name", ["podman", "podman-hpc"])
+def test_podman(name: str, podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """podman-hpc is podman under that name here."""
+    for key, value in podman.env.items():
+        monkeypatch.setenv(key, value)
+    if name == "podman-hpc":
+        program = tmp_path / "bin/podman-hpc"
+        program.parent.mkdir()
+        program.write_text('#!/bin/sh\nexec podman "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    def images() -> list[str]:
+        return sorted(podman.run("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split())
+
+    before = images()
+    assert try_named(name) is None and images() == before
+    if name == "podman":
+        check_leftovers(name, images, tmp_path / "cache")
+    assert podman.run("ps", "--all", "--quiet").stdout == ""
+
+
+@pytest.mark.podman
+def test_limits_of_podman(podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of the hint make podman work where it may not set its own limits."""
+    for key, value in podman.env.items():
+        monkeypatch.setenv(key, value)
+    conf = Path(podman.env["CONTAINERS_CONF"])
+    lines = [line for line in conf.read_text().splitlines() if "default_ulimits" not in line]
+    own = tmp_path / "containers.conf"
+    own.write_text("\n".join(lines))
+    monkeypatch.setenv("CONTAINERS_CONF", str(own))
+    problem = try_runner(next(kind for kind in runner_classes() if kind.name == "podman"))
+    if problem is None:
+        pytest.skip("podman may set its own limits here")
+    assert "rlimit" in problem.reason
+    (limits,) = [line.strip() for line in problem.hint.splitlines() if "default_ulimits" in line]
+    own.write_text("\n".join(lines).replace("[containers]", f"[containers]\n{limits}"))
+    assert try_named("podman") is None
+
+
+@pytest.mark.apptainer
+def test_apptainer(apptainer: Apptainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in apptainer.env.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("PATH", f"{apptainer.path.parent}:{os.environ['PATH']}")
+    assert try_named("apptainer") is None
+
+
+def test_userns() -> None:
+    assert try_named("userns") is None
