@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from builder.ci.workflow import MONTHLY, Service
+from builder.ci.workflow import FILES, MONTHLY, Service
 from builder.cli.context import Context, common_options, complete_target, pass_context
 from builder.errors import UsageError
 
@@ -101,7 +101,7 @@ def _write(
     from rich.markup import escape
 
     from builder.ci.install import setup_command
-    from builder.ci.workflow import FILES, Options, Workflow, render
+    from builder.ci.workflow import Options, Workflow, render
     from builder.store.files import write_atomic
 
     project = context.project
@@ -139,7 +139,7 @@ def _write(
         )
     write_atomic(path, text.encode())
     context.output.result({**answer, "file": str(path)}, escape(str(path)))
-    _advise(context, recipes)
+    _advise(context, service, recipes)
 
 
 def _command(service: str, names: Sequence[str], given: dict[str, Any]) -> str:
@@ -151,8 +151,15 @@ def _command(service: str, names: Sequence[str], given: dict[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _advise(context: Context, recipes: Sequence[Recipe]) -> None:
+def _advise(context: Context, service: Service, recipes: Sequence[Recipe]) -> None:
     """Reports what the workflow needs that its file cannot contain."""
+    root = context.project.root
+    top = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), root)
+    if top != root:
+        context.output.warn(
+            f"the project is a folder of the repository {top}: {FILES[service]} counts there only, and its "
+            f"commands have to run in {root.relative_to(top)}"
+        )
     fixed = [r.name for r in recipes if not r.lock and r.conda.exclude_newer not in (None, "month")]
     if fixed:
         context.output.warn(

@@ -84,11 +84,12 @@ class Pip(Model):
     """Used when ``index_url`` does not answer; ``pip``: the indexes of pip's own configuration."""
     exclude_newer: Date | None = None
     """Ignore files uploaded after this date. Works only with indexes that publish upload times; from others
-    uv takes nothing. None: use all."""
+    uv takes nothing. ``month``: as for conda. None: use all."""
 
 
 class Files(Model):
-    """Files to copy into the image."""
+    """Files to copy into the image. From a folder, tools' and builder's own output is left out, and what
+    ``.builderignore`` lists."""
 
     source: Line
     """A file or folder, relative to the project folder."""

@@ -25,8 +25,8 @@ IGNORE_FILE = ".builderignore"
 TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_Store", IGNORE_FILE})
 #: Folders of the project in which builder writes. An image in them would contain its predecessor.
 OWN = frozenset({"dist", "reports"})
-#: Files in a folder that say what it is: an OCI image layout, a virtual environment, a cache.
-MARKS = ("oci-layout", "pyvenv.cfg", "CACHEDIR.TAG")
+#: What says that a folder is an OCI image layout, builder's cache, a virtual environment, or another cache.
+MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """
 .env
@@ -88,7 +88,7 @@ class Ignore:
         """Whether a file or folder that was found in a copied folder is left out."""
         if path.name in TOOLS or (path.parent == self._root and path.name in OWN):
             return True
-        if is_folder and any((path / mark).is_file() for mark in MARKS):
+        if is_folder and any((path / mark).exists() for mark in MARKS):
             return True
         return bool(self._check(path, is_folder)[0])
 

@@ -1,8 +1,9 @@
 """The date of a lock. It is the creation time of the images that are built from the lock.
 
 A date must not make two equal locks differ. So it comes from the sources if they have one: with
-``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise the time of
-locking is written into the lock once, and stays as long as a new solve returns the same lock.
+``conda.exclude_newer`` it is the time before which all conda packages were published. Otherwise the day of
+locking is written into the lock once, and stays as long as a new solve returns the same lock. It is the day
+and not the second, so that two machines that lock on one day write the same bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from builder.settings import MAX_EPOCH
 #: Key of the lock's metadata: the exclude-newer time of the conda packages, also one of the command line.
 SOLVED_BEFORE = "builder.solved-before"
 TIME = "%Y-%m-%dT%H:%M:%SZ"
+_DAY = "%Y-%m-%dT00:00:00Z"
 
 
 def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
@@ -43,7 +45,7 @@ def dated(lock: Lock, path: Path, now: datetime | None = None) -> Lock:
         kept = replace(lock, custom={**custom, CREATED: previous.custom[CREATED]})
         if digest_of(kept, path) == previous.digest:
             return kept
-    return replace(lock, custom={**custom, CREATED: now.strftime(TIME)})
+    return replace(lock, custom={**custom, CREATED: now.strftime(_DAY)})
 
 
 def lock_date(custom: Mapping[str, str]) -> int | None:

@@ -40,6 +40,13 @@ def test_gitlab(do: Cli, tiny: TinyProject) -> None:
     assert "publish" in yaml.safe_load(made.json["text"])
 
 
+def test_folder_of_a_repository(do: Cli, tiny: TinyProject) -> None:
+    """The services look at the top of a repository only."""
+    assert "counts there only" not in do("ci", "github", *INSTALL).err
+    (tiny.root.parent / ".git").mkdir()
+    assert "its commands have to run in project" in do("ci", "github", *INSTALL).err
+
+
 def test_unknown_source(do: Cli, tiny: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a place that a workflow can install from, nothing is written."""
     monkeypatch.setattr("builder.ci.install._direct_url", lambda: {"url": "file:///x", "dir_info": {}})

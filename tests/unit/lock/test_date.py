@@ -13,8 +13,8 @@ from builder.lock.date import SOLVED_BEFORE, dated, lock_date
 from builder.lock.file import CREATED, read_lock, write_lock
 from builder.model import Lock, LockedBase, LockedPackage
 
-FIRST = datetime(2026, 11, 5, 12, tzinfo=UTC)
-LATER = datetime(2026, 12, 24, 18, tzinfo=UTC)
+FIRST = datetime(2026, 11, 5, tzinfo=UTC)
+LATER = datetime(2026, 12, 24, tzinfo=UTC)
 URL = "https://me:secret@host.example/linux-64/zlib-1-0.conda"
 LOCK = Lock(
     packages=(LockedPackage("zlib", "1", "conda", "linux-64", URL, "a" * 64),),
@@ -42,6 +42,12 @@ def test_written_once(tmp_path: Path) -> None:
     assert lock_date(dated(moved, path, FIRST).custom) == FIRST.timestamp(), "a new base is a new lock"
 
 
+def test_one_day(tmp_path: Path) -> None:
+    """Two machines that lock on one day write the same bytes."""
+    evening = FIRST.replace(hour=23, minute=59)
+    assert dated(LOCK, tmp_path / "a", FIRST) == dated(LOCK, tmp_path / "b", evening)
+
+
 def test_exclude_newer(tmp_path: Path) -> None:
     """The date of the sources is the lock's, so two machines that lock write the same bytes."""
     path = tmp_path / "a.t.lock.yml"
@@ -60,7 +66,7 @@ def test_date_to_come(tmp_path: Path) -> None:
 def test_damaged_predecessor(tmp_path: Path) -> None:
     path = tmp_path / "a.t.lock.yml"
     path.write_text("<<<<<<< HEAD\n")
-    assert dated(LOCK, path, FIRST).custom[CREATED] == "2026-11-05T12:00:00Z"
+    assert dated(LOCK, path, FIRST).custom[CREATED] == "2026-11-05T00:00:00Z"
 
 
 @pytest.mark.parametrize("text", ["soon", "1969-01-01T00:00:00Z", "2200-01-01T00:00:00Z", "\x00", "9" * 99])
