@@ -72,17 +72,19 @@ def sites_list(context: Context) -> None:
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
-        row = {
-            "name": name,
-            "title": site.site.title,
-            "runtime": site.site.runtime.kind,
-            "gpu": site.gpu.model_dump(),
-            "gpus_per_node": site.site.node.gpus,
-            "from": origin(path, root),
-            "path": str(path),
-        }
-        rows.append(row)
-        table.add_row(name, escape(site.site.title), row["runtime"], _gpus(site), row["from"])
+        runtime, place = site.site.runtime.kind, origin(path, root)
+        table.add_row(name, escape(site.site.title), runtime, _gpus(site), place)
+        rows.append(
+            {
+                "name": name,
+                "title": site.site.title,
+                "runtime": runtime,
+                "gpu": site.gpu.model_dump(),
+                "gpus_per_node": site.site.node.gpus,
+                "from": place,
+                "path": str(path),
+            }
+        )
     context.output.table(table)
     context.output.result(rows)
 

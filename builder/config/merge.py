@@ -56,6 +56,8 @@ def load_chain(
             hint = near_hint(str(parent), known) or f"known {what}s: {', '.join(known) or 'none'}"
             if isinstance(parent, str) and parent in sites and parent not in files:
                 hint = f"{parent} is a site: write site: {parent}"
+                if parent.startswith("_"):
+                    hint = f"{parent} is for site files: write site: NAME (builder sites lists the names)"
             raise ConfigError(f"{chain[-1].where('extends')}: {what} {names[-1]} {problem}", hint)
         names.append(parent)
         chain.append(load_yaml(files[parent]))

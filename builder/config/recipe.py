@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from builder.config.fields import Line, Model, TargetName, Variable
 from builder.config.merge import load_chain, merge, near_hint
 from builder.config.site import Site
-from builder.config.sites import load_site, site_files, site_of, unknown_site, yaml_files
+from builder.config.sites import all_site_files, load_site, site_of, yaml_files
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 
@@ -263,7 +263,7 @@ def load_recipe(name: str, root: Path) -> Recipe:
         hint = near_hint(name, list(files)) or f"known targets: {', '.join(files) or 'none'}"
         raise ConfigError(f"no target named {name!r} in {root / 'recipes'}", hint)
 
-    yamls = load_chain(name, yaml_files(root / "recipes"), "target", site_files(root))
+    yamls = load_chain(name, yaml_files(root / "recipes"), "target", all_site_files(root))
     return recipe_from(name, yamls, files[name], root)
 
 
@@ -282,10 +282,8 @@ def recipe_from(name: str, yamls: list[YamlFile], source: Path, root: Path) -> R
     site, site_keys, named_in = site_of(yamls)
     data: dict[str, Any] = {}
     site_yamls: list[YamlFile] = []
-    if site and named_in is not None:
-        if site not in site_files(root):
-            raise unknown_site(site, root, named_in.where("site"))
-        data, site_yamls = load_site(site, root)
+    if site:
+        data, site_yamls = load_site(site, root, named_in.where("site") if named_in else "")
     for yaml in reversed(yamls):
         inherited = () if yaml is yamls[0] else _NOT_INHERITED
         data = merge(data, {k: v for k, v in yaml.data.items() if k not in (*inherited, "extends", "site")})

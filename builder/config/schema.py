@@ -12,6 +12,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pydantic import BaseModel
@@ -37,6 +38,7 @@ def recipe_schema() -> dict[str, Any]:
         "description": f"{description} A name (`builder sites` lists them), or a mapping that changes keys.",
         "anyOf": [{"type": "string", "examples": _package_sites()}, {"$ref": "#/$defs/Site"}],
     }
+    schema["$defs"]["Site"]["properties"]["name"]["examples"] = _package_sites()
     return schema
 
 
@@ -86,9 +88,10 @@ def _docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
             continue
         body = ast.parse(textwrap.dedent(inspect.getsource(parent))).body[0]
         statements = body.body if isinstance(body, ast.ClassDef) else []
-        for field, after in zip(statements, statements[1:], strict=False):
-            is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
+        for field, after in pairwise(statements):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 yield field.target.id, _plain(str(after.value.value))
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
@@ -102,8 +101,13 @@ def is_site_name(name: str) -> bool:
     return bool(_NAME.fullmatch(name))
 
 
-def load_site(name: str, root: Path | None) -> tuple[dict[str, Any], list[YamlFile]]:
+def load_site(name: str, root: Path | None, where: str = "") -> tuple[dict[str, Any], list[YamlFile]]:
     """Reads a site file and everything that it extends.
+
+    Args:
+        name: the site.
+        root: the project folder; None: no project.
+        where: file and line that name the site, for the message.
 
     Returns:
         The merged keys, and the files: the site's own first. The keys are not validated yet.
@@ -113,7 +117,7 @@ def load_site(name: str, root: Path | None) -> tuple[dict[str, Any], list[YamlFi
     """
     files = all_site_files(root)
     if name not in files or name.startswith("_"):
-        raise unknown_site(name, root)
+        raise unknown_site(name, root, where)
     return load_site_from(name, files)
 
 
@@ -122,12 +126,10 @@ def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any]
     yamls = load_chain(name, files, "site")
     for yaml in yamls:
         _check_keys(yaml)
-    data = reduce(merge, (_without_extends(yaml) for yaml in reversed(yamls)), {})
+    data: dict[str, Any] = {}
+    for yaml in reversed(yamls):
+        data = merge(data, {key: value for key, value in yaml.data.items() if key != "extends"})
     return merge(data, {"site": {"name": name}}), yamls
-
-
-def _without_extends(yaml: YamlFile) -> dict[str, Any]:
-    return {key: value for key, value in yaml.data.items() if key != "extends"}
 
 
 def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:

@@ -157,7 +157,7 @@ def _from_file(name: str, data: bytes, source: str) -> dict[str, bytes]:
     if _YAML.fullmatch(name):
         return {name.rpartition(".")[0]: data}
     raise UsageError(
-        f"{redact(source)}: neither a .yaml nor a .tar.gz file", "for a git repository write git+URL"
+        f"{redact(source)}: neither a .yaml nor a .tar.gz file", "name one of these, or their folder"
     )
 
 
@@ -219,7 +219,8 @@ def _from_url(url: str) -> dict[str, bytes]:
     name = urlsplit(url).path.rpartition("/")[2]
     if not (_YAML.fullmatch(name) or _ARCHIVE.fullmatch(name)):
         raise UsageError(
-            f"{redact(url)}: neither a .yaml nor a .tar.gz file", "for a git repository write git+URL"
+            f"{redact(url)}: neither a .yaml nor a .tar.gz file",
+            f"for a git repository write git+{redact(url)}",
         )
     return _from_file(name, _download(url), url)
 

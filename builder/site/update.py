@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.config.sitefile import read_site
-from builder.config.sites import all_site_files, user_folder, yaml_files
-from builder.config.yamlfile import load_yaml
+from builder.config.sites import all_site_files, load_site_from, user_folder, yaml_files
 from builder.errors import ConfigError
 from builder.redact import redact
 from builder.settings import Settings
@@ -71,10 +70,7 @@ def _validate(files: Mapping[str, bytes], source: str) -> None:
             path.write_bytes(files[name])
         together = {**all_site_files(None), **staged}
         try:
-            for name, path in staged.items():
-                load_yaml(path)
-                _check(name, together)
-            for name in together.keys() - staged.keys():
+            for name in (*staged, *(together.keys() - staged.keys())):
                 _check(name, together)
         except ConfigError as e:
             raise ConfigError(
@@ -83,8 +79,10 @@ def _validate(files: Mapping[str, bytes], source: str) -> None:
 
 
 def _check(name: str, files: Mapping[str, Path]) -> None:
-    """Validates a site. A file that only others extend may lack something, so it is validated with them."""
-    if not name.startswith("_"):
+    """Validates a site. A file that only others extend may lack something: its values are validated there."""
+    if name.startswith("_"):
+        load_site_from(name, files)
+    else:
         read_site(name, files)
 
 

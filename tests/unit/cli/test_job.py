@@ -1,4 +1,4 @@
-"""``builder job``, ``builder run --print`` and ``builder init-site`` as commands."""
+"""``builder job`` and ``builder run --print`` as commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
-from builder.config.recipe import load_recipe
 
 ROOT = Path(__file__).parents[3]
 
@@ -46,14 +45,3 @@ def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has no scheduler to submit jobs to" in error
     error = builder(capsys, "run", "perlmutter", "--env", "A-B=1", "--", "y", code=2)
     assert "--env A-B: not a valid variable name" in error
-
-
-def test_init_site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "recipes").mkdir()
-    arguments = ["--project", str(tmp_path), "init-site", "mine", "--runtime", "docker", "--gpu", "amd"]
-    assert run(cli, arguments) == 0
-    recipe = load_recipe("mine", tmp_path)
-    assert (recipe.site.runtime.kind, recipe.gpu.vendor) == ("docker", "amd")
-    captured = capsys.readouterr()
-    assert "recipes/mine.yaml" in captured.out and "builder targets show mine" in captured.err
-    assert run(cli, arguments) == 2

@@ -92,6 +92,7 @@ def test_no_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("site: {name: 5}\n", "one.yaml:2: site: neither a name", "write site: NAME"),
         ("site: [mine]\n", "one.yaml:2: site: neither a name", "write site: NAME"),
         ("extends: lumi-g\n", "one.yaml:2: target one extends 'lumi-g'", "write site: lumi-g"),
+        ("extends: _singularity\n", "one.yaml:2: target one extends '_singularity'", "write site: NAME"),
         ("site: {name: mine, titel: x}\n", "one.yaml:2: site.titel: unknown key; did you mean title?", ""),
     ],
 )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from builder.config.recipe import load_recipe
 from builder.config.safeyaml import compose, load
+from builder.config.sites import SITE_KEYS
 from builder.errors import BuilderError
 from builder.lock.environment import read_environment
 from builder.lock.file import parse_lock, write_lock
@@ -118,8 +119,14 @@ def read(tmp_path: Path) -> Callable[[str, bytes], None]:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/other.yaml").write_text("base: oci:base\nenvironment: e.yml\n")
 
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "recipes/sited.yaml").write_text("site: one\nenvironment: e.yml\n")
+
     def read_file(kind: str, data: bytes) -> None:
-        if kind == "recipe":
+        if kind == "site":
+            (tmp_path / "sites/one.yaml").write_bytes(data)
+            load_recipe("sited", tmp_path)
+        elif kind == "recipe":
             (tmp_path / "recipes/one.yaml").write_bytes(data)
             load_recipe("one", tmp_path)
         elif kind == "environment":
@@ -156,6 +163,16 @@ def test_environment(read: Callable[[str, bytes], None], data: bytes) -> None:
 def test_recipe(read: Callable[[str, bytes], None], data: bytes) -> None:
     with contextlib.suppress(BuilderError):
         read("recipe", data)
+
+
+@fuzz(60)
+@given(forms({key: value for key, value in RECIPE.items() if key in SITE_KEYS}))
+@example(b"site: {name: []}\n")
+@example(b"site: [1]\n")
+@example(b"1: {}\n")
+def test_site_file(read: Callable[[str, bytes], None], data: bytes) -> None:
+    with contextlib.suppress(BuilderError):
+        read("site", data)
 
 
 @fuzz(150)

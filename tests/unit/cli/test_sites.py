@@ -1,0 +1,88 @@
+"""``builder sites``, ``builder schema`` and ``builder init-site`` as commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.cli import cli, run
+from builder.config.recipe import load_recipe
+from builder.config.sites import PACKAGE_FOLDER, user_folder
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, and no site files of the user."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("BUILDER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """Outside of a project too. A broken file is a warning, and the others are listed."""
+    assert run(cli, ["sites"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if " lumi-g" in line)
+    assert line.split() == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a", "package"]
+    for folder in ("recipes", "sites"):
+        (empty_folder / folder).mkdir()
+    (empty_folder / "sites/broken.yaml").write_text("sit: x\n")
+    (empty_folder / "sites/lumi-g.yaml").write_text("extends: _linux\nsite: {launcher: torchrun}\n")
+    assert run(cli, ["sites", "list", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert "broken.yaml:1: sit: not a key of a site file; did you mean site?" in captured.err
+    origins = {row["name"]: row["from"] for row in json.loads(captured.out)}
+    assert (origins["lumi-g"], origins["perlmutter"]) == ("project", "package")
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    """The file as it is on stdout, its path on stderr; as JSON with what it extends."""
+    assert run(cli, ["sites", "show", "lumi-g"]) == 0
+    captured = capsys.readouterr()
+    path = PACKAGE_FOLDER / "lumi-g.yaml"
+    assert captured.out == path.read_text() and str(path) in captured.err
+    assert "builder sites show _singularity" in captured.err
+    assert run(cli, ["sites", "show", "lumi-g", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["site"]["runtime"]["clean_env"] is True and shown["from"] == "package"
+    assert run(cli, ["sites", "show", "lumi"]) == 3
+    assert "did you mean lumi-g?" in capsys.readouterr().err
+
+
+def test_update(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    (empty_folder / "mine.yaml").write_text("site: {launcher: torchrun}\n")
+    assert run(cli, ["sites", "update", "mine.yaml"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["added", "mine"] and str(user_folder()) in captured.err
+    assert run(cli, ["sites", "update", "--reset", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["removed"] == ["mine"]
+    for arguments in ([], ["mine.yaml", "--reset"]):
+        assert run(cli, ["sites", "update", *arguments]) == 2
+        assert "builder sites update SOURCE" in capsys.readouterr().err
+
+
+def test_init_site(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """In an empty folder; the commands that it names work."""
+    arguments = ["init-site", "mine", "--runtime", "docker", "--gpu", "amd"]
+    assert run(cli, arguments) == 0
+    captured = capsys.readouterr()
+    names = ["sites/mine.yaml", "recipes/mine.yaml", "environments/mine.yml"]
+    assert captured.out.split() == [str(empty_folder / name) for name in names]
+    recipe = load_recipe("mine", empty_folder)
+    assert (recipe.site.name, recipe.site.runtime.kind, recipe.gpu.vendor) == ("mine", "docker", "amd")
+    after = captured.err.partition("check it: ")[2]
+    assert after.strip() == "builder sites show mine --json; builder job mine -- python train.py"
+    for command in after.strip().split("; "):
+        assert run(cli, command.split()[1:]) == 0, command
+    assert run(cli, arguments) == 2 and "site mine exists already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["recipe", "site", "report"])
+def test_schema(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(cli, ["schema", kind]) == 0
+    assert json.loads(capsys.readouterr().out)["$schema"].startswith("https://json-schema.org/")
