@@ -83,6 +83,8 @@ def run(
     from builder.site.shell import from_user
 
     env = context.take_environment_file(env, name)
+    if name and context.wishes.env is None:
+        raise UsageError("--name: only with --env FILE.yml", f"name the target as an argument: {name}")
     recipe, command = context.recipe_and_command(words)
     request = ContainerRequest(
         image=_image(recipe, image, digest),
