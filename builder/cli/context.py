@@ -147,6 +147,7 @@ class Context:
             context_exit(code)
 
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
 format_option = click.option(
     "--format",
     "form",
@@ -182,19 +183,41 @@ target_and_command = click.argument(
 
 def wishes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a project without recipes (:class:`builder.start.quick.Wishes`)."""
-    file = click.Path(dir_okay=False, path_type=Path)
     env = "A conda environment file: the command needs no recipe."
-    name = "With --env: the name of the target. Default: the folder's."
-    command = site_options(_wish("--name", help=name)(command))
-    return _wish("--env", metavar="FILE", type=file, help=env)(command)
+    return _wish("--env", metavar="FILE", type=_FILE, help=env)(_name_option(site_options(command)))
 
 
 def site_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds ``--site``, ``--base`` and ``--add``, for commands that have another ``--env`` or ``--name``."""
-    add = "With --env FILE: a file or folder for the image, by default below /app."
-    command = _wish("--add", multiple=True, metavar="SOURCE[:TARGET]", help=add)(command)
-    command = _wish("--base", help="With --env FILE: the base image.")(command)
-    return _wish("--site", help="With --env FILE: the site that runs the image (builder sites).")(command)
+    return _site_options(command, "With --env FILE: ")
+
+
+def init_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of ``builder init``, which writes what they say into a recipe."""
+    env = "The same as --from."
+    command = _name_option(_site_options(command, ""), "")
+    return _wish("--env", metavar="FILE", type=_FILE, help=env)(command)
+
+
+def _name_option(command: Callable[..., Any], when: str = "With --env FILE: ") -> Callable[..., Any]:
+    text = f"{when}the name of the target. Default: the folder's."
+    return _wish("--name", metavar="NAME", help=_capital(text))(command)
+
+
+def _site_options(command: Callable[..., Any], when: str) -> Callable[..., Any]:
+    texts = {
+        "--add": "a file or folder for the image, by default below /app.",
+        "--base": "the base image.",
+        "--site": "the site that runs the image (builder sites).",
+    }
+    helps = {option: _capital(when + text) for option, text in texts.items()}
+    command = _wish("--add", multiple=True, metavar="SOURCE[:TARGET]", help=helps["--add"])(command)
+    command = _wish("--base", metavar="BASE", help=helps["--base"])(command)
+    return _wish("--site", metavar="NAME", help=helps["--site"])(command)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _wish(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

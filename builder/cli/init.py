@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context, wishes_options
+from builder.cli.context import Context, common_options, init_options, pass_context
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from builder.start.quick import Wishes
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+#: The answer of a user whose images run on no site.
+_NO_SITE = "none"
 
 
 @click.command()
@@ -26,7 +28,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     "--from",
     "source",
     type=_FILE,
-    help="The file that names the packages. Default: the best one of the folder.",
+    help="The file that names the packages. Default: see above.",
 )
 @click.option(
     "--with",
@@ -36,14 +38,14 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     help="Add this extra or dependency group of pyproject.toml.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
-@wishes_options
+@init_options
 @common_options
 @pass_context
 def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bool) -> None:
     """Write a recipe for the project in this folder, from the files that are there.
 
-    It reads environment.yml, conda-lock.yml, pixi.toml, pylock.toml, uv.lock, pyproject.toml or
-    requirements.txt, and overwrites nothing.
+    It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.toml, pylock.toml,
+    uv.lock, pyproject.toml, requirements.txt. It overwrites nothing.
 
     \b
         builder init
@@ -104,11 +106,11 @@ def _asked(root: Path, wishes: Wishes) -> Wishes:
         name = click.prompt("name of the image", default=target_name(root.resolve().name), err=True)
     if not site:
         sites = list(site_files(root))
-        click.echo(f"sites: {', '.join(sites)}", err=True)
-        asked = "site that runs the image (empty: a machine like this one)"
-        choice = click.Choice(["", *sites])
-        site = click.prompt(asked, default="", type=choice, show_choices=False, show_default=False, err=True)
-    return replace(wishes, name=target_name(name), site=site)
+        click.echo(click.wrap_text(f"sites: {', '.join(sites)}", subsequent_indent="  "), err=True)
+        asked = "site that runs the image (none: a machine like this one)"
+        choice = click.Choice([_NO_SITE, *sites])
+        site = click.prompt(asked, default=_NO_SITE, type=choice, show_choices=False, err=True)
+    return replace(wishes, name=target_name(name), site="" if site == _NO_SITE else site)
 
 
 def _report(context: Context, root: Path, written: Written) -> None:

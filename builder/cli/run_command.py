@@ -90,6 +90,8 @@ def run(
     from builder.site.shell import from_user
 
     env = context.take_environment_file(env, name)
+    if name and context.wishes.env is None:
+        raise UsageError("--name: only with --env FILE.yml", f"name the target as an argument: {name}")
     target = words[0] if words and is_reference(words[0]) else None
     if target is not None:
         _refuse_recipe_options(target, only_print, image, digest)

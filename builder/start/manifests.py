@@ -66,7 +66,9 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
             raise ConfigError(f"{path}: no extra and no dependency group {group!r}", f"it has: {known}")
         specs += _strings(extras.get(group)) + _group(dependency_groups, group, ())
     uv = _table(_table(data.get("tool")).get("uv"))
-    sources = {canonicalize_name(str(name)): value for name, value in _table(uv.get("sources")).items()}
+    sources: dict[str, Any] = {
+        canonicalize_name(str(name)): value for name, value in _table(uv.get("sources")).items()
+    }
     for text in specs:
         _add(found, text, sources)
     _add_indexes(found, [_table(index).get("url", "") for index in _list(uv.get("index"))])

@@ -19,16 +19,19 @@ _COMMENTS = {
     "files": "the project's own code",
     "cmd": "what builder run runs",
 }
-_EXAMPLES = """\
-# registry: {{host: ghcr.io, repository: OWNER/{name}}}   # where builder publish sends the image
-# gpu: {{vendor: nvidia, architectures: [sm_80]}}         # or amd; the smoke test uses it
-# virtual_packages: {{__cuda: "12.4"}}                    # what the driver of the machine supports
-"""
 
 
 def recipe_text(draft: Draft) -> str:
     """The recipe of a draft, with comments."""
-    return "\n".join(_lines(draft)) + "\n" + _EXAMPLES.format(name=draft.name)
+    return "".join(f"{line}\n" for line in (*_lines(draft), *_examples(draft)))
+
+
+def _examples(draft: Draft) -> Iterator[str]:
+    """Keys that many recipes get later."""
+    yield f"# registry: {{host: ghcr.io, repository: OWNER/{draft.name}}}  # where builder publish sends it"
+    if not draft.site:
+        yield "# gpu: {vendor: nvidia, architectures: [sm_80]}  # or amd; the smoke test uses it"
+        yield '# virtual_packages: {__cuda: "12.4"}  # what the driver of the machine supports'
 
 
 def _lines(draft: Draft) -> Iterator[str]:
@@ -36,6 +39,8 @@ def _lines(draft: Draft) -> Iterator[str]:
     yield f"# Target {draft.name}. All keys with their values: builder targets show {draft.name}"
     for key, value in draft.data().items():
         comment = f"  # {_COMMENTS[key]}" if key in _COMMENTS else ""
+        if key == "base" and value.startswith("debian:"):
+            comment = "  # made by mmdebstrap from the packages of Debian's mirror"
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {_flow(item)}" for item in value)

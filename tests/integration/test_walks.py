@@ -39,7 +39,7 @@ def machine(base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
             serve_base(registry.host, "library/debian", "bookworm-slim", base_cache, base.digest)
             hub = f"docker://docker.io/library=docker://{registry.host}/library"
             variables = {"REGISTRY": f"{registry.host}/me", "BUILDER_MIRRORS": hub}
-            with fresh_machine(folder / "machine", **variables) as fresh:
+            with fresh_machine(folder / "machine", base_cache, base.digest, **variables) as fresh:
                 give(fresh, wheel, wheel.name)
                 give(fresh, WALKS / "project", "mine")
                 done = fresh.run(f"BUILDER=~/{wheel.name}\n{_script('install')}")

@@ -1,7 +1,7 @@
 """A fresh machine: Debian with Python and nothing of this machine's software, for commands of a new user.
 
-Its root file system is what mmdebstrap makes of :data:`PACKAGES` (variant minbase: dpkg, apt, coreutils and
-what they need). The user has no rights, no subordinate ids, and neither docker, podman, mmdebstrap nor git.
+Its root file system is Debian's minbase (dpkg, apt, coreutils and what they need) with ca-certificates, and
+:data:`PACKAGES`. The user has no rights, no subordinate ids, and neither docker, podman, mmdebstrap nor git.
 The machine shares this one's network, kernel, and settings of apt and pip.
 """
 
@@ -19,8 +19,6 @@ from pathlib import Path
 
 import httpx
 
-from builder.bases.resolve import resolve_base
-from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support import parts
 
@@ -57,8 +55,22 @@ class FreshMachine:
     def run(self, script: str, *, folder: str = "", timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Runs a shell script as the user, in a folder below their home; returns what it printed."""
         home = f"/home/{USER}"
-        env = {"HOME": home, "USER": USER, "LANG": "C.UTF-8", "PATH": f"{home}/venv/bin:/usr/bin:/bin"}
-        words = [f"{name}={value}" for name, value in {**_variables(), **env, **self.env}.items()]
+        env = {"HOME": home, "USER": USER, "PATH": f"{home}/venv/bin:/usr/bin:/bin", **self.env}
+        user = f"setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
+        return self._enter(f"cd {home}/{folder}", user, env, script, timeout)
+
+    def install(self, *packages: str) -> None:
+        """Installs Debian packages, as root of the machine, from this machine's mirror."""
+        env = {"DEBIAN_FRONTEND": "noninteractive", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        command = f"apt-get update && apt-get install --yes --no-install-recommends {shlex.join(packages)}"
+        done = self._enter("cd /", "", env, command, 300)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _enter(
+        self, change: str, user: str, env: Mapping[str, str], script: str, timeout: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a shell script in the machine, in mount and PID namespaces of its own."""
+        words = [f"{name}={value}" for name, value in {**_variables(), "LANG": "C.UTF-8", **env}.items()]
         # A chroot cannot make user namespaces, so the root is changed with pivot_root.
         lines = [
             "set -e",
@@ -69,9 +81,8 @@ class FreshMachine:
             "mount -t proc proc proc",
             *_bind_settings(self.root),
             "mkdir -p .old && pivot_root . .old && umount -l /.old",
-            f"cd {home}/{folder}",
-            f"exec setpriv --reuid={_UID} --regid={_UID} --clear-groups --inh-caps=-all "
-            f"env -i {shlex.join(words)} sh -c {shlex.quote(script)}",
+            change,
+            f"exec {user}env -i {shlex.join(words)} sh -c {shlex.quote(script)}",
         ]
         command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation=private"]
         return subprocess.run(
@@ -102,31 +113,32 @@ def _bind_settings(root: Path) -> Iterator[str]:
 
 
 @contextmanager
-def fresh_machine(folder: Path, **env: str) -> Iterator[FreshMachine]:
-    """Makes the machine in ``folder`` (about half a minute)."""
+def fresh_machine(folder: Path, cache: Path, digest: str, **env: str) -> Iterator[FreshMachine]:
+    """Makes the machine in ``folder``, from the base ``debian:bookworm`` of a cache."""
     parts.need_root()
-    parts.need("mmdebstrap", "unshare", "pivot_root", "setpriv")
-    store = Store(folder / "store")
-    settings = Settings.from_environment(cache=folder / "store")
-    base = resolve_base("debian:bookworm", "amd64", settings, store, packages=PACKAGES)
-    layer = store.path(_only_layer(store, base.digest))
+    parts.need("unshare", "pivot_root", "setpriv")
     root = folder / "root"
-    root.mkdir(mode=0o755)
-    subprocess.run(["tar", "-xpf", layer, "-C", root, "--numeric-owner"], check=True)
-    shutil.rmtree(folder / "store")
-    for name in ("dev", "proc", "sys", "tmp"):
-        (root / name).mkdir(exist_ok=True)
-    (root / "tmp").chmod(0o1777)
-    for file, line in (
-        ("passwd", f"{USER}:x:{_UID}:{_UID}::/home/{USER}:/bin/sh"),
-        ("group", f"{USER}:x:{_UID}:"),
-    ):
-        with (root / "etc" / file).open("a") as text:
-            text.write(f"{line}\n")
+    root.mkdir(mode=0o755, parents=True)
     machine = FreshMachine(root, env)
-    machine.home.mkdir(parents=True)
-    os.chown(machine.home, _UID, _UID)
     try:
+        store = Store(cache)
+        layers = json.loads(store.path(digest).read_bytes())["layers"]
+        for layer in layers:
+            tar = store.path(layer["digest"])
+            subprocess.run(["tar", "-xpf", tar, "-C", root, "--numeric-owner"], check=True)
+        for name in ("dev", "proc", "sys", "tmp"):
+            (root / name).mkdir(exist_ok=True)
+        (root / "tmp").chmod(0o1777)
+        machine.install(*PACKAGES)
+        entries = {
+            "passwd": f"{USER}:x:{_UID}:{_UID}::/home/{USER}:/bin/sh",
+            "group": f"{USER}:x:{_UID}:",
+        }
+        for file, line in entries.items():
+            with (root / "etc" / file).open("a") as text:
+                text.write(f"{line}\n")
+        machine.home.mkdir(parents=True)
+        os.chown(machine.home, _UID, _UID)
         yield machine
     finally:
         parts.remove_tree(root)
@@ -141,12 +153,6 @@ def give(machine: FreshMachine, source: Path, name: str) -> None:
         shutil.copy(source, target)
     for path in (target, *target.rglob("*")):
         os.chown(path, _UID, _UID)
-
-
-def _only_layer(store: Store, digest: str) -> str:
-    layers = json.loads(store.path(digest).read_bytes())["layers"]
-    assert len(layers) == 1
-    return str(layers[0]["digest"])
 
 
 def serve_base(host: str, repository: str, tag: str, cache: Path, digest: str) -> None:

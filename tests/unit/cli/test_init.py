@@ -82,6 +82,7 @@ def test_several_files(do: Cli, bare: TinyProject) -> None:
         (["init", "--site", "nowhere"], "no site named 'nowhere'"),
         (["build", "--env", "nope.yml"], "--env"),
         (["build", "--site", "perlmutter"], "--site: only with --env FILE"),
+        (["run", "--name", "x", "ls"], "--name: only with --env FILE.yml"),
         (["build", *QUICK, "--on", "slurm"], "--on slurm needs a recipe"),
         (["build", "other", *QUICK], "no target named 'other': the only one is project"),
         (["run", *QUICK, "--env", "b.yml", "ls"], "several environment files: environment.yml, b.yml"),
