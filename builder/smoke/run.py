@@ -176,7 +176,7 @@ class _Progress:
         if found:
             self.finish()
             self._task = f"smoke test: {found[1]}"
-            self._reporter.start(self._task, unit="step")
+            self._reporter.start(self._task)
 
     def finish(self) -> None:
         """Ends the last step."""
