@@ -25,8 +25,8 @@ from builder.store.blobs import Store
 from builder.store.records import read_record, write_record
 from builder.version import __version__
 
-#: Fields of a recipe that set where an image is published, run or built, and do not affect its contents.
-_NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine"}
+#: Fields of a recipe that set where an image is published, run, built or tested, not what is in it.
+_NOT_CONTENTS = {"source", "root", "registry", "group", "site", "engine", "smoke"}
 
 
 class LastBuild:

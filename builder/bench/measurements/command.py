@@ -30,7 +30,12 @@ def measure_command(run: Run) -> Item:
         try:
             # A group of its own: after the time limit all that it started is ended, too.
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={"PYTHONUNBUFFERED": "1", **os.environ},  # both outputs in the order of their lines
             )
         except OSError as e:
             advice = "correct 'smoke.command' in the recipe, or add the program to the image"

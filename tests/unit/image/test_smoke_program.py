@@ -19,6 +19,7 @@ from tests.support.ranks import RANKS
 from tests.support.smoke import Modified, Result, program, run
 
 PACKAGE = Path(bench.__file__).parent
+FRAMEWORKS = {"torch", "tensorflow", "jax", "numpy"}
 
 
 def modules() -> list[Path]:
@@ -109,10 +110,21 @@ def test_ranks_on_python_3_8(python38: str, tmp_path: Path) -> None:
     assert result.verdict == "pass", result.table
 
 
+def test_imports_on_python_3_8(python38: str) -> None:
+    """Modules, packages and a command are tested without torch."""
+    options = ["--framework", "none", "--imports", "json", "--packages", "pip", "--command", '["true"]']
+    command = [python38, str(program()), "--json", "-", *options]
+    result = Result(
+        subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": ""})
+    )
+    assert result.verdict in ("pass", "warn"), result.table
+    assert result.measurement("command")["exit_code"] == 0
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_syntax_and_imports(path: Path) -> None:
-    """Python 3.8, relative imports, the standard library and torch."""
+    """Python 3.8, relative imports, the standard library, frameworks and the NumPy that they need."""
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
     names |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.level == 0}
-    assert {n.partition(".")[0] for n in names} <= sys.stdlib_module_names | {"torch"}
+    assert {n.partition(".")[0] for n in names} <= sys.stdlib_module_names | FRAMEWORKS
