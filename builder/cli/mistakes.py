@@ -111,6 +111,12 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
         return f"No such option: {name}", _option_hint(name, context, args) or general
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        choices = getattr(error.param.type, "choices", ())
+        wrong = re.search(r"'(.*?)' is not one of", error.message)
+        near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
+        if near:
+            return message, f"did you mean {near[0]}?"
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "target":
         return message, "name a target: builder targets lists them"
     return message, general

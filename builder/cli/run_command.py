@@ -132,6 +132,7 @@ def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> 
     from builder.run.userns import UsernsRunner
     from builder.site.shell import expand
 
+    mounts = [_mount(expand(bind, os.environ)) for bind in request.binds]
     project = context.project
     result = project.build(recipe)
     if is_digest(request.image) and request.image != result.digest:
@@ -142,7 +143,7 @@ def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> 
     values = {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
     options = RunOptions(
         env={name: value for name, value in values.items() if value is not None},
-        mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],
+        mounts=mounts,
         workdir=request.workdir,
         gpu=recipe.gpu.vendor,
         network="host",
@@ -155,7 +156,8 @@ def _run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> 
 
 def _mount(bind: str) -> Mount:
     from builder.run.base import Mount
-    from builder.site.arguments import read_bind
+    from builder.site.arguments import read_bind, require_source
 
     mount = read_bind(bind)
+    require_source(mount)
     return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")

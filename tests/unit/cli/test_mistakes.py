@@ -247,8 +247,17 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
         ("run tiny -v a:/b", "error: No such option: -v\n  hint: write --bind SOURCE:TARGET"),
         ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
+            "smoke tiny --runner dokcer",
+            "error: Invalid value for '--runner': 'dokcer' is not one of 'docker', 'podman', 'apptainer', "
+            "'userns'\n  hint: did you mean docker?",
+        ),
+        (
+            "run tiny --bind dtaa:/data -- ls",
+            "error: --bind dtaa:/data: {root}/dtaa does not exist\n  hint: did you mean --bind data:/data?",
+        ),
+        (
             "run tiny --bind data:/app:r -- ls",
-            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write data:/app:ro",
+            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write --bind data:/app:ro",
         ),
         (
             "run tiny --bind data:app -- ls",
@@ -259,6 +268,7 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
 )
 def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
     tiny.recipe.with_name("mine.yaml").write_text("base: oci:base\nenvironment: environments/other.yml\n")
+    (tiny.root / "data").mkdir()
     result = do(*words.split())
     assert result.code in (2, 3) and not result.out and said(result, tiny) == expected
 

@@ -121,7 +121,8 @@ def test_debian_channel(tmp_path: Path, channel: SolverChannel) -> None:
     debian = replace(channel, locked=DEBIAN_CHANNEL)
     made = request(tmp_path, "python=3.12", "polars", "numpy", "matplotlib")
     assert conda_hint(NONE + "polars *.", made, [debian]) == (
-        "the Debian channel has Python 3.11 and no packages for it: move polars, matplotlib below the item '- pip:'"
+        "the Debian channel has Python 3.11 and no packages for it: "
+        "move polars, matplotlib below the item '- pip:'"
     )
     assert conda_hint(NONE + "python 3.12.*.", made, [debian]) == (
         "the Debian channel has python 3.11.9 only: write '- python=3.11'"
