@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from builder.store.folders import CacheFolders
 
 #: The channels that conda means by ``defaults``.
 _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+#: Channels whose names may be misspelt.
+_KNOWN = ("conda-forge", "bioconda", "nvidia", "pytorch", "defaults", "rapidsai", "intel")
 #: Seconds within which a channel or index has to answer.
 PROBE_TIMEOUT = 5.0
 
@@ -62,10 +65,14 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     reasons = "; ".join(f"channel {channel.name} does not answer ({why})" for channel, why in silent)
     if len(silent) == len(found) and request.recipe.conda.fallback == "debian":
         return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, _hint(request))
+    raise FetchError(reasons, _hint(request, [channel.name for channel, _ in silent]))
 
 
-def _hint(request: SolveRequest) -> str:
+def _hint(request: SolveRequest, silent: Sequence[str]) -> str:
+    for name in silent:
+        near = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.8)
+        if near and near[0] != name:
+            return f"is the name {name} right? did you mean {near[0]}?"
     hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
     if request.recipe.conda.fallback is None:
         where = request.recipe.source or "the recipe"

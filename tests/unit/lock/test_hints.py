@@ -171,6 +171,7 @@ def test_line(tmp_path: Path) -> None:
             "Because all versions of sklearn have no usable wheels and you require sklearn",
             "is the name sklearn right? did you mean scikit-learn?",
         ),
+        ("because tensorflow-gpu==2.12.0 has no usable wheels and", "right? did you mean tensorflow?"),
         ("numpy has no usable wheels", "build the wheel (pip wheel --no-deps -w wheels NAME) and write"),
         ("you require a<1 and a>1, which are incompatible", "relax a requirement of the pip section"),
         (
