@@ -102,7 +102,7 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
-        return message, ""
+        return message, "--help after the command lists its options and arguments"
     path = _path(context)
     general = f"{path} --help lists the options and arguments"
     unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
@@ -124,7 +124,7 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
 
 def _path(context: click.Context) -> str:
     """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
-    names = []
+    names: list[str] = []
     while context.parent is not None:
         names.insert(0, str(context.info_name))
         context = context.parent

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from builder.config.explain import config_error
-from builder.config.fields import Line, Model, TargetName, Variable
+from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
 from builder.config.site import Site
 from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile, load_yaml
@@ -162,7 +162,7 @@ class Recipe(Model):
     unchanged. None: builder writes and updates its own."""
     platform: Literal["linux-64", "linux-aarch64"] = "linux-64"
     gpu: Gpu = Gpu()
-    virtual_packages: dict[Line, Line] = Field(default_factory=dict)
+    virtual_packages: dict[VirtualPackage, VirtualVersion] = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     conda: Conda = Conda()
     pip: Pip = Pip()
@@ -194,6 +194,15 @@ class Recipe(Model):
     """The recipe's file."""
     root: Path = Path()
     """The project folder, which contains ``recipes/``."""
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:
+        """Docker's ``ENV PATH=/app:$PATH`` has no counterpart: the image would have the text ``$PATH``."""
+        for name, value in env.items():
+            if f"${name}" in value or f"${{{name}}}" in value:
+                raise ValueError(f"{name}: ${name} is not replaced by its value here: write the whole value")
+        return env
 
     @property
     def environment_path(self) -> Path:

@@ -189,6 +189,17 @@ def test_recipe(do: Cli, tiny: TinyProject, line: str, expected: str) -> None:
     assert not list(tiny.root.rglob("*.lock.yml"))
 
 
+def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
+    edit(tiny.recipe, environment="enviroments/tiny.yml")
+    result = do("build", "tiny")
+    line = tiny.recipe.read_text().splitlines().index("environment: enviroments/tiny.yml") + 1
+    assert result.code == 3 and said(result, tiny) == (
+        f"error: {{root}}/recipes/tiny.yaml:{line}: environment: "
+        "{root}/enviroments/tiny.yml does not exist\n"
+        "  hint: did you mean environment: environments/tiny.yml?"
+    )
+
+
 def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
     edit(tiny.recipe, base="ubuntu:22.04")
     result = do("build", "tiny")
