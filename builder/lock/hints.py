@@ -209,7 +209,7 @@ def _version_hints(text: str, specs: Sequence[Spec]) -> Iterator[str]:
     for name, version, local in dict.fromkeys(_NO_VERSION.findall(text)):
         if local and name.lower() in _TORCH:
             yield (
-                f"PyTorch's own index has {name}=={version}+{local}: write above it in the pip section: "
+                f"versions with +{local} are in PyTorch's own index: write above it in the pip section: "
                 f"- --extra-index-url https://download.pytorch.org/whl/{local}"
             )
         elif local:

@@ -162,7 +162,7 @@ def test_line(tmp_path: Path) -> None:
         ),
         (
             "Because there is no version of torch==2.13.0+cu124 and you require torch==2.13.0+cu124",
-            "PyTorch's own index has torch==2.13.0+cu124: write above it in the pip section: "
+            "versions with +cu124 are in PyTorch's own index: write above it in the pip section: "
             "- --extra-index-url https://download.pytorch.org/whl/cu124",
         ),
         ("Because there is no version of other==1+abc", "write other==1, or name the index that has +abc"),
