@@ -13,6 +13,7 @@ base is made again when the mirror has changed, unless the lock pins one that is
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -38,6 +39,19 @@ ALWAYS = ("ca-certificates",)
 _SUITE = re.compile(r"[a-z][a-z0-9.-]*")
 #: Releases that people name by their number, as registries do.
 _NUMBERED = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
+#: Suites whose names may be misspelt; a mirror may have others.
+_SUITES = (
+    "bullseye",
+    "bookworm",
+    "trixie",
+    "forky",
+    "sid",
+    "stable",
+    "oldstable",
+    "oldoldstable",
+    "testing",
+    "unstable",
+)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*(:[a-z0-9]+)?(=[A-Za-z0-9.+~:-]+)?")
 
 
@@ -123,6 +137,9 @@ def check_suite(reference: str) -> str:
     """The suite of a reference. Raises ConfigError if it is none."""
     suite = reference.removeprefix("debian:")
     name = _NUMBERED.get(suite.split(".")[0], "")
+    near = difflib.get_close_matches(suite, _SUITES, n=1, cutoff=0.8)
+    if near and near[0] != suite and "-" not in suite:
+        raise ConfigError(f"base {reference!r}: not a Debian suite", f"did you mean debian:{near[0]}?")
     if _SUITE.fullmatch(suite) and not suite.endswith("-slim") and suite != "latest":
         return suite
     hint = f"write the suite's name: debian:{name or 'bookworm'}"

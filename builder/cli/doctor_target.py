@@ -149,7 +149,7 @@ def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
         found = f"{describe_silent(silent)}; the Debian channel takes their place"
         conda = Finding("conda channels", "ok", found)
     else:
-        conda = Finding("conda channels", "bad", describe_silent(silent), channels_hint(request))
+        conda = Finding("conda channels", "bad", describe_silent(silent), channels_hint(request, silent))
     if not environment.pip:
         return [conda]
     try:

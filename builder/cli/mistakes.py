@@ -102,7 +102,7 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
-        return message, ""
+        return message, "--help after the command lists its options and arguments"
     path = _path(context)
     general = f"{path} --help lists the options and arguments"
     unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
@@ -111,6 +111,12 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     if isinstance(error, click.NoSuchOption):
         name = error.option_name
         return f"No such option: {name}", _option_hint(name, context, args) or general
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        choices = getattr(error.param.type, "choices", ())
+        wrong = re.search(r"'(.*?)' is not one of", error.message)
+        near = difflib.get_close_matches(wrong[1].lower(), choices, n=1) if wrong else []
+        if near:
+            return message, f"did you mean {near[0]}?"
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "target":
         return message, "name a target: builder targets lists them"
     return message, general
@@ -118,7 +124,7 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
 
 def _path(context: click.Context) -> str:
     """``builder cache prune``; click has the program's name, which may be ``python -m builder``."""
-    names = []
+    names: list[str] = []
     while context.parent is not None:
         names.insert(0, str(context.info_name))
         context = context.parent

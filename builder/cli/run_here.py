@@ -144,9 +144,10 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
 
 def _mount(bind: str) -> Mount:
     from builder.run.base import Mount
-    from builder.site.arguments import read_bind
+    from builder.site.arguments import read_bind, require_source
 
     mount = read_bind(bind)
+    require_source(mount)
     return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
 
 

@@ -115,6 +115,18 @@ def _variable(value: str) -> str:
     return value
 
 
+def _virtual_package(value: str) -> str:
+    if not value.startswith("__"):
+        raise ValueError(f"{value!r} is not a virtual package: their names begin with two '_': __{value}")
+    return line(value)
+
+
+def _virtual_version(value: str) -> str:
+    if not re.match(r"\d", value):
+        raise ValueError(f'{value!r} is not a version: write a number in quotes, such as "12.4"')
+    return line(value)
+
+
 def _option(value: str) -> str:
     if not value.startswith("-"):
         raise ValueError(f"{value!r}: write options as --name=value")
@@ -153,6 +165,9 @@ Time = Annotated[str, AfterValidator(_time)]
 Option = Annotated[str, AfterValidator(_option)]
 #: The name of an environment variable.
 Variable = Annotated[str, AfterValidator(_variable)]
+#: The name of a virtual package: ``__glibc``; and its version, or ``VERSION=BUILD``.
+VirtualPackage = Annotated[str, AfterValidator(_virtual_package)]
+VirtualVersion = Annotated[str, AfterValidator(_virtual_version)]
 #: A number with a unit, such as ``12g``, or empty.
 Size = Annotated[str, AfterValidator(_size)]
 #: The site's folder of images: a shell text that may contain ``{account}``.

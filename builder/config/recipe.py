@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 
 from builder.config.explain import config_error
-from builder.config.fields import Line, Model, TargetName, Variable
+from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import all_site_files, load_site, site_of, yaml_files
@@ -176,7 +176,7 @@ class Recipe(Model):
     """The processor and system of the target machine, with conda's name."""
     gpu: Gpu = Gpu()
     """The GPUs that the image is for."""
-    virtual_packages: dict[Line, Line] = Field(default_factory=dict)
+    virtual_packages: dict[VirtualPackage, VirtualVersion] = Field(default_factory=dict)
     """Virtual packages of the target machine and their versions: ``__cuda``, ``__glibc``, ``__linux``."""
     conda: Conda = Conda()
     """Options of the conda packages."""
@@ -218,6 +218,15 @@ class Recipe(Model):
     """The recipe's file."""
     root: Path = Path()
     """The project folder, which contains ``recipes/``."""
+
+    @field_validator("env")
+    @classmethod
+    def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:
+        """Docker's ``ENV PATH=/app:$PATH`` has no counterpart: the image would have the text ``$PATH``."""
+        for name, value in env.items():
+            if f"${name}" in value or f"${{{name}}}" in value:
+                raise ValueError(f"{name}: ${name} is not replaced by its value here: write the whole value")
+        return env
 
     @property
     def environment_path(self) -> Path:

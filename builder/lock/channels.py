@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from builder.store.folders import CacheFolders
 
 #: The channels that conda means by ``defaults``.
 _DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+#: Channels whose names may be misspelt.
+_KNOWN = ("conda-forge", "bioconda", "nvidia", "pytorch", "defaults", "rapidsai", "intel")
 #: Seconds within which a channel or index has to answer.
 PROBE_TIMEOUT = 5.0
 
@@ -54,7 +57,7 @@ def reachable_channels(request: SolveRequest) -> list[SolverChannel]:
     reasons = describe_silent(silent)
     if not answering and request.recipe.conda.fallback == "debian":
         return [_debian_channel(request, reasons)]
-    raise FetchError(reasons, channels_hint(request))
+    raise FetchError(reasons, channels_hint(request, silent))
 
 
 def describe_silent(silent: Sequence[tuple[SolverChannel, str]]) -> str:
@@ -80,8 +83,12 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
     return [c for c, why in results if not why], [(c, why) for c, why in results if why]
 
 
-def channels_hint(request: SolveRequest) -> str:
+def channels_hint(request: SolveRequest, silent: Sequence[tuple[SolverChannel, str]]) -> str:
     """What to do about channels that do not answer."""
+    for channel, _ in silent:
+        near = difflib.get_close_matches(channel.name, _KNOWN, n=1, cutoff=0.8)
+        if near and near[0] != channel.name:
+            return f"is the name {channel.name} right? did you mean {near[0]}?"
     hint = "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'"
     if request.recipe.conda.fallback is None:
         where = request.recipe.source or "the recipe"

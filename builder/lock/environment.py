@@ -51,6 +51,10 @@ _KEYS = (
 )
 
 
+#: Texts that begin like a spec and are none.
+_NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
+
+
 def read_environment(path: Path, platform: str) -> Environment:
     """Reads an environment file for one platform (``linux-64``).
 
@@ -197,7 +201,12 @@ class _Reader:
 
     def _read_dependencies(self, node: yaml.Node) -> None:
         if not isinstance(node, yaml.SequenceNode):
-            raise self._error(node, "dependencies: must be a list", "write '- PACKAGE' lines below it")
+            example = "PACKAGE"
+            if isinstance(node, yaml.MappingNode) and node.value:
+                key, value = node.value[0]
+                version = str(value.value) if isinstance(value, yaml.ScalarNode) else ""
+                example = f"{key.value}{f'={version}' if version[:1].isdigit() else version.strip('*')}"
+            raise self._error(node, "dependencies: must be a list", f"write '- {example}' lines below it")
         for item in node.value:
             if isinstance(item, yaml.MappingNode):
                 for key, value in item.value:
@@ -220,7 +229,7 @@ class _Reader:
 
     def _conda_spec(self, text: str, node: yaml.Node) -> Spec:
         match = _CONDA_NAME.match(text)
-        if match is None or text.startswith(("pip install ", "conda install ")):
+        if match is None or _NO_SPEC.match(text):
             raise self._error(node, f"{redact(text)!r} is not a conda spec", _conda_hint(text))
         return Spec(" ".join(text.split()), match[1].lower(), self._where(node))
 
@@ -234,7 +243,10 @@ class _Reader:
         if node is None or (isinstance(node, yaml.ScalarNode) and node.tag.endswith(":null")):
             return []
         if not isinstance(node, yaml.SequenceNode):
-            raise self._error(node, f"{key}: must be a list", f"write {key}: and '- ITEM' lines below it")
+            hint = f"write {key}: and '- ITEM' lines below it"
+            if isinstance(node, yaml.ScalarNode):
+                hint = f"write {key}: [{redact(node.value)}]"
+            raise self._error(node, f"{key}: must be a list", hint)
         return [(self._string(item, key), item) for item in node.value]
 
     def _string(self, item: yaml.Node, key: str) -> str:
@@ -255,6 +267,13 @@ def _conda_hint(text: str) -> str:
     """What to write instead of a text that is not a conda spec."""
     if text.startswith(("-r", "-e", "--", "git+", "./", "https://", "http://")):
         return f"this is for pip: write it below the item '- pip:', as '- {redact(text)}'"
+    if text.startswith("pip - "):
+        return "write '- pip:' with a colon, and its packages indented below it"
+    if re.fullmatch(r"[\d.]+", text):
+        return f"write the package with its version: python={text}"
+    if re.search(r"=[<>]|[<>=!] +=", text):
+        correct = re.sub(r"([<>=!]) +=", r"\1=", text)
+        return "write " + re.sub(r"=([<>])", r"\1=", correct).replace(" ", "")
     if " install " in text:
         return f"write the package alone: {text.split(' install ', 1)[1]}"
     return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"

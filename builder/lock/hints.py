@@ -29,6 +29,7 @@ _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
 _NO_VERSION = re.compile(r"there is no version of ([\w.-]+)(?:\[[^\]]*\])?==([\w.]+)(?:\+(\w+))?")
+_UNUSABLE = re.compile(r"([A-Za-z][\w.-]*)(?:==\S+)? ha(?:ve|s) no usable wheels")
 _NO_WHEEL = re.compile(
     r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
 )
@@ -198,7 +199,7 @@ def _name_hints(text: str) -> Iterator[str]:
             else "correct it, or name its index: --extra-index-url URL"
         )
         yield f"is the name {name} right? the index has no such package: {meant}"
-    for name in dict.fromkeys(re.findall(r"all versions of ([\w.-]+) have no usable wheels", text)):
+    for name in dict.fromkeys(_UNUSABLE.findall(text)):
         near = likely_pip(name)
         if near and near[0] != name:
             yield f"is the name {name} right? did you mean {near[0]}?"
@@ -208,7 +209,7 @@ def _version_hints(text: str, specs: Sequence[Spec]) -> Iterator[str]:
     for name, version, local in dict.fromkeys(_NO_VERSION.findall(text)):
         if local and name.lower() in _TORCH:
             yield (
-                f"PyTorch's own index has {name}=={version}+{local}: write above it in the pip section: "
+                f"versions with +{local} are in PyTorch's own index: write above it in the pip section: "
                 f"- --extra-index-url https://download.pytorch.org/whl/{local}"
             )
         elif local:

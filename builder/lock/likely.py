@@ -33,6 +33,9 @@ _PIP = {
     "yaml": "pyyaml",
     "dateutil": "python-dateutil",
     "pytables": "tables",
+    "tensorflow-gpu": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+    "torch-gpu": "torch",
 }
 #: Packages of PyPI that are typed often, for indexes that cannot be searched.
 _KNOWN_PIP = (

@@ -62,6 +62,12 @@ _ENVIRONMENT = OtherFile(
     "",
     "name it as the environment, environment: {name}, remove 'lock:', and run builder lock",
 )
+_DOCKERFILE = OtherFile(
+    "a Dockerfile",
+    "write its FROM image into the recipe, base: docker://HOST/REPOSITORY:TAG, and its packages into a conda "
+    "environment file: channels: and dependencies: with lists",
+    _NO_LOCK,
+)
 _BY_NAME = {
     "pyproject.toml": _PYPROJECT,
     "pixi.toml": _PIXI,
@@ -88,6 +94,8 @@ def other_file(path: Path, text: str) -> OtherFile | None:
         return _ENVIRONMENT
     if path.suffix == ".toml" or (_TOML_TABLE.search(text) and " = " in text):
         return _TOML
+    if re.search(r"^FROM \S+", text, re.MULTILINE) and re.search(r"^(RUN|COPY|CMD|ENV) ", text, re.MULTILINE):
+        return _DOCKERFILE
     lines = [line.strip() for line in text.splitlines()[:100]]
     lines = [line for line in lines if line and not line.startswith("#")]
     if lines and all(_REQUIREMENT.match(line) for line in lines):

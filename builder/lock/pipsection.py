@@ -198,6 +198,9 @@ def _requirement_hint(text: str) -> str:
         version = single[2]
         is_part = version.count(".") < 2 and not version.endswith("*")
         return f"pip compares with two equals signs: {single[1]}=={version}{'.*' if is_part else ''}"
+    if re.search(r"=[<>]|[<>=!~] +=", text):
+        correct = re.sub(r"([<>=!~]) +=", r"\1=", text)
+        return "write " + re.sub(r"=([<>])", r"\1=", correct)
     if text.startswith(("pip install ", "pip3 install ")):
         return f"write the requirement alone: {text.split('install ', 1)[1]}"
     return "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL"

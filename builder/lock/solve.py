@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
 from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import read_environment
@@ -104,10 +106,24 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     Raises:
         ConfigError: the file or a date is wrong, or the file names no channels.
     """
-    environment = read_environment(recipe.environment_path, recipe.platform)
+    path = recipe.environment_path
+    if not path.exists():
+        files = [str(found.relative_to(recipe.root)) for found in _yaml_files(recipe.root)]
+        near = difflib.get_close_matches(recipe.environment, files, n=1, cutoff=0.5)
+        hint = "correct the path, or write the file: builder init"
+        if near:
+            hint = f"did you mean environment: {near[0]}?"
+        raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
+    environment = read_environment(path, recipe.platform)
     _cutoffs(recipe, exclude_newer)
     if not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
+
+
+def _yaml_files(root: Path) -> list[Path]:
+    """The YAML files of a project, in its folder and one level below, but no recipes and locks."""
+    found = sorted((*root.glob("*.y*ml"), *root.glob("*/*.y*ml")))
+    return [path for path in found if path.parent.name != "recipes" and not path.name.endswith(".lock.yml")]
 
 
 def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:

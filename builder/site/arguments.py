@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,6 +82,26 @@ def parse_bind(text: str, start: str | None = None) -> str:
     source = join(from_user(start or str(Path.cwd())), "/", bind.source)
     target = source if bind.target == bind.source else bind.target
     return BindMount(source, target, bind.mode).word
+
+
+def require_source(bind: BindMount) -> None:
+    """Checks that the source of a bind exists on this machine.
+
+    Raises:
+        UsageError: it does not.
+    """
+    source = Path(bind.source)
+    if source.exists():
+        return
+    rest = bind.word.removeprefix(bind.source)
+    near: list[str] = []
+    if source.parent.is_dir():
+        near = difflib.get_close_matches(source.name, [path.name for path in source.parent.iterdir()], n=1)
+    shown = os.path.relpath(source) if source.is_relative_to(Path.cwd()) else bind.source
+    hint = f"make it: mkdir -p {shown}"
+    if near:
+        hint = f"did you mean --bind {Path(shown).with_name(near[0])}{rest}?"
+    raise UsageError(f"--bind {shown}{rest}: {source} does not exist", hint)
 
 
 def parse_env(items: Sequence[str]) -> dict[str, str | None]:

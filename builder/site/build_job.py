@@ -47,7 +47,7 @@ def build_job(
     if slurm is None:
         raise UsageError(
             f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
-            "leave --on out, or describe the site's Slurm in the recipe (docs/recipes.md)",
+            "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
     if slurm.account == "required" and not account and not os.environ.get("SLURM_ACCOUNT"):
         raise UsageError(

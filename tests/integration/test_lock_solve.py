@@ -329,7 +329,7 @@ def test_missing_cuda(target, settings):
     with pytest.raises(SolveError) as caught:
         lock(target("- gpu\n"), settings)
     assert "__cuda is not declared" in caught.value.hint and "t.yaml" in caught.value.hint
-    assert 'virtual_packages: {__cuda: "12.4"}' in caught.value.hint
+    assert 'virtual_packages: {__cuda: "12"}' in caught.value.hint
     declared = {"virtual_packages": {"__cuda": "12.4"}}
     assert versions(lock(target("- gpu\n", **declared), settings)) == {"gpu": "1.0"}
     with pytest.raises(SolveError, match=r"the target has __cuda 12\.4"):
@@ -339,8 +339,8 @@ def test_missing_cuda(target, settings):
 def test_wrong_specs_and_versions(target, settings):
     with pytest.raises(ConfigError, match=r"environment\.yml:4: 'python=>3=' is not a conda spec"):
         lock(target("- python=>3=\n"), settings)
-    with pytest.raises(ConfigError, match=r"t\.yaml: virtual_packages\.__cuda: 'twelve!'"):
-        lock(target("- libz\n", virtual_packages={"__cuda": "twelve!"}), settings)
+    with pytest.raises(ConfigError, match=r"t\.yaml: virtual_packages\.__cuda: '12!x!'"):
+        lock(target("- libz\n", virtual_packages={"__cuda": "12!x!"}), settings)
     with pytest.raises(ConfigError, match="no channels"):
         lock(target("- libz\n", channels=("nodefaults",)), settings)
 

@@ -389,6 +389,6 @@ def test_wrong_places(user: Machine, registry: parts.Registry, published: Any) -
     )
     assert done.returncode == 9 and "offline, so registry.example is not contacted" in done.stderr
     done = user.run("pull", "tiny", "--from", f"{registry.host}/pull/tests/tiny:latest", check=False)
-    assert done.returncode == 2 and "as --tag" in done.stderr
+    assert done.returncode == 2 and "--tag latest" in done.stderr
     done = user.run("pull", "tiny", "--from", f"oci:{user.project.root / 'none'}", check=False)
     assert done.returncode == 8 and "no such folder" in done.stderr

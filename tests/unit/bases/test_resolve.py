@@ -134,6 +134,7 @@ def test_bad_references(reference: str, message: str, store: Store, given: Setti
             "1: base: base 'debian:12': not a Debian suite",
             "write the suite's name: debian:bookworm",
         ),
+        ("debian:bookwrm", [], "not a Debian suite", "did you mean debian:bookworm?"),
         ("debian:12-slim", [], "not a Debian suite", "debian:bookworm"),
         ("debian:latest", [], "not a Debian suite", "docker://docker.io/library/debian:latest"),
         ("images/lumi.sif", [], "not a reference to an image", "write base: sif:images/lumi.sif"),

@@ -189,6 +189,17 @@ def test_recipe(do: Cli, tiny: TinyProject, line: str, expected: str) -> None:
     assert not list(tiny.root.rglob("*.lock.yml"))
 
 
+def test_environment_that_does_not_exist(do: Cli, tiny: TinyProject) -> None:
+    edit(tiny.recipe, environment="enviroments/tiny.yml")
+    result = do("build", "tiny")
+    line = tiny.recipe.read_text().splitlines().index("environment: enviroments/tiny.yml") + 1
+    assert result.code == 3 and said(result, tiny) == (
+        f"error: {{root}}/recipes/tiny.yaml:{line}: environment: "
+        "{root}/enviroments/tiny.yml does not exist\n"
+        "  hint: did you mean environment: environments/tiny.yml?"
+    )
+
+
 def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
     edit(tiny.recipe, base="ubuntu:22.04")
     result = do("build", "tiny")
@@ -247,8 +258,17 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
         ("run tiny -v a:/b", "error: No such option: -v\n  hint: write --bind SOURCE:TARGET"),
         ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
+            "smoke tiny --runner dokcer",
+            "error: Invalid value for '--runner': 'dokcer' is not one of 'docker', 'podman', 'apptainer', "
+            "'userns'\n  hint: did you mean docker?",
+        ),
+        (
+            "run tiny --bind dtaa:/data -- ls",
+            "error: --bind dtaa:/data: {root}/dtaa does not exist\n  hint: did you mean --bind data:/data?",
+        ),
+        (
             "run tiny --bind data:/app:r -- ls",
-            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write data:/app:ro",
+            "error: --bind data:/app:r: 'r' is neither ro nor rw\n  hint: write --bind data:/app:ro",
         ),
         (
             "run tiny --bind data:app -- ls",
@@ -259,6 +279,7 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
 )
 def test_command_line(do: Cli, tiny: TinyProject, words: str, expected: str) -> None:
     tiny.recipe.with_name("mine.yaml").write_text("base: oci:base\nenvironment: environments/other.yml\n")
+    (tiny.root / "data").mkdir()
     result = do(*words.split())
     assert result.code in (2, 3) and not result.out and said(result, tiny) == expected
 

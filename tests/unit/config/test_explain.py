@@ -42,6 +42,18 @@ START = "base: debian:bookworm\nenvironment: environment.yml\n"
             "3: virtual_packages.__glibc: must be text",
             'put it into quotes: __glibc: "2.30"',
         ),
+        (
+            'virtual_packages: {cuda: "12"}',
+            "3: virtual_packages.cuda: 'cuda' is not a virtual package: their names begin with two '_': "
+            "__cuda",
+            "correct virtual_packages.cuda: in the recipe",
+        ),
+        ("virtual_packages: {__cuda: any}", "'any' is not a version: write a number in quotes", "correct"),
+        (
+            "env: {PATH: '/app/bin:$PATH'}",
+            "3: env: PATH: $PATH is not replaced by its value here: write the whole value",
+            "correct env: in the recipe",
+        ),
         ("workdir:", "3: workdir: must be text, and is empty", "write a value after workdir:, or remove"),
         ("workdir: [/app]", "3: workdir: must be text, and is a list", "write workdir: /app"),
         (

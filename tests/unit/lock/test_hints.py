@@ -121,7 +121,8 @@ def test_debian_channel(tmp_path: Path, channel: SolverChannel) -> None:
     debian = replace(channel, locked=DEBIAN_CHANNEL)
     made = request(tmp_path, "python=3.12", "polars", "numpy", "matplotlib")
     assert conda_hint(NONE + "polars *.", made, [debian]) == (
-        "the Debian channel has Python 3.11 and no packages for it: move polars, matplotlib below the item '- pip:'"
+        "the Debian channel has Python 3.11 and no packages for it: "
+        "move polars, matplotlib below the item '- pip:'"
     )
     assert conda_hint(NONE + "python 3.12.*.", made, [debian]) == (
         "the Debian channel has python 3.11.9 only: write '- python=3.11'"
@@ -161,7 +162,7 @@ def test_line(tmp_path: Path) -> None:
         ),
         (
             "Because there is no version of torch==2.13.0+cu124 and you require torch==2.13.0+cu124",
-            "PyTorch's own index has torch==2.13.0+cu124: write above it in the pip section: "
+            "versions with +cu124 are in PyTorch's own index: write above it in the pip section: "
             "- --extra-index-url https://download.pytorch.org/whl/cu124",
         ),
         ("Because there is no version of other==1+abc", "write other==1, or name the index that has +abc"),
@@ -170,6 +171,7 @@ def test_line(tmp_path: Path) -> None:
             "Because all versions of sklearn have no usable wheels and you require sklearn",
             "is the name sklearn right? did you mean scikit-learn?",
         ),
+        ("because tensorflow-gpu==2.12.0 has no usable wheels and", "right? did you mean tensorflow?"),
         ("numpy has no usable wheels", "build the wheel (pip wheel --no-deps -w wheels NAME) and write"),
         ("you require a<1 and a>1, which are incompatible", "relax a requirement of the pip section"),
         (

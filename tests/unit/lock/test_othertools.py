@@ -41,6 +41,7 @@ PIXI_LOCK = "version: 6\nenvironments:\n  default: {}\npackages:\n- conda: https
             "a lock file of conda-lock",
             "lock: conda-lock.yml",
         ),
+        ("Dockerfile", "FROM ubuntu\nRUN true\n", "a Dockerfile", "base: docker://HOST/REPOSITORY:TAG"),
         ("list.txt", "# x\n@EXPLICIT\nhttps://h.example/a.conda\n", "an explicit list", "builder lock"),
     ],
 )
