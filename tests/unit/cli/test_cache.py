@@ -21,6 +21,8 @@ def test_info_and_prune(do: Cli, copy: TinyProject) -> None:
         and info["bytes"] == sum(p["bytes"] for p in info["folders"].values()) > 2 << 20
     )
     assert do("cache", "prune", "--json").json == {"freed": 0}, "everything was used today"
+    said = do("cache", "prune").out
+    assert said == "freed nothing: everything was used in the last 30 days (--older-than DAYS)\n"
     digest = do("build", "tiny", "--json").json["digest"]
     assert do("cache", "prune", "--all", "--json").json["freed"] > 2 << 20
     assert do("cache", "info", "--json").json["bytes"] < 1000
