@@ -457,9 +457,7 @@ def test_diff(tiny: Tiny, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "/opt/conda/bin/old: only in" in done.stdout
     assert "/opt/conda/bin/both: " in done.stdout
-    result = json.loads(
-        builder.run("diff", tiny.base.path, sif.path, "--json", check=False).stdout
-    )
+    result = json.loads(builder.run("diff", tiny.base.path, sif.path, "--json", check=False).stdout)
     assert not result["equal"]
     by_path = {d["path"]: d for d in result["differences"]}
     assert by_path["/opt/conda/bin/hello"]["kind"] == "only-b"
