@@ -32,3 +32,10 @@ def test_lock_in_image(copy: TinyProject) -> None:
     with tarfile.open(path) as tar:
         member = tar.extractfile("opt/builder/conda-lock.yml")
         assert member is not None and sha256(member.read()) == result.image_lock
+
+
+def test_print(do: Cli, copy: TinyProject) -> None:
+    """Without a site's runtime there is no other command line to print: a note says so."""
+    done = do("run", "tiny", "--print", "--", "true")
+    assert done.out == "builder run tiny -- true\n"
+    assert done.err == "builder's own runner runs tiny: no other program is called\n"
