@@ -50,20 +50,23 @@ class Downloader:
         self._count = count
         self._reporter = reporter
         self._stop = stop
+        self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}
         self._finished = 0
 
     def begun(self, package: LockedPackage, size: int) -> None:
         """Counts a package of ``size`` bytes. The total is known when the last one has begun."""
-        self._sizes.setdefault(package.key, size)
-        if len(self._sizes) == self._count:
-            self._reporter.start(TASK, sum(self._sizes.values()))
+        with self._lock:
+            self._sizes.setdefault(package.key, size)
+            if len(self._sizes) == self._count:
+                self._reporter.start(TASK, sum(self._sizes.values()))
 
     def finished(self, package: LockedPackage) -> None:
         """Counts a package that is on this machine now."""
         self.begun(package, 0)
-        self._finished += 1
-        self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
+        with self._lock:
+            self._finished += 1
+            self._reporter.doing(TASK, f"{self._finished} of {self._count} packages")
 
     def download(self, package: LockedPackage, url: str, part: PartialFile) -> None:
         """Streams a URL into a partial file, beginning where the file ends.

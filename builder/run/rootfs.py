@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from builder.model import Image, SifImage
@@ -26,7 +25,7 @@ from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_beside
 from builder.store.unpacked import TreeName, hold, keep_last
 from builder.store.walk import remove_tree
-from builder.trees.member import Kind, Member
+from builder.trees.member import Advance, Kind, Member, counted
 from builder.trees.merge import Merge
 from builder.trees.rootfs import add_layer, new_tree, unpack, unpacked_size
 
@@ -144,7 +143,7 @@ def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: I
         raise
 
 
-def unpack_sif(image: SifImage, folder: Path, *, advance: Callable[[int], object] = int) -> None:
+def unpack_sif(image: SifImage, folder: Path, *, advance: Advance = int) -> None:
     """Unpacks a SIF's partitions into one tree. All files belong to this user.
 
     ``advance`` receives the bytes of each file that was unpacked.
@@ -159,7 +158,6 @@ def unpack_sif(image: SifImage, folder: Path, *, advance: Callable[[int], object
             if member.kind is Kind.HARDLINK:
                 links.append(member)  # created last, when the files they link to exist
                 continue
-            tree.add(member, content)
-            advance(member.size)
+            tree.add(member, counted(content, advance))
         for member in links:
             tree.add(member, iter(()))

@@ -25,7 +25,7 @@ from builder.sif.singularity import Metadata, common_files, guard_files
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.store.records import read_record, write_record
-from builder.trees.member import Member
+from builder.trees.member import Member, counted
 from builder.trees.merge import Merge
 from builder.trees.sources import Source, Stream, layer_source, listed_source
 from builder.trees.squashfs import writer
@@ -77,7 +77,9 @@ class PartitionMaker:
         sources.append(listed_source(own))
         diff_ids = [layer.diff_id for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
-        return [self._partition("root", ["flat", base_digest, diff_ids, _texts([*common, *own])], sources)]
+        key = ["flat", base_digest, diff_ids, _texts([*common, *own])]
+        total = None if self.base else _unpacked(self.image.layers)
+        return [self._partition("root", key, sources, total=total)]
 
     def layered(self) -> list[Partition]:
         """The primary partition, or those of the base SIF, and overlays of the layers above it.
@@ -123,7 +125,7 @@ class PartitionMaker:
         key = ["base", [layer.diff_id for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common)]
         sources += [self._layer(layer) for layer in layers]
-        return self._partition("base", key, [*sources, listed_source(guard)])
+        return self._partition("base", key, [*sources, listed_source(guard)], total=_unpacked(layers))
 
     def _overlay(self, group: LayerGroup, partitions: Sequence[Partition], is_top: bool) -> Partition:
         sources = [self._layer(layer) for layer in group.layers]
@@ -134,7 +136,8 @@ class PartitionMaker:
             key.append(_texts(own))
         # A partition of packages depends on nothing below: it hides nothing, and lists every directory.
         lower = [] if group.packages else list(partitions)
-        return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower)
+        total = _unpacked(group.layers)
+        return self._partition(group.name, [*key, [p.digest for p in lower]], sources, lower, total=total)
 
     def _layer(self, layer: Layer) -> Source:
         assert layer.path is not None
@@ -154,7 +157,13 @@ class PartitionMaker:
         return stream
 
     def _partition(
-        self, name: str, key: Sequence[Any], sources: Sequence[Source], lower: Sequence[Partition] = ()
+        self,
+        name: str,
+        key: Sequence[Any],
+        sources: Sequence[Source],
+        lower: Sequence[Partition] = (),
+        *,
+        total: int | None,
     ) -> Partition:
         """The partition of a name, from the cache if possible.
 
@@ -163,6 +172,7 @@ class PartitionMaker:
             key: everything that its members depend on.
             sources: its members, from the bottom up.
             lower: the partitions that it has to hide something of, from the bottom up.
+            total: about how many bytes its files have; None if that is not known.
         """
         level = writer.LEVELS[self.compression]
         described = [key, self.compression, level, writer.FORMAT, FORMAT, self.settings.epoch]
@@ -174,25 +184,30 @@ class PartitionMaker:
                 path = self.store.get(known["digest"], known["size"])
                 if path is not None:
                     return Partition(path, 0, known["size"], known["digest"], name)
-            digest, size = self._write(name, sources, lower)
+            digest, size = self._write(name, sources, lower, total)
             write_record(record, {"digest": digest, "size": size, "name": name})
         return Partition(self.store.path(digest), 0, size, digest, name)
 
-    def _write(self, name: str, sources: Sequence[Source], lower: Sequence[Partition]) -> tuple[str, int]:
+    def _write(
+        self, name: str, sources: Sequence[Source], lower: Sequence[Partition], total: int | None
+    ) -> tuple[str, int]:
         """Writes a partition into the store. Returns its digest, and its size in bytes."""
         temporary = self.store.temporary()
         merge = Merge(sources)
         settings = self.settings
         task = f"writing the partition {name} of the SIF"
+
+        def advance(amount: int) -> None:
+            self.reporter.advance(task, amount)
+
         try:
             with (
-                working(self.reporter, task),
+                working(self.reporter, task, total),
                 temporary.open("w+b") as out,
                 SquashfsWriter(out, self.compression, settings.jobs, settings.epoch) as squashfs,
             ):
                 for member, content in merge:
-                    squashfs.add(member, content)
-                    self.reporter.advance(task, member.size)
+                    squashfs.add(member, counted(content, advance))
                 if lower:
                     for member in overlay_members(merge, lower):
                         squashfs.add(member)
@@ -202,6 +217,11 @@ class PartitionMaker:
         finally:
             temporary.unlink(missing_ok=True)
         return digest, size
+
+
+def _unpacked(layers: Sequence[Layer]) -> int | None:
+    """About how many bytes the files of layers have; None if that is not known of all."""
+    return sum(layer.unpacked for layer in layers) if all(layer.unpacked for layer in layers) else None
 
 
 def _texts(files: Files) -> list[str]:

@@ -80,7 +80,7 @@ class Difference:
     b: Node | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The difference as ``builder diff --files --json`` prints it: per field, the values of a and b."""
+        """The difference as ``builder diff --json`` prints it: per field, the values of a and b."""
         fields = self.what or ("type", "size")
         values = {}
         for name in fields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -59,6 +59,8 @@ class Member:
 
 #: The content of a member, in chunks of any size. It has to be read before the next member.
 Content = Iterator[bytes | memoryview]
+Advance = Callable[[int], object]
+"""Receives a number of bytes that were read."""
 
 
 def whiteout(path: str) -> Member:
@@ -111,3 +113,10 @@ def parse_whiteout(path: str) -> tuple[Kind, str] | None:
 def is_whiteout(path: str) -> bool:
     """Whether a clean path has the name of a whiteout or an opaque whiteout."""
     return path.rpartition("/")[2].startswith(_WHITEOUT_PREFIX)
+
+
+def counted(content: Content, advance: Advance) -> Content:
+    """The content of a file; ``advance`` receives the size of each piece."""
+    for data in content:
+        yield data
+        advance(len(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from builder.store.files import require_space, space_errors
 from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree
 from builder.trees.layer import read_layer
-from builder.trees.member import DO_NOT_USE
+from builder.trees.member import DO_NOT_USE, Advance, counted
 from builder.trees.rootfs_writer import RootfsWriter
 
 #: How much larger a layer's files are than its blob, where their size is not known.
@@ -31,7 +31,7 @@ def unpack(
     *,
     rootless: bool = True,
     layers: int | None = None,
-    advance: Callable[[int], object] = int,
+    advance: Advance = int,
 ) -> None:
     """Unpacks the layers of an image, from the bottom up.
 
@@ -117,13 +117,12 @@ def new_tree(folder: Path, size: int, *, rootless: bool) -> Iterator[RootfsWrite
             raise
 
 
-def _unpack_layer(layer: Layer, tree: RootfsWriter, store: Store, advance: Callable[[int], object]) -> None:
+def _unpack_layer(layer: Layer, tree: RootfsWriter, store: Store, advance: Advance) -> None:
     tree.new_layer()
     try:
         with closing(read_layer(layer, store)) as members:
             for member, content in members:
-                tree.add(member, content)
-                advance(member.size)
+                tree.add(member, counted(content, advance))
     except OSError as e:
         if e.errno in _DISK_FULL:
             raise  # space_errors() reports it

@@ -301,9 +301,9 @@ def test_convert_and_back(layered: SifImage, tiny: Tiny, tmp_path: Path) -> None
         builder.run("convert", layered.path, place)
         data = subprocess.run([skopeo, "inspect", "--config", place], check=True, capture_output=True).stdout
         assert json.loads(data)["config"]["Cmd"] == ["hello"]
-        assert "the same" in builder.run("diff", "--files", layered.path, place).stdout
+        assert "the same" in builder.run("diff", layered.path, place).stdout
         builder.run("convert", place, tmp_path / "again.sif")
-        assert builder.json("diff", "--files", layered.path, tmp_path / "again.sif")["equal"]
+        assert builder.json("diff", layered.path, tmp_path / "again.sif")["equal"]
 
 
 def test_same_bytes_without_tools(
@@ -450,16 +450,14 @@ def test_convert_errors(sifs: Sifs, tmp_path: Path) -> None:
 
 
 def test_diff(tiny: Tiny, tmp_path: Path) -> None:
-    """builder diff --files names the files that differ and ends with exit code 1."""
+    """builder diff names the files that differ and ends with exit code 1."""
     builder = Builder(tmp_path, tiny.settings.cache)
     sif = write_sif(tiny.image, tmp_path / "a.sif", tiny.settings, tiny.store, base=tiny.base)
-    done = builder.run("diff", "--files", tiny.base.path, sif.path, check=False)
+    done = builder.run("diff", tiny.base.path, sif.path, check=False)
     assert done.returncode == 1
     assert "/opt/conda/bin/old: only in" in done.stdout
     assert "/opt/conda/bin/both: " in done.stdout
-    result = json.loads(
-        builder.run("diff", "--files", tiny.base.path, sif.path, "--json", check=False).stdout
-    )
+    result = json.loads(builder.run("diff", tiny.base.path, sif.path, "--json", check=False).stdout)
     assert not result["equal"]
     by_path = {d["path"]: d for d in result["differences"]}
     assert by_path["/opt/conda/bin/hello"]["kind"] == "only-b"

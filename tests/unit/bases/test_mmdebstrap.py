@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from builder.bases import debian, mmdebstrap
 from builder.bases.mmdebstrap import DebianBase, mmdebstrap_error
 from builder.bases.resolve import resolve_base
 from builder.errors import ImageError
+from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
@@ -104,3 +107,52 @@ def test_failures(log: str, message: str, hint: str) -> None:
     """The error has mmdebstrap's message without credentials, and a hint that fits."""
     error = mmdebstrap_error(BASE, 1, log)
     assert message in error.message and hint in error.hint and "secret" not in str(error)
+
+
+def test_phases(tmp_path: Path, store: Store, given: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress: what mmdebstrap does and how much it has written; at the end a note that names the base."""
+    with tarfile.open(tmp_path / "tree.tar", "w") as tar:
+        info = tarfile.TarInfo("./etc/os-release")
+        info.size = 2_000_000
+        tar.addfile(info, io.BytesIO(bytes(info.size)))
+    program = tmp_path / "bin" / "mmdebstrap"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\necho 'I: extracting archives...' >&2\necho 'W: odd' >&2\ncat {tmp_path}/tree.tar\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(mmdebstrap, "_mode", lambda reference: "root")
+    monkeypatch.setattr(mmdebstrap, "apt_options", lambda: "")
+
+    class Listener(NullReporter):
+        def __init__(self) -> None:
+            self.heard: list[str] = []
+            self.amount = 0
+
+        def start(self, task: str, total: int | None = None, unit: str = "B") -> None:
+            self.heard.append(f"start {task}")
+
+        def doing(self, task: str, what: str) -> None:
+            self.heard.append(what)
+
+        def advance(self, task: str, amount: int) -> None:
+            self.amount += amount
+
+        def finish(self, task: str, summary: str = "") -> None:
+            self.heard.append("finish")
+
+        def note(self, message: str) -> None:
+            self.heard.append(message)
+
+    listener = Listener()
+    mmdebstrap.make_debian_base(BASE, given, store, listener)
+    task = f"base {BASE.reference}"
+    assert listener.heard[:3] == [f"start {task}", "extracting archives", "finish"]
+    assert listener.heard[3].startswith(f"{task}: 2 MB, 0 MB compressed, made in ")
+    assert listener.amount > 2_000_000
+
+    program.write_text("#!/bin/sh\necho 'E: Unable to locate package nope' >&2\nexit 25\n")
+    with pytest.raises(ImageError, match="has no package nope"):
+        mmdebstrap.make_debian_base(BASE, given, store, listener)
+    assert listener.heard[-1] == "finish"

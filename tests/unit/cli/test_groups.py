@@ -43,6 +43,7 @@ def test_yes(copy: TinyProject, do: Cli, tmp_path: Path) -> None:
     pass_smoke(copy, do("build", "tiny", "--json").json["digest"])
     result = ask(copy, ["--ml", "-y", "--to", f"oci:{tmp_path / 'there'}", "--tag", "26.11"])
     assert result.exit_code == 0 and "?" not in result.output, "nobody is asked"
+    assert "freed" not in result.output, "nothing was"
     assert set(tags(tmp_path / "there")) == {"26.11", "latest"}
     dry = ask(copy, ["--ml", "--dry-run", "--to", f"oci:{tmp_path / 'other'}"])
     assert dry.exit_code == 0 and "would be" in dry.output and not (tmp_path / "other").exists()
@@ -53,7 +54,7 @@ def test_prune(copy: TinyProject, tmp_path: Path) -> None:
     old.write_bytes(b"long unused")
     os.utime(old, (0, 0))
     result = ask(copy, ["--ml", "--to", f"oci:{tmp_path / 'there'}"], "y\nn\n")
-    assert "freed" in result.output and not old.exists()
+    assert "pruned the cache and dist/: freed 11 B" in result.output and not old.exists()
 
 
 def test_groups_of_recipes(copy: TinyProject, capsys: pytest.CaptureFixture[str]) -> None:

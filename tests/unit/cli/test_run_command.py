@@ -170,3 +170,10 @@ def test_image_by_name(
     assert "--print needs a target" in do("run", name, "--print", "--", "true").err
     assert "needs a registry" in do("pull", name, "--into", "podman").err
     assert do("run", "recipes/tiny.yaml", "--", "true").code == 3, "no image's name"
+
+
+def test_print(do: Cli, copy: TinyProject) -> None:
+    """Without a site's runtime there is no other command line to print: a note says so."""
+    done = do("run", "tiny", "--print", "--", "true")
+    assert done.out == "builder run tiny -- true\n"
+    assert done.err == "builder's own runner runs tiny: no other program is called\n"

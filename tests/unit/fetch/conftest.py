@@ -11,6 +11,7 @@ import pytest
 
 import builder.fetch.download
 from builder.model import LockedPackage
+from builder.progress import NullReporter
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.fileserver import Server
@@ -76,18 +77,20 @@ def partials(store: Store) -> list[Path]:
     return list((store.root / "partial").glob("*"))
 
 
-class Notes:
+class Notes(NullReporter):
     """A reporter that records."""
 
     def __init__(self) -> None:
-        self.bytes, self.warnings = 0, []
+        self.bytes, self.totals, self.doings, self.warnings = 0, [], [], []
 
-    def start(self, task, total=None, unit="B"): ...
+    def start(self, task, total=None, unit="B"):
+        self.totals.append(total)
+
     def advance(self, task, amount):
         self.bytes += amount
 
-    def doing(self, task, what): ...
-    def finish(self, task, summary=""): ...
-    def note(self, message): ...
+    def doing(self, task, what):
+        self.doings.append(what)
+
     def warn(self, message):
         self.warnings.append(message)

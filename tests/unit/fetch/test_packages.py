@@ -130,6 +130,16 @@ def test_cut_connection(server, settings, store, quick):
     assert notes.bytes == len(DATA)  # not a byte twice
 
 
+def test_progress(server, settings, store, quick):
+    """The total is known as soon as each package has begun; the number of packages counts up."""
+    packages = [package(server.put(f"/{n}.conda", DATA + bytes([n])), DATA + bytes([n])) for n in range(3)]
+    notes = Notes()
+    fetch_packages(packages, settings, store, jobs=1, reporter=notes)
+    total = 3 * (len(DATA) + 1)
+    assert notes.totals[0] is None and notes.totals[-1] == total == notes.bytes
+    assert notes.doings == ["1 of 3 packages", "2 of 3 packages", "3 of 3 packages"]
+
+
 def test_server_without_ranges(server, settings, store, quick):
     """A server without range requests sends the whole file again."""
     url = server.put("/p.conda")

@@ -36,9 +36,13 @@ def test_spread() -> None:
         stored.append(
             StoredReport(a100({"matmul.fp32": factor}, seed=n, started=f"2026-11-0{n + 1}T00:00:00Z"), str(n))
         )
-    (trend,) = [t for t in view("a100", stored, (), references()).trends if t.id == "matmul.fp32"]
-    (point,) = trend.points
-    assert point.low > point.y > point.high and "3 run(s)" in point.tip and not trend.lines
+    before = StoredReport(a100(started="2026-10-01T00:00:00Z", digest="sha256:" + "2" * 64), "before")
+    seen = view("a100", [before, *stored], (), references())
+    (trend,) = [t for t in seen.trends if t.id == "matmul.fp32"]
+    first, point = trend.points
+    assert point.low > point.y > point.high and "3 run(s)" in point.tip
+    for drawn in (first, point):  # the values are printed outside of the spread
+        assert drawn.text_y < drawn.high or drawn.text_y > drawn.low
     _, text = page({"a100": (stored, ())})
     assert "Images" not in text.split("Probes")[1]
 
