@@ -61,6 +61,9 @@ def find_runner(
 ) -> Runner:
     """Returns the first runner that works on this host, or the named one.
 
+    An engine is tried with a tiny container first: it may answer, load an image of gigabytes, and only then
+    fail. The named runner is not tried, because nothing could take its place.
+
     Args:
         settings: Cache and temporary folder.
         store: The blobs of the cache.
@@ -72,6 +75,10 @@ def find_runner(
         RunnerError: No runner works, or the named one does not; the message has the reason of each.
         UsageError: No runner has that name.
     """
+    from builder.run.docker import DockerRunner
+    from builder.run.podman import PodmanRunner
+    from builder.run.trial import try_runner
+
     if prefer is not None and prefer not in RUNNER_NAMES:
         raise UsageError(f"no runner named {prefer!r}", f"runners: {', '.join(RUNNER_NAMES)}")
 
@@ -80,6 +87,13 @@ def find_runner(
         if prefer not in (None, runner.name) or runner.name in without:
             continue
         reason = runner.available()
+        problem = None
+        if reason is None and prefer is None and isinstance(runner, DockerRunner | PodmanRunner):
+            problem = try_runner(type(runner))
+        if problem is not None:
+            hint = f"\n  hint: {problem.hint}" if problem.hint else ""
+            reporter.warn(f"{problem.reason}; trying the next runner{hint}")
+            reason = problem.reason
         if reason is None:
             return runner
         reasons.append(f"{runner.name}: {reason}")

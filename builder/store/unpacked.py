@@ -16,6 +16,7 @@ import contextlib
 import fcntl
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,13 +87,17 @@ def hold(folder: Path) -> bool:
 
 
 def remove_unless_used(folder: Path) -> bool:
-    """Removes an unpacked image; returns False if a process uses it, or the user may not remove it."""
+    """Removes an unpacked image; returns False if a process uses it, or the user may not remove it.
+
+    Where the file system has no locks, an image counts as used for :data:`KEPT_DAYS` after its last start.
+    """
     try:
         fd = os.open(folder, _FLAGS)
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_used(fd):
+            return False
         temporary = temporary_beside(folder)
         folder.replace(temporary)  # nobody finds half a tree under the name
         remove_tree(temporary)
@@ -101,6 +106,17 @@ def remove_unless_used(folder: Path) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def _is_used(fd: int) -> bool:
+    """Whether a process holds an unpacked image; else this process holds it alone."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return os.fstat(fd).st_mtime > time.time() - KEPT_DAYS * 86400
+    return False
 
 
 def keep_last(rootfs: Path, target: str, uid: int) -> None:

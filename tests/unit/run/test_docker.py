@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from docker.errors import APIError
 
 from builder.run import docker
-from builder.run.docker import DockerRunner, docker_address, docker_gpu_options
+from builder.run.docker import DockerRunner, docker_address, docker_gpu_options, remove_docker_leftovers
+from builder.run.leftovers import new_tag
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
 
@@ -81,3 +85,37 @@ def test_password_is_not_shown(docker_config: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("DOCKER_HOST", "tcp://me:s3cret@127.0.0.1:9")
     said = DockerRunner(settings(tmp_path), Store(tmp_path)).available()
     assert said and "s3cret" not in said
+
+
+def test_killed_processes() -> None:
+    """Containers and images of killed processes are removed; what is in use, or of others, stays."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    own = new_tag()
+    killed = own.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    removed: list[str] = []
+
+    class Container:
+        def __init__(self, label: str) -> None:
+            self.labels = {"org.builder.run": label}
+
+        def remove(self, **options: bool) -> None:
+            assert options == {"force": True, "v": True}
+            removed.append(self.labels["org.builder.run"])
+
+    def remove(name: str) -> None:
+        if "mine" in name:
+            raise AssertionError(name)
+        removed.append(name)
+        raise APIError("conflict: a container uses the image")
+
+    images = [
+        SimpleNamespace(tags=[f"builder-run:{killed}", "mine:1"]),
+        SimpleNamespace(tags=[f"builder-run:{own}"]),
+    ]
+    client = SimpleNamespace(
+        containers=SimpleNamespace(list=lambda **options: [Container(killed), Container(own)]),
+        images=SimpleNamespace(list=lambda name: images, remove=remove),
+    )
+    remove_docker_leftovers(client)
+    assert removed == [killed, f"builder-run:{killed}"]

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from builder.errors import RunnerError, UsageError
-from builder.run import select
+from builder.progress import NullReporter
+from builder.run import select, trial
+from builder.run.failures import Problem
+from builder.run.podman import PodmanRunner
 from builder.run.select import RUNNER_NAMES, find_runner, runners
 from builder.store.blobs import Store
 from tests.support.image_kit import settings
@@ -19,6 +22,42 @@ class Fake:
 
     def available(self) -> str | None:
         return self.why
+
+
+class Engine(PodmanRunner):
+    """Answers."""
+
+    def available(self) -> str | None:
+        return None
+
+
+class Docker(Engine):
+    name = "docker"
+
+
+@pytest.fixture
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[Problem | None]:
+    """Results of the next trials; all others work."""
+    problems: list[Problem | None] = []
+    monkeypatch.setattr(trial, "try_runner", lambda kind: problems.pop(0) if problems else None)
+    return problems
+
+
+def test_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trials: list[Problem | None]) -> None:
+    """An engine that answers and cannot start a container is left out, with the reason and what to do."""
+    warnings: list[str] = []
+    monkeypatch.setattr(NullReporter, "warn", lambda self, message: warnings.append(message))
+    args = settings(tmp_path), Store(tmp_path)
+    fakes = [Docker(*args), Engine(*args), Fake("userns", None)]
+    monkeypatch.setattr(select, "runners", lambda *a: fakes)
+    trials += [Problem("docker is broken"), Problem("podman is broken", "type this")]
+    assert find_runner(*args).name == "userns"
+    assert warnings == [
+        "docker is broken; trying the next runner",
+        "podman is broken; trying the next runner\n  hint: type this",
+    ]
+    trials.append(Problem("docker is broken"))
+    assert find_runner(*args, "docker").name == "docker", "the named one is not tried"
 
 
 def test_first_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from builder.store import unpacked
 from builder.store.unpacked import TreeName, hold, keep_last, prune_unpacked, remove_unless_used
@@ -67,6 +71,18 @@ def test_hold(tmp_path: Path) -> None:
     assert not hold(tmp_path / "none")
     path = tree(tmp_path, "cpu", "1" * 24, 9e6)
     assert hold(path) and hold(path) and not remove_unless_used(path)
+
+
+def test_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system has no locks, the time of the last start counts."""
+
+    def refuse(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    recent, old = tree(tmp_path, "cpu", "1" * 24, 3600), tree(tmp_path, "cpu", "2" * 24, 2 * 86400)
+    assert not remove_unless_used(recent) and remove_unless_used(old)
+    assert hold(recent)
 
 
 def test_prune(tmp_path: Path) -> None:
