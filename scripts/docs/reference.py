@@ -12,20 +12,15 @@ from typing import Any, get_args
 
 import click
 from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
 
 from builder.cli import cli
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError, exit_codes
 from builder.settings import VARIABLES
 
-#: Fields of the models that are not keys of a file.
+#: Fields of a recipe that are not keys of its file.
 _NOT_KEYS = ("source", "root")
-#: Keys whose model says nothing: their meaning.
-_MEANINGS = {
-    "name": "The target's name. Not set: the name of the file.",
-    "description": "One line for people.",
-    "platform": "The system and processor of the target machine.",
-}
 _MADE = "*This page is made from the code.*"
 
 
@@ -38,7 +33,7 @@ def pages(root: Path) -> dict[str, str]:
     return {
         "reference/commands.md": commands(),
         "reference/errors.md": errors(),
-        "reference/keys.md": keys(),
+        "reference/keys.md": keys(root / "docs/schemas/recipe.schema.json"),
         "reference/report.md": report(root / "builder/smoke/report.schema.json"),
         "reference/variables.md": variables(),
     }
@@ -128,9 +123,15 @@ def _first_sentence(kind: type) -> str:
 # keys of recipes --------------------------------------------------------------------------------------------
 
 
-def keys() -> str:
-    """Every key of a recipe, from the models that read recipes."""
-    about = "[Recipes](../recipes.md) explains them with examples, and how an editor checks a recipe."
+def keys(schema: Path) -> str:
+    """Every key of a recipe, from the models that read recipes.
+
+    Args:
+        schema: the JSON schema of recipes, for editors; the page links it if it exists.
+    """
+    about = "[Recipes](../recipes.md) explains them with examples."
+    if schema.is_file():
+        about += f" Editors check a recipe with [{schema.name}](../schemas/{schema.name})."
     parts = ["# All keys of a recipe", _MADE, about]
     waiting: list[tuple[str, type[BaseModel]]] = [("", Recipe)]
     while waiting:
@@ -148,7 +149,7 @@ def _rows(path: str, model: type[BaseModel]) -> tuple[list[str], list[tuple[str,
     rows, below = [], []
     meanings = field_docs(model)
     for name, field in model.model_fields.items():
-        if name in _NOT_KEYS:
+        if model is Recipe and name in _NOT_KEYS:
             continue
         inner = [kind for kind in _types(field.annotation) if _is_model(kind)]
         place = f"{path}.{name}" if path else name
@@ -158,13 +159,7 @@ def _rows(path: str, model: type[BaseModel]) -> tuple[list[str], list[tuple[str,
             if field.is_required() and name != "name"
             else _default(field.get_default(call_default_factory=True))
         )
-        meaning = (
-            field.description
-            or meanings.get(name)
-            or _MEANINGS.get(name)
-            or (inner and _first_sentence(inner[0]))
-            or ""
-        )
+        meaning = field.description or meanings.get(name) or (inner and _first_sentence(inner[0])) or ""
         rows.append(
             f"| `{name}` | {_cell(_type(field.annotation))} | {_cell(default)} | {_cell(_text(meaning))} |"
         )
@@ -218,7 +213,7 @@ def _type(annotation: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    if value is None or value in ("", (), {}) or isinstance(value, BaseModel):
+    if value is None or value is PydanticUndefined or value in ("", (), {}) or isinstance(value, BaseModel):
         return ""
     if isinstance(value, tuple):
         return f"`[{', '.join(map(str, value))}]`"
@@ -276,6 +271,7 @@ def variables() -> str:
 def _text(text: str) -> str:
     """reStructuredText of a docstring as Markdown."""
     text = re.sub(r":\w+:`~?([^`]+)`", r"``\1``", text)
+    text = re.sub(r"; None: ", "; not set: ", text)
     text = re.sub(r"\bNone: ", "Not set: ", text)
     return re.sub(r"``([^`]+)``", r"`\1`", text).replace("<", "&lt;")
 

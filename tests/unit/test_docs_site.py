@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.cli import MODULES
-from builder.config.recipe import Recipe
+from builder.config.recipe import Files, Recipe
 from builder.config.site import Queue, Site
 from builder.errors import exit_codes
 from builder.settings import VARIABLES
@@ -71,8 +71,9 @@ def test_reference_of_commands(site: Path) -> None:
 def test_reference_of_keys(site: Path) -> None:
     """Every key of a recipe is there with a meaning, those of nested models too."""
     found = codes(site / "reference/keys.html")
-    wanted = {*Recipe.model_fields, *Site.model_fields, *Queue.model_fields} - {"source", "root"}
+    wanted = {*Recipe.model_fields, *Files.model_fields, *Site.model_fields, *Queue.model_fields} - {"root"}
     assert wanted - found == set()
+    assert "PydanticUndefined" not in (site / "reference/keys.html").read_text()
     assert "What the target machine runs" in (site / "reference/keys.html").read_text()
 
 
