@@ -181,7 +181,8 @@ def _with_dashes(option: str, context: click.Context, args: Sequence[str]) -> st
     if option not in words or context.info_name not in words:
         return ""
     positional = _positional(words, words.index(context.info_name) + 1, words.index(option), context.command)
-    if positional and words[positional[0]] in _targets(context):
+    first = words[positional[0]] if positional else ""
+    if first in _targets(context) or ("/" in first and ":" in first):  # a target, or an image
         positional = positional[1:]
     if not positional:
         return ""

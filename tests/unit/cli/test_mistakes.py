@@ -255,6 +255,11 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
             "error: No such option: -u\n  hint: put -- before the command that runs in the image: "
             "builder run tiny --gpus 0 -- python -u train.py",
         ),
+        (
+            "run ghcr.io/me/mine:1 python -u x.py",
+            "error: No such option: -u\n  hint: put -- before the command that runs in the image: "
+            "builder run ghcr.io/me/mine:1 -- python -u x.py",
+        ),
         ("run tiny -v a:/b", "error: No such option: -v\n  hint: write --bind SOURCE:TARGET"),
         ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
