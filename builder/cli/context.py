@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.output import Output
-from builder.errors import BuilderError, UsageError
+from builder.errors import BuilderError, ConfigError, UsageError
 from builder.settings import Settings
 
 if TYPE_CHECKING:
@@ -104,9 +104,14 @@ class Context:
             UsageError: there is no word, and the project has several targets.
         """
         targets = self.project.targets
-        if words and (words[0] in targets or len(targets) != 1):
+        if not words or (len(targets) == 1 and words[0] not in targets):
+            return self.one_recipe(None), tuple(words)
+        try:
             return self.project.recipe(words[0]), tuple(words[1:])
-        return self.one_recipe(None), tuple(words)
+        except ConfigError as e:
+            if targets and words[0] not in targets:
+                e.hint = f"{e.hint}; the target stands before the command"
+            raise
 
     def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
         """The recipes of these targets, each once; without a name that of the only target.
