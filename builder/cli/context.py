@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.project import Project
     from builder.start.quick import Wishes
+
+#: The commands that take ``--env FILE`` in place of a target's name.
+_WITH_ENV = "lock|plan|build|smoke|publish|pull|run|job"
 
 
 @dataclass
@@ -86,6 +90,23 @@ class Context:
         if note:
             self.output.note(note)
         return Project(root, self.settings, Store(self.settings.cache), self.output, recipe)
+
+    def adapted(self, hint: str) -> str:
+        """A hint for this command line: with ``--env`` the options stand where a target's name would."""
+        project = vars(self).get("project")
+        if project is None or project.only is None:
+            return hint
+        from builder.start.draft import NO_FILE
+
+        words = []
+        for key in ("env", "site", "base", "add", "name"):
+            value = self.options.get(key, ())
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [f"--{key}", str(each)]
+        options = shlex.join(words)
+        target = rf"\bbuilder ({_WITH_ENV}) {re.escape(project.only.name)}(?![\w-]|\.\w)"
+        hint = re.sub(target, lambda found: f"builder {found[1]} {options}", hint)
+        return hint.replace(str(NO_FILE), f"a recipe (builder init {options} writes one)")
 
     def one_recipe(self, target: str | None) -> Recipe:
         """The recipe of a target; None takes the only target of the project.
