@@ -112,7 +112,7 @@ def _cache_refused(error: OSError, cache: Path) -> BuilderError | None:
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of threads to use. [env: BUILDER_JOBS]")
 @click.option("--offline", is_flag=True, help="Use only the cache and local files. [env: BUILDER_OFFLINE]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Print warnings and errors only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the result, warnings and errors.")
 @click.option("-v", "--verbose", count=True, help="Show the log on stderr; -vv shows every request.")
 @click.option(
     "--log-file",

@@ -42,7 +42,7 @@ class Output:
 
     Args:
         as_json: stdout takes one JSON document and nothing else.
-        quiet: show warnings and errors only, and no progress.
+        quiet: show only the result, warnings and errors, and no progress.
     """
 
     def __init__(self, *, as_json: bool = False, quiet: bool = False) -> None:

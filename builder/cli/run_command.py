@@ -160,7 +160,7 @@ def _print_or_run(
     runtime = recipe.site.runtime
     if only_print:  # for a shell on the site, where the folder is another one
         words = site_command(recipe, request).words
-        line = command_line(words)
+        line = context.adapted(command_line(words))
         if runtime.kind == "userns":
             context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
         context.output.result({"target": recipe.name, "command": words, "shell": line})

@@ -41,7 +41,8 @@ def test_env_and_init(do: Cli, bare: TinyProject) -> None:
     assert (bare.root / "environment.project.lock.yml").exists() and (bare.root / "dist").is_dir()
     assert do("lock", *QUICK, "--check", "--json").json[0]["fresh"]
     assert do("plan", *QUICK, "--json").json["target"] == "project"
-    assert do("run", *QUICK, "--env", "A=1", "--print", "ls").out == "builder run project --env A=1 -- ls\n"
+    printed = do("run", *QUICK, "--env", "A=1", "--print", "ls").out
+    assert printed == "builder run --env environment.yml --add train.py --env A=1 -- ls\n"
 
     made = do("init", "-y", *QUICK, "--json").json
     assert made["files"] == ["recipes/project.yaml", ".gitignore"]
