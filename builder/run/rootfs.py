@@ -77,7 +77,8 @@ def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
     target = str(labels.get(_TARGET_LABEL, ""))
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target):
         target = "other"
-    lower = [] if isinstance(image, SifImage) else [layer.diff_id for layer in image.layers[:-1]]
+    # By the digests of the blobs, which are verified: an image may list diff_ids of another one's layers.
+    lower = [] if isinstance(image, SifImage) else [layer.descriptor.digest for layer in image.layers[:-1]]
     key = hashlib.sha256(" ".join(lower).encode()).hexdigest()[:16]
     return TreeName(target, key, owner.uid, image.digest.partition(":")[2][:24])
 
