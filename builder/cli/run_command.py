@@ -76,14 +76,15 @@ def run(
     TARGET can be left out in a project of one target.
 
     The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of
-    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then.
+    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then,
+    unless it is the home folder.
 
     \b
         builder run python train.py
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_folder, run_reference
+    from builder.cli.run_here import bind_folder, holds_home, run_reference
     from builder.publishing.pull import is_reference
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
@@ -109,8 +110,11 @@ def run(
         workdir=None if workdir is None else from_user(workdir),
     )
     if target is not None:
-        here = request if no_bind else bind_folder(request, Path.cwd())
-        code = run_reference(context, target, here)
+        if not no_bind and holds_home(Path.cwd()):
+            context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
+        elif not no_bind:
+            request = bind_folder(request, Path.cwd())
+        code = run_reference(context, target, request)
     elif recipe is not None:
         code = _print_or_run(context, recipe, request, only_print=only_print, bind=not no_bind)
     if code:

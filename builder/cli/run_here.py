@@ -47,6 +47,14 @@ def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda
     return replace(request, binds=binds, workdir=workdir)
 
 
+def holds_home(folder: Path) -> bool:
+    """Whether a folder is the user's home folder or above it: no folder for an image that others made."""
+    try:
+        return Path.home().resolve().is_relative_to(folder.resolve())
+    except RuntimeError:  # no home folder is known
+        return False
+
+
 def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
     """Runs a command in the target's image without a container engine; returns its exit code.
 
@@ -137,7 +145,7 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
         workdir=request.workdir,
         gpu=gpu,
         network="host",
-        keep_root=True,  # the user's own image and files
+        keep_root=bool(request.binds),  # the user's own files
         capture=False,
     )
 
