@@ -118,12 +118,21 @@ def _unpack(
             else:
                 advance = functools.partial(reporter.advance, task)
                 unpack(image, temporary, store, layers=layers, advance=advance)
-        owner.give(temporary)
-        temporary.replace(folder)
+        _finish(temporary, folder, owner)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)
         raise
+
+
+def _finish(temporary: Path, folder: Path, owner: Identity) -> None:
+    """Gives a complete tree its owner and its name.
+
+    Its root folder has the image's time until then, and nobody must take it for a tree that was left behind.
+    """
+    os.utime(temporary)
+    owner.give(temporary)
+    temporary.replace(folder)
 
 
 def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: Identity) -> None:
@@ -136,8 +145,7 @@ def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: I
     try:
         shutil.copytree(lower, temporary, symlinks=True, copy_function=os.link)
         add_layer(image.layers[-1], temporary, store)
-        owner.give(temporary)
-        temporary.replace(folder)
+        _finish(temporary, folder, owner)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)

@@ -162,6 +162,21 @@ def test_links_are_not_changed(tmp_path: Path) -> None:
     assert (tree / "data/b").samefile(shared / "data/b") and not list(outside.iterdir())
 
 
+def test_image_of_1980(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree whose root has an old time is not taken for abandoned while its files get their owner."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+
+    def give(self: Identity, folder: Path) -> None:
+        store.sweep(settings.cache / "rootfs")
+        assert folder.is_dir()
+
+    monkeypatch.setattr(Identity, "give", give)
+    lower = layer(store, member("./"), member("data/a", b"lower"))
+    image = labelled(make_test_image([lower, layer(store, member("./"), member("data/b", b""))]))
+    assert (cached_rootfs(image, settings, store) / "data/b").is_file()
+
+
 def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file system without hard links takes the whole image."""
 
