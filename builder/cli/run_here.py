@@ -62,10 +62,11 @@ def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> i
     """
     from builder.run.userns import UsernsRunner
 
+    options = _options(request, recipe.gpu.vendor)  # a wrong bind is reported before anything is built
     artifact, origin = _image_of(context, recipe, request)
     context.output.note(f"running {recipe.name}{_where(request)}: {origin}")
     runner = UsernsRunner(context.settings, context.project.store, context.output)
-    return _run(runner, artifact, request, recipe.gpu.vendor)
+    return runner.run(artifact, request.command, options).returncode
 
 
 def _image_of(context: Context, recipe: Recipe, request: ContainerRequest) -> tuple[Image | SifImage, str]:
@@ -106,7 +107,7 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     context.output.note(
         f"running {pulled.reference}{_where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
-    return _run(runner, pulled.artifact, request, vendor)
+    return runner.run(pulled.artifact, request.command, _options(request, vendor)).returncode
 
 
 _OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
@@ -128,10 +129,6 @@ def _first_runner(context: Context, names: tuple[str, ...]) -> Runner:
         "no runner works on this host:\n  " + "\n  ".join(reasons),
         "builder doctor tries each and says what to do",
     )
-
-
-def _run(runner: Runner, artifact: Image | SifImage, request: ContainerRequest, gpu: GpuVendor) -> int:
-    return runner.run(artifact, request.command, _options(request, gpu)).returncode
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:

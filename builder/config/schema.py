@@ -56,7 +56,7 @@ def site_schema() -> dict[str, Any]:
 def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
     schema = model.model_json_schema(mode="validation")
     for name, definition in schema.get("$defs", {}).items():
-        _describe(definition, _models(model)[name])
+        _describe(mapping_of(definition), _models(model)[name])
     _describe(schema, model)
     schema.pop("required", None)
     extends = {
@@ -67,6 +67,12 @@ def _schema(model: type[BaseModel], title: str, what: str) -> dict[str, Any]:
     }
     schema["properties"] = {"extends": extends, **schema["properties"]}
     return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": title}
+
+
+def mapping_of(definition: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a model's mapping: some models have a short form beside it."""
+    forms: list[dict[str, Any]] = definition.get("anyOf", [])
+    return next((form for form in forms if "properties" in form), definition)
 
 
 def _describe(schema: dict[str, Any], model: type[BaseModel]) -> None:

@@ -122,7 +122,7 @@ def test_phases(tmp_path: Path, store: Store, given: Settings, monkeypatch: pyte
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(mmdebstrap, "_mode", lambda reference: "root")
+    monkeypatch.setattr(mmdebstrap, "mmdebstrap_mode", lambda reference: "root")
     monkeypatch.setattr(mmdebstrap, "apt_options", lambda: "")
 
     class Listener(NullReporter):

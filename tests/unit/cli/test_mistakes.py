@@ -264,8 +264,8 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
         ("run -it tiny", "error: No such option: -t\n  hint: write --interactive"),
         (
             "smoke tiny --runner dokcer",
-            "error: Invalid value for '--runner': 'dokcer' is not one of 'docker', 'podman', 'apptainer', "
-            "'userns'\n  hint: did you mean docker?",
+            "error: Invalid value for '--runner': 'dokcer' is not one of 'docker', 'podman-hpc', 'podman', "
+            "'apptainer', 'userns'\n  hint: did you mean docker?",
         ),
         (
             "run tiny --bind dtaa:/data -- ls",
@@ -349,8 +349,8 @@ def test_cache_that_cannot_be_used(do: Cli, tiny: TinyProject, monkeypatch: pyte
 
 def test_json_errors(do: Cli, tiny: TinyProject) -> None:
     """With --json an error is the one document on stdout, and the message on stderr as ever."""
-    for words, code in ((["build", "tyni"], 3), (["build", "--jsom"], 2), (["bild"], 2), (["build"], 2)):
-        result = do(*words, "--json")
+    for line, code in (("build tyni", 3), ("build --jsom", 2), ("bild", 2), ("build --time 1:00", 2)):
+        result = do(*line.split(), "--json")
         assert result.code == code and result.err.startswith("error: ")
         assert result.json.keys() == {"error", "hint", "code"} and result.json["code"] == code
         assert result.json["error"] in result.err and result.json["hint"] in result.err

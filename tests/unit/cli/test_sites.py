@@ -27,7 +27,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """Outside of a project too. A broken file is a warning, and the others are listed."""
     assert run(cli, ["sites"]) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if " lumi-g" in line)
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lumi-g "))
     assert line.split() == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a", "package"]
     for folder in ("recipes", "sites"):
         (empty_folder / folder).mkdir()

@@ -94,7 +94,7 @@ def test_smoke(shown: Shown) -> None:
         table = render(SmokeReport("warn", one, "userns", LONG, 12.5))
         text = " ".join(" ".join(shown(table)).split())
         assert all(entry["id"] in text for entry in one["probes"] if entry["status"] != "skip")
-        assert "warnings do not stop publishing" in text
+        assert "A warning does not stop publishing." in text
     old, new = months({}, {"matmul.bf16": 0.8})
     comparison = render_comparison(compare([new], [old]), "registry.example.org/group/a-long-name:26.10")
     text = " ".join(" ".join(shown(comparison)).split())

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from builder.cli.schema import schema_text
-from builder.config.schema import recipe_schema, site_schema
+from builder.config.schema import mapping_of, recipe_schema, site_schema
 from builder.config.sites import PACKAGE_FOLDER
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +79,8 @@ def test_report_schema() -> None:
 def test_descriptions(kind: str) -> None:
     """Every key has a description, in Markdown, and refuses unknown keys."""
     schema = SCHEMAS[kind]()
-    for name, definition in {"": schema, **schema["$defs"]}.items():
+    for name, whole in {"": schema, **schema["$defs"]}.items():
+        definition = mapping_of(whole)
         assert definition["additionalProperties"] is False, name
         for key, value in definition["properties"].items():
             text = value.get("description", "")

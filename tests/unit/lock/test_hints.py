@@ -94,9 +94,9 @@ def request(folder: Path, *specs: str) -> SolveRequest:
         ),
         (
             "python",
-            "└─ python 3.11.9 would require\n   └─ __glibc >=2.36, for which no candidates were found.",
-            "the target has __glibc 2.28: if the target machine has it, add to {recipe}: "
-            'virtual_packages: {__glibc: "2.36"}',
+            "└─ python 3.11.9 would require\n   └─ __glibc >=2.39, for which no candidates were found.",
+            "the target has __glibc 2.36: if the target machine has it, add to {recipe}: "
+            'virtual_packages: {__glibc: "2.39"}',
         ),
         (
             "pytorch",

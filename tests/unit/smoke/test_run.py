@@ -130,6 +130,10 @@ class Messages:
         self.lines.append(f"end {task}")
 
     def advance(self, *a: Any) -> None: ...
+
+    def doing(self, task: str, what: str) -> None:
+        self.lines.append(f"{task}: {what}")
+
     def note(self, message: str) -> None:
         self.lines.append(message)
 
@@ -145,7 +149,7 @@ def smoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *runners: FakeRunner
 
 
 def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step that the benchmark announces is a task; other output is none."""
+    """Each step that the benchmark announces is reported; other output is not."""
 
     class Talking(FakeRunner):
         def run(self, image: Any, command: Sequence[str], options: RunOptions) -> Completed:
@@ -156,8 +160,8 @@ def test_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     messages = Messages()
     smoked(tmp_path, monkeypatch, Talking("userns", printed(SMALL)), reporter=messages)
-    first, second = "smoke test: a.b", "smoke test: c"
-    assert messages.lines[1:] == [f"begin {first}", f"end {first}", f"begin {second}", f"end {second}"]
+    task = "smoke test of tiny"
+    assert messages.lines[1:] == [f"begin {task}", f"{task}: a.b", f"{task}: c", f"end {task}"]
 
 
 def test_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
