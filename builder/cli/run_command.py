@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -84,7 +83,7 @@ def run(
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_folder, holds_home, run_reference
+    from builder.cli.run_here import bind_here, run_reference
     from builder.publishing.pull import is_reference
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
@@ -110,11 +109,7 @@ def run(
         workdir=None if workdir is None else from_user(workdir),
     )
     if target is not None:
-        if not no_bind and holds_home(Path.cwd()):
-            context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
-        elif not no_bind:
-            request = bind_folder(request, Path.cwd())
-        code = run_reference(context, target, request)
+        code = run_reference(context, target, request if no_bind else bind_here(context, request))
     elif recipe is not None:
         code = _print_or_run(context, recipe, request, only_print=only_print, bind=not no_bind)
     if code:

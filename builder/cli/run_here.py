@@ -47,12 +47,17 @@ def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda
     return replace(request, binds=binds, workdir=workdir)
 
 
-def holds_home(folder: Path) -> bool:
-    """Whether a folder is the user's home folder or above it: no folder for an image that others made."""
-    try:
-        return Path.home().resolve().is_relative_to(folder.resolve())
-    except RuntimeError:  # no home folder is known
-        return False
+def bind_here(context: Context, request: ContainerRequest) -> ContainerRequest:
+    """The request with the current folder bound, for an image that others may have made.
+
+    The home folder and those above it are not bound.
+    """
+    folder = Path.cwd().resolve()
+    home = os.environ.get("HOME")
+    if home and Path(home).resolve().is_relative_to(folder):
+        context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
+        return request
+    return bind_folder(request, folder)
 
 
 def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:

@@ -26,6 +26,7 @@ from builder.start.quick import Wishes, locked_environment, with_base
 from builder.start.requirements import Requirements
 from builder.start.text import SCHEMA_FILE, recipe_text
 from builder.store.files import write_atomic
+from builder.text import one_line
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
@@ -129,7 +130,9 @@ def _add_environment(
     write_atomic(path, text.encode())
     written.files.append(path)
     written.notes += wanted.notes
-    written.warnings += [f"{wanted.origin.name}: left out: {item}: {why}" for item, why in wanted.left_out]
+    written.warnings += [
+        f"{wanted.origin.name}: left out: {one_line(item)}: {why}" for item, why in wanted.left_out
+    ]
     if written.draft.conda_fallback:
         _warn_about_debian(written, root, path, recipe.platform)
 

@@ -80,7 +80,7 @@ def read_requirements(path: Path, root: Path | None = None) -> Requirements:
             there are too many.
     """
     if root is not None and path.absolute().is_relative_to(root.absolute()):
-        check_inside(path, (root,), str(path))  # a symlink of the project
+        check_inside(path, (root,), "a symlink")
     found = Requirements(path, is_file=True)
     _read(path, found, (root or path.parent, path.parent), 0)
     found.is_file = found.is_file and not found.left_out
