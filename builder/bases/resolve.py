@@ -27,7 +27,9 @@ from builder.settings import Settings, expand_home
 from builder.store.blobs import Store
 
 #: The hint for a registry that does not answer.
-_WITHOUT_REGISTRY = "or write base: debian:bookworm, which needs no registry"
+_WITHOUT_REGISTRY = (
+    "or take a base that needs no registry: base: debian:bookworm in the recipe, or --base with --env"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except BuilderError as e:
+            if isinstance(ctx.obj, Context):
+                e.hint = ctx.obj.adapted(e.hint)
+            raise
         except OSError as e:
             if isinstance(ctx.obj, Context) and (refused := _cache_refused(e, ctx.obj.settings.cache)):
                 raise refused from e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.output import Output
-from builder.errors import BuilderError, UsageError
+from builder.errors import BuilderError, ConfigError, UsageError
 from builder.settings import Settings
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.project import Project
     from builder.start.quick import Wishes
+
+#: The commands that take ``--env FILE`` in place of a target's name.
+_WITH_ENV = "lock|plan|build|smoke|publish|pull|run|job"
 
 
 @dataclass
@@ -87,6 +91,23 @@ class Context:
             self.output.note(note)
         return Project(root, self.settings, Store(self.settings.cache), self.output, recipe)
 
+    def adapted(self, hint: str) -> str:
+        """A hint for this command line: with ``--env`` the options stand where a target's name would."""
+        project = vars(self).get("project")
+        if project is None or project.only is None:
+            return hint
+        from builder.start.draft import NO_FILE
+
+        words = []
+        for key in ("env", "site", "base", "add", "name"):
+            value = self.options.get(key, ())
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [f"--{key}", str(each)]
+        options = shlex.join(words)
+        target = rf"\bbuilder ({_WITH_ENV}) {re.escape(project.only.name)}(?![\w-]|\.\w)"
+        hint = re.sub(target, lambda found: f"builder {found[1]} {options}", hint)
+        return hint.replace(str(NO_FILE), f"a recipe (builder init {options} writes one)")
+
     def one_recipe(self, target: str | None) -> Recipe:
         """The recipe of a target; None takes the only target of the project.
 
@@ -104,9 +125,14 @@ class Context:
             UsageError: there is no word, and the project has several targets.
         """
         targets = self.project.targets
-        if words and (words[0] in targets or len(targets) != 1):
+        if not words or (len(targets) == 1 and words[0] not in targets):
+            return self.one_recipe(None), tuple(words)
+        try:
             return self.project.recipe(words[0]), tuple(words[1:])
-        return self.one_recipe(None), tuple(words)
+        except ConfigError as e:
+            if targets and words[0] not in targets:
+                e.hint = f"{e.hint}; the target stands before the command"
+            raise
 
     def chosen_recipes(self, targets: Sequence[str]) -> list[Recipe]:
         """The recipes of these targets, each once; without a name that of the only target.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
-from builder.errors import UsageError
+from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -87,6 +87,8 @@ def pull(
     if target and is_reference(target):
         _pull_reference(context, target, profile, into)
         return
+    if origin:
+        _require_project(context, origin)
     project, out = context.project, context.output
     recipe = context.one_recipe(target)
     where = destination_text(recipe, origin, registry, "--from")
@@ -108,6 +110,14 @@ def pull(
     verb = "is now" if done.changed else "is already"
     text = f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}"
     out.result(_value(done, recipe.name), text)
+
+
+def _require_project(context: Context, origin: str) -> None:
+    """Raises ConfigError with the way that needs no project, if there is none."""
+    try:
+        context.project  # noqa: B018
+    except ConfigError as e:
+        raise ConfigError(e.message, f"without a project: builder pull {origin}; {e.hint}") from None
 
 
 def _value(done: Pulled, target: str | None) -> dict[str, Any]:

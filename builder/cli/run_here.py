@@ -81,7 +81,7 @@ def _image_of(context: Context, recipe: Recipe, request: ContainerRequest) -> tu
     pulled = project.pulled(recipe)
     if pulled is not None and wanted in ("", pulled.image.digest):
         origin = f"pulled from {pulled.reference} ({pulled.image.digest[:19]})"
-        return pulled.image, f"{origin}; to build it here: builder build {recipe.name}"
+        return pulled.image, f"{origin}; to build it here: {context.adapted(f'builder build {recipe.name}')}"
     result = project.build(recipe)
     if wanted and wanted != result.digest:
         raise ImageError(

@@ -64,16 +64,20 @@ def sites_list(context: Context) -> None:
 
     root = project_root(context)
     files = all_site_files(root)
-    table = Table("site", "title", "runtime", "GPU", "from", box=None)
+    # Where a file comes from is shown if one does not come with builder.
+    found = site_files(root)
+    places = {name: origin(path, root) for name, path in found.items()}
+    shown = any(place != "package" for place in places.values())
+    table = Table("site", "title", "runtime", "GPU", *(["from"] if shown else []), box=None)
     rows = []
-    for name, path in site_files(root).items():
+    for name, path in found.items():
         try:
             site = read_site(name, files)
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
-        runtime, place = site.site.runtime.kind, origin(path, root)
-        table.add_row(name, escape(site.site.title), runtime, _gpus(site), place)
+        runtime, place = site.site.runtime.kind, places[name]
+        table.add_row(name, escape(site.site.title), runtime, _gpus(site), *([place] if shown else []))
         rows.append(
             {
                 "name": name,

@@ -55,6 +55,8 @@ class SmokeTest(Model):
             raise ValueError(_REASON)
         if isinstance(value, str):
             return {"framework": _framework(value)}
+        if isinstance(value, dict) and value == {"none": None}:  # smoke: {none: }
+            raise ValueError(_REASON)
         if isinstance(value, dict | SmokeTest):
             return value
         raise ValueError(f"must be {', '.join(_SHORT)} or a mapping such as {{imports: [sklearn]}}")

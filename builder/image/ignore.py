@@ -1,6 +1,6 @@
 """What is left out when a folder of the project is copied into an image, and what looks like a secret.
 
-Left out always: what tools write into a project (:data:`TOOLS`), builder's own ``dist/`` and ``reports/``,
+Left out always: what tools write into a project (:data:`TOOLS`), what builder itself writes (:data:`OWN`),
 and folders that a mark inside declares to be made by a tool (:data:`MARKS`). The project's
 ``.builderignore`` adds patterns in gitignore's syntax. A ``source`` that names a folder itself is copied,
 whatever its name.
@@ -23,8 +23,9 @@ from builder.layers.entry import Entry, Range
 IGNORE_FILE = ".builderignore"
 #: Names that are left out in every folder.
 TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_Store", IGNORE_FILE})
-#: Folders of the project in which builder writes. An image in them would contain its predecessor.
-OWN = frozenset({"dist", "reports"})
+#: What builder writes into the project: an image would contain its predecessor, and the editor's schema of
+#: recipes changes with builder's version.
+OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
 #: What says that a folder is an OCI image layout, builder's cache, a virtual environment, or another cache.
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
@@ -86,7 +87,7 @@ class Ignore:
 
     def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
         """Whether a file or folder that was found in a copied folder is left out."""
-        if path.name in TOOLS or (path.parent == self._root and path.name in OWN):
+        if path.name in TOOLS or path in {self._root / name for name in OWN}:
             return True
         if is_folder and any((path / mark).exists() for mark in MARKS):
             return True

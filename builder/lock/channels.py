@@ -154,7 +154,7 @@ def _problem(channel: SolverChannel, platform: str, settings: Settings) -> str:
 def _problem_on_web(channel: SolverChannel, platform: str) -> str:
     import httpx
 
-    from builder.net.http import tls_context
+    from builder.net.http import tls_context, why_silent
 
     problem = "no answer"
     with httpx.Client(timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context()) as client:
@@ -162,7 +162,7 @@ def _problem_on_web(channel: SolverChannel, platform: str) -> str:
             try:
                 answer = client.head(channel.actual + file)
             except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-                return redact(str(e)) or type(e).__name__
+                return why_silent(e)
             if answer.is_success:
                 return ""
             problem = f"HTTP {answer.status_code} for {file}"

@@ -126,10 +126,10 @@ def _problem(url: str) -> str:
     """Why an index cannot be used now; empty if it can. Some indexes refuse HEAD: HTTP 4xx will do."""
     import httpx
 
-    from builder.net.http import tls_context
+    from builder.net.http import tls_context, why_silent
 
     try:
         answer = httpx.head(url, timeout=PROBE_TIMEOUT, follow_redirects=True, verify=tls_context())
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as e:
-        return redact(str(e)) or type(e).__name__
+        return why_silent(e)
     return f"HTTP {answer.status_code}" if answer.status_code >= 500 else ""

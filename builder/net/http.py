@@ -6,6 +6,7 @@ import contextlib
 import functools
 import netrc
 import os
+import socket
 import ssl
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import httpx
 
 from builder.errors import FetchError, UsageError
 from builder.net.pipconfig import pip_configuration
+from builder.redact import redact
 from builder.settings import expand_home
 from builder.version import __version__
 
@@ -36,6 +38,28 @@ def tls_context() -> ssl.SSLContext:
         if value:
             return _context_from(name, expand_home(value))
     return shared_context()
+
+
+def why_silent(error: Exception) -> str:
+    """Why a server does not answer, in a few words; credentials in addresses are removed."""
+    if isinstance(error, httpx.TimeoutException):
+        return "no response in time"
+    for cause in causes(error):
+        if isinstance(cause, socket.gaierror):
+            return "unknown host name"
+        if isinstance(cause, ConnectionRefusedError):
+            return "it refuses connections"
+    return redact(str(error)) or type(error).__name__
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and the errors that it was raised from."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
 
 
 def shared_context(cafile: str | None = None, capath: str | None = None) -> ssl.SSLContext:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import httpx
 
 from builder.errors import RegistryError
+from builder.net.http import causes
 from builder.registry.answer import REDIRECTS, Answer
 from builder.registry.credentials import Credentials
 from builder.registry.tls import is_loopback
@@ -114,7 +115,7 @@ def error_of_connection(error: Exception, where: str, host: str) -> RegistryErro
 
 
 def _connection_text(error: Exception, host: str) -> tuple[str, str]:
-    for cause in _causes(error):
+    for cause in causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return (
                 f"its certificate is not trusted: {cause.verify_message}",
@@ -134,13 +135,3 @@ def _connection_text(error: Exception, host: str) -> tuple[str, str]:
     if isinstance(error, httpx.TimeoutException):
         return "no response in time", f"check the network and the proxy settings, then {RUN_AGAIN}"
     return f"the connection broke ({type(error).__name__})", RUN_AGAIN
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and the errors that it was raised from."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or current.__context__

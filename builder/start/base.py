@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from builder.net.http import tls_context
+from builder.net.http import tls_context, why_silent
 from builder.net.mirrors import mirrored_base
 from builder.settings import Settings
 
@@ -62,7 +62,7 @@ def _hub_problem(settings: Settings) -> str:
     try:
         httpx.head(_HUB, timeout=_PROBE_TIMEOUT, verify=tls_context())  # any answer will do, also HTTP 401
     except (httpx.HTTPError, UnicodeError) as e:
-        return str(e) or type(e).__name__
+        return why_silent(e)
     return ""
 
 

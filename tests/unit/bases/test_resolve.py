@@ -184,7 +184,7 @@ def test_missing_file_of_a_site(store: Store, given: Settings) -> None:
 def test_registry_without_response(store: Store, given: Settings) -> None:
     with pytest.raises(RegistryError) as caught:
         resolve_base("docker://127.0.0.1:1/x", "amd64", given, store)
-    assert caught.value.hint.endswith("or write base: debian:bookworm, which needs no registry")
+    assert caught.value.hint.endswith("base: debian:bookworm in the recipe, or --base with --env")
 
 
 def test_sif_base_is_pinned(tmp_path: Path) -> None:

@@ -58,4 +58,5 @@ def test_first_word_of_several_targets(do: Cli, three: TinyProject) -> None:
     """In a project of several targets the first word must be one of them."""
     result = do("run", "python", "train.py")
     assert result.code == 3 and "no target named 'python'" in result.err
+    assert "; the target stands before the command" in result.err
     assert do("run", "zwei", "--print", "--json", "--", "ls").json["target"] == "zwei"

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from builder.cli.context import Context
+from builder.cli.output import Output
+from builder.settings import Settings
 from builder.start import new, quick
+from builder.start.draft import NO_FILE
 from tests.support.cli import Cli
 from tests.support.project import TinyProject
 
@@ -43,6 +47,25 @@ def test_env_and_init(do: Cli, bare: TinyProject) -> None:
     assert made["files"] == ["recipes/project.yaml", ".gitignore"]
     assert made["next"] == ["builder build", "builder run", "builder publish --to HOST/REPOSITORY"]
     assert do("build", "--json").json["digest"] == quick_build["digest"]
+
+
+def test_hints_without_recipe(do: Cli, bare: TinyProject) -> None:
+    """A hint names the options of this command line, not a target that no other command would find."""
+    assert do("build", *QUICK).code == 0
+    edited = bare.root / "environment.yml"
+    edited.write_text(edited.read_text().replace("dependencies:", "dependencies:\n  - extra"))
+    stale = do("build", *QUICK, "--json")
+    assert stale.json["hint"] == "builder lock --env environment.yml --add train.py"
+    context = Context(Output(), Settings.from_environment({"HOME": str(bare.root)}), bare.root)
+    context.options |= {"add": ("a b.py", "c.py"), "env": bare.root / "environment.yml", "site": "perlmutter"}
+    (bare.root / "a b.py").touch()
+    (bare.root / "c.py").touch()
+    words = f"--env {bare.root}/environment.yml --site perlmutter --add 'a b.py' --add c.py"
+    assert context.adapted("builder lock project") == "builder lock project", "no project was found yet"
+    assert context.project.only is not None and "--env" in context.adapted("builder run project")
+    assert context.adapted("x: builder lock project.") == f"x: builder lock {words}."
+    assert context.adapted("builder lock projects") == "builder lock projects"
+    assert context.adapted(f"write it into {NO_FILE}").endswith(f"a recipe (builder init {words} writes one)")
 
 
 def test_second_init(do: Cli, bare: TinyProject) -> None:

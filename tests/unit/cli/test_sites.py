@@ -28,11 +28,14 @@ def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """Outside of a project too. A broken file is a warning, and the others are listed."""
     assert run(cli, ["sites"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lumi-g "))
-    assert line.split() == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a", "package"]
+    assert line.split() == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a"]
     for folder in ("recipes", "sites"):
         (empty_folder / folder).mkdir()
     (empty_folder / "sites/broken.yaml").write_text("sit: x\n")
     (empty_folder / "sites/lumi-g.yaml").write_text("extends: _linux\nsite: {launcher: torchrun}\n")
+    assert run(cli, ["sites"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("lumi-g ")] == ["project"]
     assert run(cli, ["sites", "list", "--json"]) == 0
     captured = capsys.readouterr()
     assert "broken.yaml:1: sit: not a key of a site file; did you mean site?" in captured.err

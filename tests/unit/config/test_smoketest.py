@@ -49,6 +49,7 @@ def test_forms(tmp_path: Path, text: str, expected: dict[str, Any]) -> None:
         ("none", 'smoke: a reason is required; write  smoke: {none: "why'),
         ("false", "a reason is required"),
         ('{none: " "}', "a reason is required"),
+        ("{none: }", "a reason is required"),
         ("pytorch", "unknown test 'pytorch'; did you mean torch?"),
         ("sklearn", "or a mapping such as {imports: [sklearn]}"),
         ("[torch]", "must be auto, torch, tensorflow, jax or a mapping"),

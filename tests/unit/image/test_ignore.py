@@ -39,7 +39,7 @@ def test_always(tmp_path: Path) -> None:
     write(tmp_path, "dist/index.json", "reports/t/1.json", ".cache/a", ".venv/bin/python", ".git/HEAD")
     write(tmp_path, "src/__pycache__/a.pyc", ".builder/a", "src/.venv/b", ".DS_Store")
     write(tmp_path, "out/oci-layout", "out/blobs/x", "env/pyvenv.cfg", "env/lib/x", "c/CACHEDIR.TAG", "c/d/e")
-    write(tmp_path, "builder-cache/blobs/sha256/abc", "builder-cache/logs/x")
+    write(tmp_path, "builder-cache/blobs/sha256/abc", "builder-cache/logs/x", "recipes/.schema.json")
     assert copied(tmp_path) == {"train.py", "src/dist/code.py", "src/reports/code.py", "src/data/x.csv"}
 
 

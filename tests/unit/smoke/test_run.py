@@ -17,7 +17,7 @@ from builder.settings import Settings
 from builder.sif.digests import sif_digest
 from builder.smoke.options import SmokeOptions
 from builder.smoke.plan import SmokePlan
-from builder.smoke.run import interpret, smoke
+from builder.smoke.run import complete, interpret, smoke
 from builder.smoke.schema import find_report
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
@@ -245,6 +245,19 @@ def test_worse_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.verdict == "fail" == report.report["verdict"]
     (found,) = [f for f in report.report["grade"]["findings"] if f["status"] == "fail"]
     assert found["id"] == "matmul.fp32" and "0% of 18.1 TFLOP/s" in found["seen"]
+
+
+@pytest.mark.parametrize(("seen", "verdict"), [("/app/src", "pass"), ("/app/src:/host", "warn")])
+def test_own_python_path(seen: str, verdict: str) -> None:
+    """A PYTHONPATH that the recipe sets is no reason for a warning; another one is."""
+    probe = {"id": "python.path", "status": "warn", "seen": f"PYTHONPATH={seen}", "advice": "unset it"}
+    given = {**SMALL, "verdict": "warn", "probes": [*SMALL["probes"], probe]}
+    report = complete(given, recipe(gpu={"vendor": "none"}, env={"PYTHONPATH": "/app/src"}), "", "docker")
+    check_report(report)
+    (found,) = [p for p in report["probes"] if p["id"] == "python.path"]
+    assert (found["status"], report["verdict"]) == (verdict, verdict)
+    assert found["seen"].endswith(", as the recipe says") == (verdict == "pass")
+    assert given["probes"][-1] == probe, "the benchmark's report is unchanged"
 
 
 def test_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
