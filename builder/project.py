@@ -293,7 +293,7 @@ class Project:
     def _requested(self, recipe: Recipe) -> frozenset[str]:
         if not recipe.environment_path.exists():
             return frozenset()  # a lock that another tool made needs no environment file
-        return read_environment(recipe.environment_path, recipe.platform).requested
+        return read_environment(recipe.environment_path, recipe.platform, recipe.root).requested
 
     def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
         """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.

@@ -7,6 +7,7 @@ text                                                result
 ==================================================  ==============================================
 ``https://me:secret@host/x``, ``tcp://me@host``     ``https://host/x``, ``tcp://host``
 ``https://me:p@ss/word@host/x`` (not encoded)       ``https://host/x``
+``https://me://secret/@host/x`` (not encoded)       ``https://host/x``
 ``https://robot$ml:secret@host``, ``me:pa$$x@...``  ``https://host``: a ``$`` makes no variable
 ``https://me:$PASSWORD@host/x`` (a variable)        unchanged: a variable's name is no secret
 ``https://host/t/TOKEN/channel`` (conda)            ``https://host/t/***/channel``
@@ -24,11 +25,15 @@ as a port and a path, as HTTP clients do.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 _VARIABLE = r"\$(?:\{\w+\}|\w+)"
 _IS_VARIABLE = re.compile(_VARIABLE)
 #: What follows ``://``, to the end of the URL or to the next one.
-_REST = re.compile(r"(?<=://)(?:(?!://)[^\s\"<>])+")
+_ONE = r"(?:(?!://)[^\s\"<>])+"
+_URL = re.compile(rf"(?<=://){_ONE}")
+#: The same, but a word and another ``://`` may be a user and the beginning of a password: ``me://SECRET@host``.
+_REST = re.compile(rf"(?<=://)(?:[^\s\"<>/?#@:\[\]]+://[^\s\"<>]*|{_ONE})")
 #: ``$TOKEN@`` or ``user:$PASSWORD@``: conda-lock and pip expand the variable when the URL is used.
 _FROM_VARIABLES = re.compile(rf"(?:(?:{_VARIABLE}|[\w.-]*):)?{_VARIABLE}@")
 #: ``user:`` at the beginning, unless a port follows: then a later ``@`` ends a password with ``/?#`` in it.
@@ -43,18 +48,26 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
 def redact(text: str) -> str:
     """The text with the credentials of all its URLs removed; see the table above."""
-    return _REST.sub(lambda match: _redacted(match[0]), text)
+    return _REST.sub(lambda match: _each(match[0], _redacted), text)
 
 
 def without_userinfo(text: str) -> str:
     """The text without the user names and passwords of its URLs; ``$VARIABLES`` stay."""
-    return _REST.sub(lambda match: _without_userinfo(match[0]), text)
+    return _REST.sub(lambda match: _each(match[0], _without_userinfo), text)
 
 
 def userinfo(url: str) -> str:
     """``user:password@`` of a URL, as it is; empty if it has none."""
     match = _REST.search(url)
     return match[0][: _userinfo_end(match[0])] if match else ""
+
+
+def _each(rest: str, change: Callable[[str], str]) -> str:
+    """``rest`` with a change of each URL in it, after a user whose password begins with ``//``."""
+    if "://" not in rest:
+        return change(rest)
+    urls = "://" + rest[_userinfo_end(rest) :]
+    return _URL.sub(lambda match: change(match[0]), urls)[3:]
 
 
 def _redacted(rest: str) -> str:

@@ -37,10 +37,21 @@ def setup_command(install: str | None, setup: str | None) -> str:
             raise UsageError(
                 f"{option}: {text[:40]!r} is not a line of plain text", "builder ci github --help"
             )
+        if text is not None and _has_password(text):
+            raise UsageError(
+                f"{option} {redact(text)}: contains a password or token, and the workflow is committed",
+                "pass --setup COMMAND with a variable that a secret sets: git+https://$NAME@HOST/...",
+            )
     if setup:
         return setup
     spec = install or installed_from(_direct_url())
     return f"python3 -m venv .venv && .venv/bin/pip install --quiet {shlex.quote(spec)}"
+
+
+def _has_password(text: str) -> bool:
+    """Whether a URL has more than the user name of ``ssh://git@host``."""
+    without_user = re.sub(r"(?<=ssh://)[\w.-]+@", "", text)
+    return redact(without_user) != without_user
 
 
 def installed_from(direct_url: Mapping[str, Any] | None) -> str:

@@ -138,7 +138,7 @@ def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
 
     if not recipe.environment_path.exists():
         return [Finding("packages", "ok", "the lock was made elsewhere")]
-    environment = read_environment(recipe.environment_path, recipe.platform)
+    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
     warnings = _Warnings()
     request = SolveRequest(recipe, environment, project.settings, reporter=warnings)
     answering, silent = probe_channels(request)

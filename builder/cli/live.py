@@ -177,7 +177,7 @@ class Activity:
                     continue
                 try:
                     self._say(self._line())
-                except OSError:  # nobody reads any more
+                except (OSError, ValueError):  # nobody reads any more, or the output is closed
                     return
                 self.printed()
 

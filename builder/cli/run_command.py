@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -76,14 +75,15 @@ def run(
     TARGET can be left out in a project of one target.
 
     The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of
-    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then.
+    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then,
+    unless it is the home folder.
 
     \b
         builder run python train.py
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_folder, run_reference
+    from builder.cli.run_here import bind_here, run_reference
     from builder.publishing.pull import is_reference
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
@@ -109,8 +109,7 @@ def run(
         workdir=None if workdir is None else from_user(workdir),
     )
     if target is not None:
-        here = request if no_bind else bind_folder(request, Path.cwd())
-        code = run_reference(context, target, here)
+        code = run_reference(context, target, request if no_bind else bind_here(context, request))
     elif recipe is not None:
         code = _print_or_run(context, recipe, request, only_print=only_print, bind=not no_bind)
     if code:

@@ -47,6 +47,19 @@ def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda
     return replace(request, binds=binds, workdir=workdir)
 
 
+def bind_here(context: Context, request: ContainerRequest) -> ContainerRequest:
+    """The request with the current folder bound, for an image that others may have made.
+
+    The home folder and those above it are not bound.
+    """
+    folder = Path.cwd().resolve()
+    home = os.environ.get("HOME")
+    if home and Path(home).resolve().is_relative_to(folder):
+        context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
+        return request
+    return bind_folder(request, folder)
+
+
 def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
     """Runs a command in the target's image without a container engine; returns its exit code.
 
@@ -134,7 +147,7 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
         workdir=request.workdir,
         gpu=gpu,
         network="host",
-        keep_root=True,  # the user's own image and files
+        keep_root=bool(request.binds),  # the user's own files
         capture=False,
     )
 

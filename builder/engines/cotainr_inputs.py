@@ -68,7 +68,7 @@ def _index_options(request: BuildRequest) -> list[str]:
     recipe = request.recipe
     index, extra = recipe.pip.index_url, list(recipe.pip.extra_index_urls)
     if recipe.environment_path.exists():
-        own = read_environment(recipe.environment_path, recipe.platform)
+        own = read_environment(recipe.environment_path, recipe.platform, recipe.root)
         index = index or own.index_url
         extra += own.extra_index_urls
     options = [f"--index-url {redact(index)}"] if index else []

@@ -55,8 +55,13 @@ _KEYS = (
 _NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
 
 
-def read_environment(path: Path, platform: str) -> Environment:
+def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
     """Reads an environment file for one platform (``linux-64``).
+
+    Args:
+        path: the file.
+        platform: with conda's name.
+        root: the project folder, in which requirements files may be; None: the folder of the file.
 
     Raises:
         ConfigError: the file is missing, is not YAML, or contains something that cannot be locked. The
@@ -64,19 +69,19 @@ def read_environment(path: Path, platform: str) -> Environment:
     """
     text = read_text(path, "environment file", "check 'environment:' in the recipe")
     try:
-        root = compose("\n".join(_selected(path, text, platform)))
+        document = compose("\n".join(_selected(path, text, platform)))
     except yaml.YAMLError as e:
         raise _of_other_tool(path, text) or not_yaml(path, e, text) from None
-    if not isinstance(root, yaml.MappingNode):
+    if not isinstance(document, yaml.MappingNode):
         raise _of_other_tool(path, text) or ConfigError(
             f"{path}: not a conda environment file",
             "write 'channels:' and 'dependencies:' with lists below them",
         )
-    if not any(key.value == "dependencies" for key, _ in root.value):
+    if not any(key.value == "dependencies" for key, _ in document.value):
         refused = _of_other_tool(path, text)
         if refused:
             raise refused
-    return _Reader(path).read(root, platform)
+    return _Reader(path, root or path.parent).read(document, platform)
 
 
 def _of_other_tool(path: Path, text: str) -> ConfigError | None:
@@ -94,7 +99,7 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
     """The folders (absolute) and URLs with wheels that the environment file and the recipe name."""
     places: list[tuple[str, Path]] = []
     if recipe.environment_path.exists():  # a target whose lock was made elsewhere needs no environment file
-        environment = read_environment(recipe.environment_path, recipe.platform)
+        environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
         places += [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
     return tuple(_absolute(link, folder) for link, folder in places)
@@ -135,10 +140,10 @@ def _selected(path: Path, text: str, platform: str) -> Iterator[str]:
 class _Reader:
     """Reads the YAML nodes of one file, which know their lines."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Path) -> None:
         self._path = path
         self._conda: list[Spec] = []
-        self._pip = PipSection(path)
+        self._pip = PipSection(path, root)
 
     def read(self, root: yaml.MappingNode, platform: str) -> Environment:
         keys = self._keys(root)

@@ -156,7 +156,7 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
     if _PREFIX + "conda" not in lock.custom:
         return reasons + _missing(recipe, lock)
-    now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform))
+    now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform, recipe.root))
     for key, title in _TITLES.items():
         old, new = lock.custom.get(_PREFIX + key, ""), now[_PREFIX + key]
         if old != new:
@@ -223,7 +223,7 @@ def _missing(recipe: Recipe, lock: Lock) -> list[str]:
     """The packages of the environment file that are not in a lock of another tool, with file and line."""
     if not recipe.environment_path.exists():
         return []  # a target whose lock was made elsewhere needs no environment file
-    environment = read_environment(recipe.environment_path, recipe.platform)
+    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
     names = {package.name.lower() for package in lock.packages if package.platform == recipe.platform}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
     specs = (*environment.conda, *environment.pip)

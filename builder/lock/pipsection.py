@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +58,8 @@ class PipSection:
 
     path: Path
     """The environment file."""
+    root: Path
+    """The project folder, in which requirements files are."""
     specs: list[Spec] = field(default_factory=list)
     index: str | None = None
     extra_indexes: list[str] = field(default_factory=list)
@@ -132,8 +134,22 @@ class PipSection:
                 f"{where}: -r {name}: {path} does not exist",
                 f"correct the name; it is relative to {folder}",
             )
+        check_inside(path, (self.root, self.path.parent), f"{where}: -r {name}")
         for number, line in _lines(read_text(path, "requirements file")):
             self.read(line, f"{path}:{number}", (*chain, path))
+
+
+def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
+    """Raises ConfigError for a requirements file that is not below one of the folders, symlinks followed.
+
+    Its lines are shown in messages, and those of ``/proc/self/environ`` are secrets.
+    """
+    real = path.resolve()
+    if not any(real.is_relative_to(folder.resolve()) for folder in folders):
+        raise ConfigError(
+            f"{where}: {path} is outside of the project",
+            f"copy the file into {folders[0]}, and name it there",
+        )
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

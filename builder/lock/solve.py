@@ -70,7 +70,7 @@ def lock_target(
         SolveError: no set of packages satisfies the environment; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
     """
-    environment = read_environment(recipe.environment_path, recipe.platform)
+    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
     cutoffs = _cutoffs(recipe, exclude_newer)
     old = previous.for_platform(recipe.platform) if previous else ()
     old_conda = [package for package in old if package.manager == "conda"]
@@ -114,7 +114,7 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         if near:
             hint = f"did you mean environment: {near[0]}?"
         raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
-    environment = read_environment(path, recipe.platform)
+    environment = read_environment(path, recipe.platform, recipe.root)
     _cutoffs(recipe, exclude_newer)
     if not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")

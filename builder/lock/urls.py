@@ -25,7 +25,7 @@ def url_variables(recipe: Recipe) -> UrlVariables:
     urls = [*recipe.conda.channels, recipe.pip.index_url, *recipe.pip.extra_index_urls]
     urls += [*recipe.pip.find_links, pip.index_url, *pip.extra_index_urls, *pip.find_links]
     if recipe.environment_path.exists():
-        own = read_environment(recipe.environment_path, recipe.platform)
+        own = read_environment(recipe.environment_path, recipe.platform, recipe.root)
         urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 

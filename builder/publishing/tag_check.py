@@ -4,7 +4,8 @@ Two facts tell which of two images is older, and either is enough:
 
 1. **Dated tags.** If ``latest`` names the image of ``26.12``, then an image for ``26.11`` is older.
 2. **Creation times**: those of the locks, or SOURCE_DATE_EPOCH. Equal times say nothing: all images of one
-   lock have the same. Nor does 1980, the time of images whose lock has no date.
+   lock have the same. Nor does 1980, the time of images whose lock has no date, or a time in the future: an
+   image with a forged one would keep its tag for ever.
 
 If neither is known, the tag moves, and what it named before is reported.
 """
@@ -29,6 +30,8 @@ from builder.settings import DEFAULT_EPOCH
 
 #: Dated tags before this image's date that are compared: ``latest`` usually names the newest of them.
 _EARLIER_TAGS = 3
+#: By how much the clocks of machines that publish may differ.
+_CLOCKS_DIFFER = datetime.timedelta(days=1)
 #: Answers of registries that do not list tags for this user.
 _NO_LIST = (401, 403, 404, 405)
 
@@ -133,9 +136,13 @@ def _by_creation(place: Place, current: Descriptor, image: Image) -> _Age:
     except BuilderError:
         return _UNKNOWN  # it is damaged, and will be replaced
     ours = _created(image.manifest)
-    if theirs is None or ours is None or theirs == ours:
+    if theirs is None or ours is None or theirs == ours or theirs > _now() + _CLOCKS_DIFFER:
         return _UNKNOWN
     return _Age("older" if ours < theirs else "newer", f"created {theirs:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
 def _created(manifest: bytes) -> datetime.datetime | None:

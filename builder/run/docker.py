@@ -195,9 +195,10 @@ def remove_docker_leftovers(client: Any, *, elsewhere: bool = False) -> None:
     import docker
 
     for container in client.containers.list(all=True, filters={"label": _LABEL}, ignore_removed=True):
-        if is_left_behind(container.labels.get(_LABEL, ""), elsewhere=elsewhere):
-            with contextlib.suppress(docker.errors.APIError):
-                container.remove(force=True, v=True)
+        name = container.labels.get(_LABEL, "")
+        if is_left_behind(name, elsewhere=elsewhere):
+            with contextlib.suppress(docker.errors.APIError):  # it runs, for a process elsewhere
+                container.remove(force=is_left_behind(name), v=True)
     for image in client.images.list(REPOSITORY):
         for name in image.tags:
             if name.startswith(f"{REPOSITORY}:") and is_left_behind(name, elsewhere=elsewhere):

@@ -162,7 +162,8 @@ def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
     listed = execute([program, "ps", "--all", "--format", "{{.Names}}"], timeout_s=60).stdout.split()
     for name in listed:
         if name.startswith(f"{REPOSITORY}-") and is_left_behind(name, elsewhere=elsewhere):
-            execute([program, "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
+            force = ("--force", "--time", "1") if is_left_behind(name) else ()  # else it may run
+            execute([program, "rm", *force, "--ignore", name], timeout_s=60)
     names = execute([program, "images", "--format", "{{.Repository}}:{{.Tag}}"], timeout_s=60).stdout.split()
     for name in names:
         if is_left_behind(name, elsewhere=elsewhere):

@@ -123,6 +123,7 @@ class _Reader(threading.Thread):
         self._process = process
         self._on_line = on_line
         self._lines_end = 0
+        self._searched = 0
         self.start()
 
     def run(self) -> None:
@@ -139,7 +140,8 @@ class _Reader(threading.Thread):
 
     def _pass_on_lines(self, on_line: Callable[[str], None]) -> None:
         """Passes on the lines that are complete and were not passed on yet."""
-        end = self.data.rfind(b"\n") + 1
+        end = self.data.rfind(b"\n", self._searched) + 1
+        self._searched = len(self.data)
         if end > self._lines_end:
             lines = _text(self.data[self._lines_end : end]).splitlines()
             self._lines_end = end

@@ -77,7 +77,8 @@ def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
     target = str(labels.get(_TARGET_LABEL, ""))
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target):
         target = "other"
-    lower = [] if isinstance(image, SifImage) else [layer.diff_id for layer in image.layers[:-1]]
+    # By the digests of the blobs, which are verified: an image may list diff_ids of another one's layers.
+    lower = [] if isinstance(image, SifImage) else [layer.descriptor.digest for layer in image.layers[:-1]]
     key = hashlib.sha256(" ".join(lower).encode()).hexdigest()[:16]
     return TreeName(target, key, owner.uid, image.digest.partition(":")[2][:24])
 
@@ -117,12 +118,21 @@ def _unpack(
             else:
                 advance = functools.partial(reporter.advance, task)
                 unpack(image, temporary, store, layers=layers, advance=advance)
-        owner.give(temporary)
-        temporary.replace(folder)
+        _finish(temporary, folder, owner)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)
         raise
+
+
+def _finish(temporary: Path, folder: Path, owner: Identity) -> None:
+    """Gives a complete tree its owner and its name.
+
+    Its root folder has the image's time until then, and nobody must take it for a tree that was left behind.
+    """
+    os.utime(temporary)
+    owner.give(temporary)
+    temporary.replace(folder)
 
 
 def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: Identity) -> None:
@@ -135,8 +145,7 @@ def _unpack_over(lower: Path, image: Image, folder: Path, store: Store, owner: I
     try:
         shutil.copytree(lower, temporary, symlinks=True, copy_function=os.link)
         add_layer(image.layers[-1], temporary, store)
-        owner.give(temporary)
-        temporary.replace(folder)
+        _finish(temporary, folder, owner)
     except BaseException:
         if temporary.exists():
             remove_tree(temporary)

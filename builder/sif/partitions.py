@@ -75,9 +75,9 @@ class PartitionMaker:
             sources += [self._hashed(s, base.sif.path, base.digest) for s in base.sif.sources()]
         sources += [self._layer(layer) for layer in self.image.layers]
         sources.append(listed_source(own))
-        diff_ids = [layer.diff_id for layer in self.image.layers]
+        digests = [layer.descriptor.digest for layer in self.image.layers]
         base_digest = self.base.digest if self.base else ""
-        key = ["flat", base_digest, diff_ids, _texts([*common, *own])]
+        key = ["flat", base_digest, digests, _texts([*common, *own])]
         total = None if self.base else _unpacked(self.image.layers)
         return [self._partition("root", key, sources, total=total)]
 
@@ -122,14 +122,14 @@ class PartitionMaker:
     def _primary(self, layers: Sequence[Layer]) -> Partition:
         """The base image's layers, and a script that stops a container without its overlays."""
         common, guard = common_files(self.settings.epoch), guard_files(self.settings.epoch)
-        key = ["base", [layer.diff_id for layer in layers], _texts([*common, *guard])]
+        key = ["base", [layer.descriptor.digest for layer in layers], _texts([*common, *guard])]
         sources = [listed_source(common)]
         sources += [self._layer(layer) for layer in layers]
         return self._partition("base", key, [*sources, listed_source(guard)], total=_unpacked(layers))
 
     def _overlay(self, group: LayerGroup, partitions: Sequence[Partition], is_top: bool) -> Partition:
         sources = [self._layer(layer) for layer in group.layers]
-        key: list[Any] = ["overlay", [layer.diff_id for layer in group.layers]]
+        key: list[Any] = ["overlay", [layer.descriptor.digest for layer in group.layers]]
         if is_top:
             own = self.metadata.files(self.settings.epoch)
             sources.append(listed_source(own))

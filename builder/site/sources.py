@@ -39,11 +39,12 @@ GIT_TIMEOUT_S = 300
 #: Where a source has its site files: the first of these folders that has any.
 _PLACES = ("sites", "builder/config/sitefiles", "")
 _YAML = re.compile(r".*\.ya?ml")
-_GIT = re.compile(r"git\+.*|(?:ssh|git|file)://.*|https?://.*\.git/?|[\w.-]+@[\w.-]+:.*")
+_GIT = re.compile(r"git\+.*|(?:ssh|file)://.*|https?://.*\.git/?|[\w.-]+@[\w.-]+:.*")
 _ARCHIVE = re.compile(r".*\.(?:tar\.gz|tgz)")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-#: Protocols that git may use: not ``ext::``, which runs commands.
-_GIT_PROTOCOLS = "file:git:http:https:ssh"
+#: Protocols that git may use: not ``ext::``, which runs commands, and http only for this machine, so that no
+#: redirect leads there.
+_GIT_PROTOCOLS = "file:https:ssh"
 #: Variables that lead git to another repository; a git hook has them.
 _GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
 
@@ -142,7 +143,14 @@ def _from_disk(path: Path) -> dict[str, bytes]:
 
 
 def _read(path: Path, limit: int) -> bytes:
-    """The content of a file, but at most one byte more than the limit."""
+    """The content of a file, but at most one byte more than the limit.
+
+    Raises:
+        ConfigError: it is no file: nothing may ever write into a pipe.
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: not a file", "remove it")
     with path.open("rb") as file:
         return file.read(limit + 1)
 
@@ -260,7 +268,8 @@ def _from_git(url: str, rev: str | None) -> dict[str, bytes]:
         raise UsageError(f"--rev {rev}: not a branch, tag or commit", "write its name or its whole hash")
     _require_encryption(url)
     with tempfile.TemporaryDirectory(prefix="builder-sites-") as folder:
-        git = _Git(Path(folder), redact(url))
+        protocols = f"{_GIT_PROTOCOLS}:http" if url.startswith("http://") else _GIT_PROTOCOLS
+        git = _Git(Path(folder), redact(url), protocols)
         git.run("init", "--quiet", "--bare", ".")
         git.run("fetch", "--quiet", "--depth=1", "--no-tags", "--", url, rev or "HEAD")
         objects: dict[str, str] = {}
@@ -277,13 +286,13 @@ def _from_git(url: str, rev: str | None) -> dict[str, bytes]:
 class _Git:
     """The git program in a bare repository."""
 
-    def __init__(self, folder: Path, shown: str) -> None:
+    def __init__(self, folder: Path, shown: str, protocols: str) -> None:
         if shutil.which("git") is None:
             raise RunnerError("git is not installed", "install it, or name a folder or a .tar.gz")
         self._folder = folder
         self._shown = shown
         kept = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
-        self._env = {**kept, "GIT_ALLOW_PROTOCOL": _GIT_PROTOCOLS, "GIT_TERMINAL_PROMPT": "0"}
+        self._env = {**kept, "GIT_ALLOW_PROTOCOL": protocols, "GIT_TERMINAL_PROMPT": "0"}
 
     def run(self, *args: str) -> str:
         done = execute(["git", "-C", self._folder, *args], env=self._env, timeout_s=GIT_TIMEOUT_S)

@@ -25,7 +25,7 @@ from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
 from builder.smoke.reports import store_report
-from builder.smoke.schema import could_not_run, find_report, report_problem
+from builder.smoke.schema import benchmark_problem, could_not_run, find_report
 from builder.store.blobs import Store
 
 PROGRAM = "/opt/builder/smoke.py"
@@ -275,7 +275,7 @@ def interpret(done: Completed, recipe: Recipe) -> dict[str, Any]:
                 'into the recipe  smoke: {none: "it has no Python"}'
             )
         return could_not_run(recipe, "report", seen, advice)
-    problem = report_problem(report)
+    problem = benchmark_problem(report)
     if report.get("schema_version") != SCHEMA_VERSION:
         return could_not_run(recipe, "report", problem, "build the image again")
     if problem:

@@ -7,6 +7,7 @@ on; the rest is checked in tests only.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -18,6 +19,8 @@ from builder.config.recipe import Recipe
 from builder.smoke.values import Report, number
 
 _SCHEMA = Path(__file__).with_name("report.schema.json")
+#: Texts of an output that are read as a report. An image can print millions that begin like one.
+MAX_OBJECTS = 1000
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -30,27 +33,39 @@ def report_schema() -> dict[str, Any]:
 def find_report(text: str) -> dict[str, Any] | None:
     """The last JSON object with a ``schema_version`` that starts a line of an output; None if there is none.
 
-    The output may contain other text before and after it.
+    The output may contain other text before and after it. Of what starts like an object, only the last
+    :data:`MAX_OBJECTS` are read.
     """
-    found = None
     decoder = json.JSONDecoder()
-    for start in _line_starts_with_brace(text):
+    for start in itertools.islice(_line_starts_with_brace(text), MAX_OBJECTS):
         try:
             value, _ = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and "schema_version" in value:
-            found = value
-    return found
+            return value
+    return None
 
 
 def _line_starts_with_brace(text: str) -> Iterator[int]:
-    """The position of every ``{`` that is the first character of a line."""
-    start = text.find("{")
+    """The position of every ``{`` that is the first character of a line, the last one first."""
+    start = text.rfind("\n{")
     while start >= 0:
-        if start == 0 or text[start - 1] == "\n":
-            yield start
-        start = text.find("{", start + 1)
+        yield start + 1
+        start = text.rfind("\n{", 0, start)
+    if text.startswith("{"):
+        yield 0
+
+
+def benchmark_problem(value: Any) -> str:
+    """Why a value cannot be used as what the benchmark reported; empty if it can.
+
+    Only builder itself says that an image is not tested (the verdict ``none``).
+    """
+    problem = report_problem(value)
+    if not problem and value["verdict"] not in EXIT_CODES:
+        return f"damaged report: unknown verdict {value['verdict']!r}"
+    return problem
 
 
 def report_problem(value: Any) -> str:

@@ -26,7 +26,7 @@ from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
-from builder.smoke.schema import could_not_run, report_problem
+from builder.smoke.schema import benchmark_problem, could_not_run
 
 _REPORT = "report.json"
 #: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report
@@ -208,7 +208,7 @@ def _collect(
     except (ValueError, RecursionError):
         advice = "a file system may be full or failing"
         return could_not_run(recipe, "report", f"job {number} left a damaged report", advice)
-    problem = report_problem(report)
+    problem = benchmark_problem(report)
     if problem:
         return could_not_run(
             recipe, "report", f"job {number}: {problem}", "build and publish the image again"

@@ -9,6 +9,7 @@ import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from builder.start.requirements import Requirements
+from builder.text import one_line
 
 #: Versions of Python to choose from, the first that fits.
 _PYTHONS = ("3.12", "3.13", "3.11", "3.10", "3.14", "3.9")
@@ -45,7 +46,7 @@ def environment_text(found: Requirements, python: str) -> str:
 
 def _lines(found: Requirements, python: str) -> Iterator[str]:
     advice = "it reads that file" if found.is_file else "from now on edit this file"
-    yield f"# Written by builder init from {found.origin.name}; {advice}."
+    yield f"# Written by builder init from {one_line(found.origin.name)}; {advice}."
     yield "channels:"
     for channel in found.channels or ["conda-forge"]:
         yield f"  - {_scalar(channel)}"
@@ -53,7 +54,7 @@ def _lines(found: Requirements, python: str) -> Iterator[str]:
     yield "dependencies:"
     names = {spec.split("::")[-1].split()[0].lower() for spec in found.conda}
     if "python" not in names:
-        wanted = f"  # requires-python: {found.python}" if found.python else ""
+        wanted = f"  # requires-python: {one_line(found.python)}" if found.python else ""
         yield f"  - python={python}{wanted}"
     for spec in found.conda:
         yield f"  - {_scalar(spec)}"
@@ -62,7 +63,7 @@ def _lines(found: Requirements, python: str) -> Iterator[str]:
         yield "  - pip:"
         yield from (f"      - {_scalar(item)}" for item in pip)
     for item, why in found.left_out:
-        yield f"  # left out: {item}  ({why})"
+        yield f"  # left out: {one_line(item)}  ({one_line(why)})"
 
 
 def _scalar(text: str) -> str:

@@ -90,12 +90,13 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
     return Candidate(path, kind)
 
 
-def read_candidate(found: Candidate, groups: Sequence[str] = ()) -> Requirements:
+def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | None = None) -> Requirements:
     """What a file requires that is neither an environment file nor a lock of conda-lock.
 
     Args:
         found: the file.
         groups: extras and dependency groups of a ``pyproject.toml`` to add.
+        root: the project folder; None: the folder of the file.
 
     Raises:
         ConfigError: the file is not valid, or has no such group.
@@ -107,7 +108,9 @@ def read_candidate(found: Candidate, groups: Sequence[str] = ()) -> Requirements
     if found.kind == "pyproject":
         return read_pyproject(found.path, groups)
     readers = {"pixi": read_pixi, "pylock": read_pylock, "uv": read_uv_lock}
-    return readers.get(found.kind, read_requirements)(found.path)
+    if found.kind in readers:
+        return readers[found.kind](found.path)
+    return read_requirements(found.path, root)
 
 
 def own_code(folder: Path) -> tuple[tuple[str, str], ...]:

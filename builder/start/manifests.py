@@ -64,7 +64,7 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
         if group not in {**extras, **dependency_groups}:
             known = ", ".join([*extras, *dependency_groups]) or "none"
             raise ConfigError(f"{path}: no extra and no dependency group {group!r}", f"it has: {known}")
-        specs += _strings(extras.get(group)) + _group(dependency_groups, group, ())
+        specs += _strings(extras.get(group)) + _group(dependency_groups, group, set())
     uv = _table(_table(data.get("tool")).get("uv"))
     sources: dict[str, Any] = {
         canonicalize_name(str(name)): value for name, value in _table(uv.get("sources")).items()
@@ -90,16 +90,17 @@ def _add(found: Requirements, text: str, sources: Mapping[str, Any]) -> None:
         found.add_pip(text)
 
 
-def _group(groups: Mapping[str, Any], name: str, seen: tuple[str, ...]) -> list[str]:
-    """The requirements of a dependency group, with the groups that it includes (PEP 735)."""
+def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:
+    """The requirements of a dependency group, with the groups that it includes (PEP 735), each once."""
     if name in seen:
         return []
+    seen.add(name)
     texts: list[str] = []
     for item in _list(groups.get(name)):
         if isinstance(item, str):
             texts.append(item)
         elif include := _table(item).get("include-group"):
-            texts += _group(groups, str(include), (*seen, name))
+            texts += _group(groups, str(include), seen)
     return texts
 
 

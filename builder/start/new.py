@@ -26,6 +26,7 @@ from builder.start.quick import Wishes, locked_environment, with_base
 from builder.start.requirements import Requirements
 from builder.start.text import SCHEMA_FILE, recipe_text
 from builder.store.files import write_atomic
+from builder.text import one_line
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
@@ -112,10 +113,10 @@ def _add_environment(
         written.notes.append(f"{written.draft.lock} is used as it is: builder lock is not needed")
         return
     if path.exists():
-        environment = read_environment(path, recipe.platform)
+        environment = read_environment(path, recipe.platform, root)
         _allow_fallbacks(written, root, environment, settings)
         return
-    wanted = Requirements(path) if found is None else read_candidate(found, groups)
+    wanted = Requirements(path) if found is None else read_candidate(found, groups, root)
     channels = tuple(wanted.channels or ["conda-forge"])
     urls = tuple(option.split()[-1] for option in wanted.options if "index-url" in option)
     _allow_fallbacks(written, root, Environment(path, "", channels, (), (), None, urls, ()), settings)
@@ -129,9 +130,11 @@ def _add_environment(
     write_atomic(path, text.encode())
     written.files.append(path)
     written.notes += wanted.notes
-    written.warnings += [f"{wanted.origin.name}: left out: {item}: {why}" for item, why in wanted.left_out]
+    written.warnings += [
+        f"{wanted.origin.name}: left out: {one_line(item)}: {why}" for item, why in wanted.left_out
+    ]
     if written.draft.conda_fallback:
-        _warn_about_debian(written, path, recipe.platform)
+        _warn_about_debian(written, root, path, recipe.platform)
 
 
 def _allow_fallbacks(written: Written, root: Path, environment: Environment, settings: Settings) -> None:
@@ -143,15 +146,15 @@ def _allow_fallbacks(written: Written, root: Path, environment: Environment, set
         written.draft = replace(written.draft, conda_fallback=True)
         written.notes.append(f"{why}: the recipe allows the Debian channel instead (python 3.11)")
         if environment.path.exists():
-            _warn_about_debian(written, environment.path, recipe.platform)
+            _warn_about_debian(written, root, environment.path, recipe.platform)
     if why := silent_indexes(recipe, environment, settings):
         written.draft = replace(written.draft, pip_fallback=True)
         written.notes.append(f"{why}: the recipe allows pip's own configuration instead")
 
 
-def _warn_about_debian(written: Written, path: Path, platform: str) -> None:
+def _warn_about_debian(written: Written, root: Path, path: Path, platform: str) -> None:
     """Reports the conda packages that the Debian channel lacks. Nothing is moved to the pip section."""
-    missing = not_in_debian_channel(read_environment(path, platform))
+    missing = not_in_debian_channel(read_environment(path, platform, root))
     if missing:
         names = ", ".join(spec.text for spec in missing)
         written.warnings.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
+from builder.lock.pipsection import MAX_FILES, MAX_NESTED, check_inside
 
 #: Options of a requirements file that an environment file can have, by their short names.
 _KEPT = {
@@ -22,8 +23,6 @@ _KEPT = {
     "--find-links": "--find-links",
 }
 _FILE_OPTIONS = ("-r", "--requirement")
-#: How deep requirements files can include each other.
-_MAX_DEPTH = 10
 
 
 @dataclass
@@ -47,6 +46,8 @@ class Requirements:
     """What else the user has to know."""
     is_file: bool = False
     """Whether the pip section can name the file itself (``-r``): it has nothing that must be changed."""
+    files: int = 0
+    """How many requirements files were read."""
 
     def add_pip(self, text: str) -> None:
         """Adds a requirement of pip, to :attr:`left_out` if it cannot be locked."""
@@ -67,21 +68,33 @@ class Requirements:
             self.options.append(option)
 
 
-def read_requirements(path: Path) -> Requirements:
+def read_requirements(path: Path, root: Path | None = None) -> Requirements:
     """Reads a requirements file, and those that it includes.
 
+    Args:
+        path: the file.
+        root: the project folder, in which the others are; None: the folder of the file.
+
     Raises:
-        ConfigError: a file does not exist, or files include each other in a circle.
+        ConfigError: a file does not exist or is not in the project, files include each other in a circle, or
+            there are too many.
     """
+    if root is not None and path.absolute().is_relative_to(root.absolute()):
+        check_inside(path, (root,), "a symlink")
     found = Requirements(path, is_file=True)
-    _read(path, found, 0)
+    _read(path, found, (root or path.parent, path.parent), 0)
     found.is_file = found.is_file and not found.left_out
     return found
 
 
-def _read(path: Path, found: Requirements, depth: int) -> None:
-    if depth > _MAX_DEPTH:
+def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) -> None:
+    if depth > MAX_NESTED:
         raise ConfigError(f"{path}: requirements files include each other", "remove one of the -r lines")
+    found.files += 1
+    if found.files > MAX_FILES:
+        raise ConfigError(
+            f"{path}: more than {MAX_FILES} requirements files", "put the requirements into one file"
+        )
     for line in _lines(read_text(path, "requirements file")):
         if not line.startswith("-"):
             bare = re.split(r"\s--hash[= ]", line)[0].strip()
@@ -90,7 +103,9 @@ def _read(path: Path, found: Requirements, depth: int) -> None:
             continue
         option, value = _option(line)
         if option in _FILE_OPTIONS and value:
-            _read(path.parent / value, found, depth + 1)
+            other = path.parent / value
+            check_inside(other, folders, f"{path}: {option} {value}")
+            _read(other, found, folders, depth + 1)
         elif option in _KEPT and value:
             found.add_option(f"{_KEPT[option]} {_place(value, path, found.origin)}")
         else:

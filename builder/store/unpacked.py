@@ -139,7 +139,7 @@ def prune_unpacked(rootfs: Path, oldest: float | None) -> None:
         oldest: keep those that were used after this time, in seconds since 1970; None removes all.
     """
     remove_left_behind(rootfs)
-    for path in rootfs.glob("*"):
+    for path in rootfs.glob("[!.]*"):  # a process that runs writes what is hidden
         if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
         elif oldest is None or path.stat().st_mtime < oldest:

@@ -35,6 +35,10 @@ DIGEST = "sha256:" + "ab" * 32
         ("https://u:p@ss@h.org/y", "https://h.org/y"),
         ("https://u:pa/ss@h.org/y", "https://h.org/y"),
         ("https://u:p?a#s@h.org/y", "https://h.org/y"),
+        ("https://u://S3CR3T/@h.org/y", "https://h.org/y"),
+        ("https://u://S3CR3T@h.org/y?k=S3CR3T and b", "https://h.org/y?k=*** and b"),
+        ("https://u:///a,https://u:p@b.org/t/S3CR3T/c", "https://b.org/t/***/c"),
+        ("docker://u://pw/@h.org/name@" + DIGEST, "docker://h.org/name@" + DIGEST),
         ("https://u:it's@h.org/y", "https://h.org/y"),
         ("https://u:a/b@c/d@h.org", "https://h.org"),
         ("docker://u:pw@h.org/name@" + DIGEST, "docker://h.org/name@" + DIGEST),
@@ -71,6 +75,8 @@ def test_credentials_go(text: str, expected: str) -> None:
         "https://h.org/packages/py3/t/torch/Torch-2.0-py3-none-any.whl",
         "https://h.org/debian/pool/main/t/tar/tar_1.34.deb",
         "unix:///var/run/docker.sock",
+        "oci://docker://h.org/name@" + DIGEST,
+        "https://proxy.org/https://h.org/@scope/x",
     ],
 )
 def test_the_rest_stays(text: str) -> None:
@@ -96,5 +102,7 @@ def test_speed() -> None:
     redact("https://" + "u:" * 100_000 + "@" * 100_000)
     redact("https://h/?" + "=&" * 100_000)
     redact("://" * 100_000)
+    redact("a://" * 100_000)
+    redact("a://b://c@" * 100_000)
     redact("https://h" + "/t/" * 100_000)
     assert time.process_time() - started < 1

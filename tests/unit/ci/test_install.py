@@ -48,12 +48,17 @@ def test_installed_from_a_folder(direct_url: dict[str, object], monkeypatch: pyt
         ("a", "b", "exclude each other"),
         ("a\nb", None, "--install: .* is not a line"),
         (None, "echo ${{ secrets.X }}", "--setup: .* is not a line"),
+        ("git+https://me:S3CR3T@h.example/b", None, "--install git.https://h.example/b: contains a password"),
+        (None, "pip install -i https://S3CR3T@h.example/ b", "--setup pip install .*: contains a password"),
     ],
 )
 def test_invalid(install: str | None, setup: str | None, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         setup_command(install, setup)
+    assert "S3CR3T" not in str(caught.value)
 
 
 def test_quoted() -> None:
     assert setup_command("a b; c", None).endswith("--quiet 'a b; c'")
+    for text in ("git+ssh://git@h.example/b@v1", "git+https://$TOKEN@h.example/b"):
+        assert text in setup_command(None, text), "no password"

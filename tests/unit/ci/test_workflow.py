@@ -120,6 +120,26 @@ def test_scripts(case: str, service: Service) -> None:
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize("service", ["github", "gitlab"])
+def test_names_are_text(service: Service) -> None:
+    """YAML reads no number, time or boolean where a name is meant: 26.10 is not 26.1."""
+    names = ("26.10", "1e3", "null", "on", "007")
+    recipes = [recipe(name, registry={"host": "10:30"}) for name in names]
+    data = yaml.safe_load(
+        render(Workflow.of(recipes, options(service, runner=("1.10", "true")))).replace("\non:", '\n"on":')
+    )
+    if service == "github":
+        publish, paths = data["jobs"]["publish"], data["on"]["push"]["paths"]
+        found, labels = publish["strategy"]["matrix"]["target"], publish["runs-on"]
+        host = publish["steps"][-2]["env"]["REGISTRY_HOST"]
+    else:
+        publish, paths = data["publish"], data["publish"]["rules"][1]["changes"]
+        found, labels = publish["parallel"]["matrix"][0]["TARGET"], data[".builder"]["tags"]
+        host = publish["variables"]["REGISTRY_HOST"]
+    assert found == list(names) and labels == ["1.10", "true"] and host == "10:30"
+    assert all(isinstance(path, str) for path in paths)
+
+
 def test_permissions() -> None:
     """Each job has the least permissions that it needs."""
     data = yaml.safe_load(rendered("debian", "github"))

@@ -166,6 +166,12 @@ def test_image_by_name(
     result = do("run", name, "--", "true")
     assert ran.pop() == (digest, options_in(folder.resolve()))
     assert f"running {name} in {folder.resolve()}: {digest[:19]}, with userns" in result.err
+    do("run", name, "--no-bind", "--", "true")
+    options = ran.pop()[1]
+    assert options.mounts == [] and not options.keep_root, "nothing of the user's: root stays outside"
+    monkeypatch.setenv("HOME", str(folder / "me"))
+    result = do("run", name, "--", "true")
+    assert ran.pop()[1].mounts == [] and "the home folder is not mounted" in result.err
     assert "there is no" in do("run", f"oci:{copy.root}/dist:none", "--", "true").err
     assert "--print needs a target" in do("run", name, "--print", "--", "true").err
     assert "needs a registry" in do("pull", name, "--into", "podman").err

@@ -190,6 +190,7 @@ WORD = st.text("!#$%&'()*+,-./09:;=?@AZ[\\]^_`az{|}~", max_size=6)
 @fuzz(150)
 @given(WORD, WORD, WORD, st.sampled_from(["https", "docker", "tcp"]))
 @example("robot$ml", "", "", "https")
+@example("me", "//", "/", "https")
 def test_redact(user: str, before: str, after: str, scheme: str) -> None:
     """No password of a URL survives, whatever is around it; its user and the host are ordinary."""
     user = user.replace("/", "").replace("?", "").replace("#", "").replace("@", "").replace(":", "") or "me"

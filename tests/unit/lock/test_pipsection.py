@@ -118,3 +118,18 @@ def test_mistakes(tmp_path: Path, line: str, message: str, hint: str) -> None:
     assert error.message.startswith(f"{tmp_path}/environment.yml:5: ")
     assert message.replace("{folder}", str(tmp_path)) in error.message
     assert hint.replace("{folder}", str(tmp_path)) in error.hint
+
+
+def test_outside_of_the_project(tmp_path: Path) -> None:
+    """No line of another file of the machine is read: messages show lines."""
+    folder = tmp_path / "project/environments"
+    folder.mkdir(parents=True)
+    (tmp_path / "secret").write_text("PASSWORD=S3CR3T\n")
+    (folder / "link.txt").symlink_to(tmp_path / "secret")
+    (folder.parent / "requirements.txt").write_text("rich\n")
+    for name in ("/proc/self/environ", "../../secret", str(tmp_path / "secret"), "link.txt"):
+        error = refusal(folder, f"-r {name}")
+        assert "is outside of the project" in error.message and "S3CR3T" not in str(error)
+    path = folder / "environment.yml"
+    path.write_text("channels: [c]\ndependencies:\n- pip:\n  - -r ../requirements.txt\n")
+    assert [spec.name for spec in read_environment(path, "linux-64", folder.parent).pip] == ["rich"]

@@ -13,6 +13,7 @@ from builder.config.recipe import Recipe, Registry
 from builder.errors import ImageError, RegistryError, TagExistsError
 from builder.model import OCI_MANIFEST, Descriptor, Image
 from builder.progress import NullReporter
+from builder.publishing import tag_check
 from builder.publishing.tag_check import check_tags
 from builder.publishing.tags import TagPlan
 from builder.registry.referrers import CREATED
@@ -21,6 +22,12 @@ from tests.support.images import make_test_image
 DAY = datetime.date(2026, 11, 21)
 OTHER = "sha256:" + "1" * 64
 OLD = "sha256:" + "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def today(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC)
+    monkeypatch.setattr(tag_check, "_now", lambda: now)
 
 
 class Notes(NullReporter):
@@ -137,6 +144,7 @@ def test_creation_times(theirs: str, ours: str, refused: bool) -> None:
         ("", "2026-11-01T00:00:00Z"),
         ("2026-11-01T00:00:00Z", "2026-11-01T00:00:00Z"),
         ("soon", "2026-11-01T00:00:00Z"),
+        ("2106-01-01T00:00:00Z", "2026-11-01T00:00:00Z"),  # forged: no later image could have the tag
         ("damaged", "2026-11-01T00:00:00Z"),
     ],
 )

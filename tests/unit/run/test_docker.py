@@ -93,6 +93,7 @@ def test_killed_processes() -> None:
     ended.wait()
     own = new_tag()
     killed = own.replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    elsewhere = f"blob-{'0' * 16}-1-{'0' * 16}"
     removed: list[str] = []
 
     class Container:
@@ -100,7 +101,7 @@ def test_killed_processes() -> None:
             self.labels = {"org.builder.run": label}
 
         def remove(self, **options: bool) -> None:
-            assert options == {"force": True, "v": True}
+            assert options == {"force": elsewhere not in self.labels.values(), "v": True}
             removed.append(self.labels["org.builder.run"])
 
     def remove(name: str) -> None:
@@ -114,8 +115,13 @@ def test_killed_processes() -> None:
         SimpleNamespace(tags=[f"builder-run:{own}"]),
     ]
     client = SimpleNamespace(
-        containers=SimpleNamespace(list=lambda **options: [Container(killed), Container(own)]),
+        containers=SimpleNamespace(
+            list=lambda **options: [Container(name) for name in (killed, own, elsewhere)]
+        ),
         images=SimpleNamespace(list=lambda name: images, remove=remove),
     )
     remove_docker_leftovers(client)
     assert removed == [killed, f"builder-run:{killed}"]
+    removed.clear()
+    remove_docker_leftovers(client, elsewhere=True)
+    assert removed == [killed, elsewhere, f"builder-run:{killed}"], "docker refuses to remove one that runs"

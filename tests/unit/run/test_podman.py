@@ -95,11 +95,12 @@ def test_killed_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     killed = new_tag().replace(f"-{os.getpid()}-", f"-{ended.pid}-")
+    elsewhere = f"blob-{'0' * 16}-1-{'0' * 16}"
     log = tmp_path / "log"
     program = tmp_path / "podman"
     program.write_text(
         f"#!/bin/sh\nprintf '%s\\n' \"$*\" >> {log}\n"
-        f'case "$1" in\nps) echo builder-run-{killed}; echo mine ;;\n'
+        f'case "$1" in\nps) echo builder-run-{killed}; echo mine; echo builder-run-{elsewhere} ;;\n'
         f"images) echo localhost/builder-run:{killed}; echo docker.io/library/debian:12 ;;\nesac\n"
     )
     program.chmod(0o755)
@@ -110,6 +111,8 @@ def test_killed_podman(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"rm --force --time 1 --ignore builder-run-{killed}",
         f"rmi localhost/builder-run:{killed}",
     ]
+    remove_podman_leftovers("podman", elsewhere=True)
+    assert f"rm --ignore builder-run-{elsewhere}\n" in log.read_text(), "podman refuses if it runs"
 
 
 def test_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,69 @@ def test_only_the_topmost_layer(tmp_path: Path) -> None:
     assert sorted(p.name for p in (settings.cache / "rootfs").iterdir()) == sorted(
         [two.name, three.name, shared.name]
     )
+
+
+def test_forged_layers(tmp_path: Path) -> None:
+    """A foreign image that lists the target and the diff_ids of another shares no file with it."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+    genuine, top = make_layer(tmp_path, "a"), files_layer(tmp_path, "one")
+    evil = replace(make_layer(tmp_path, "a", size=10), diff_id=genuine.diff_id)
+    theirs = cached_rootfs(labelled(make_test_image([evil, top])), settings, store)
+    ours = cached_rootfs(labelled(make_test_image([genuine, files_layer(tmp_path, "two")])), settings, store)
+    assert theirs != ours
+    for tree in (settings.cache / "rootfs").glob("cpu.*.lower-*"):
+        assert (tree / "data/a").stat().st_size == (10 if _lower(tree) == _lower(theirs) else 1000)
+    assert _lower(theirs) != _lower(ours)
+
+
+def _lower(tree: Path) -> str:
+    return tree.name.split(".")[1]
+
+
+def test_links_are_not_changed(tmp_path: Path) -> None:
+    """No member of the topmost layer changes a file that it shares with another tree, or the host's."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    lower = layer(
+        store,
+        member("data/a", b"lower", mode=0o644),
+        member("data/b", b"lower", mode=0o644),
+        member("data/out", target=str(outside)),
+        member("data/up", target="../" * 40 + str(outside)),
+    )
+    top = layer(
+        store,
+        member("data/a", b"top", mode=0o777),
+        member("data/c", kind=tarfile.LNKTYPE, target="data/b", mode=0o777),
+        member("data/c", b"top"),
+        member("data/out/x", b"top"),
+        member("data/up/y", b"top"),
+    )
+    tree = cached_rootfs(labelled(make_test_image([lower, top])), settings, store)
+    (shared,) = (settings.cache / "rootfs").glob("cpu.*.lower-*")
+    for name in ("a", "b"):
+        assert (shared / "data" / name).read_bytes() == b"lower"
+        assert (shared / "data" / name).stat().st_mode & 0o777 == 0o644
+    assert (tree / "data/a").read_bytes() == (tree / "data/c").read_bytes() == b"top"
+    assert (tree / "data/b").samefile(shared / "data/b") and not list(outside.iterdir())
+
+
+def test_image_of_1980(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree whose root has an old time is not taken for abandoned while its files get their owner."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+
+    def give(self: Identity, folder: Path) -> None:
+        store.sweep(settings.cache / "rootfs")
+        assert folder.is_dir()
+
+    monkeypatch.setattr(Identity, "give", give)
+    lower = layer(store, member("./"), member("data/a", b"lower"))
+    image = labelled(make_test_image([lower, layer(store, member("./"), member("data/b", b""))]))
+    assert (cached_rootfs(image, settings, store) / "data/b").is_file()
 
 
 def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,17 @@ def test_changed_package(place: Place, large: int) -> None:
     assert first.items() <= third.items(), "nothing that is there is made again"
 
 
+@pytest.mark.parametrize("layout", ["flat", "layered"])
+def test_forged_layers(place: Place, layout: Layout) -> None:
+    """An image that lists the diff_ids of another one gets its own partitions."""
+    genuine = place.package("pip numpy 1.0", "torch", b"genuine")
+    evil = replace(place.package("pip numpy 1.0", "torch", b"evil"), diff_id=genuine.diff_id)
+    place.sif(place.image(evil), layout=layout)
+    image = place.image(genuine)
+    sif = place.sif(image, "b.sif", layout)
+    assert compare_trees(image_tree(image, place.store), image_tree(sif, place.store)) == []
+
+
 def test_damaged_partition(place: Place) -> None:
     """A damaged partition in the cache is made again, with the same bytes."""
     image = place.image()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import BuilderError, ConfigError, FetchError, UsageError
+from builder.run.process import Completed
 from builder.settings import Settings
 from builder.site import sources
 from builder.site.sources import read_source
@@ -132,6 +134,7 @@ def test_refused_addresses(server: Server, settings: Settings) -> None:
         ("https://example.org/sites", "neither a .yaml nor a .tar.gz file"),
         ("ext::sh -c id", "no such folder or file, and not a URL"),
         ("git+ext::sh -c id", "transport 'ext' not allowed"),
+        ("git+git://localhost:9/a.git", "transport 'git' not allowed"),
         ("nowhere", "nowhere: no such folder or file"),
     ):
         with pytest.raises(BuilderError, match=message):
@@ -140,6 +143,28 @@ def test_refused_addresses(server: Server, settings: Settings) -> None:
         read_source(f"{server.url}/a.yaml", settings, "main")
     with pytest.raises(FetchError, match="--offline is set"):
         read_source("https://example.org/a.yaml", replace(settings, offline=True))
+
+
+def test_git_stays_with_tls(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git follows no redirect from https to http."""
+    allowed = []
+
+    def execute(command: list[str], env: dict[str, str], timeout_s: float) -> Completed:
+        allowed.append(env["GIT_ALLOW_PROTOCOL"].split(":"))
+        return Completed(1, "", "stopped")
+
+    monkeypatch.setattr(sources, "execute", execute)
+    for url in ("https://host.example/a.git", "http://localhost/a.git"):
+        with pytest.raises(FetchError, match="stopped"):
+            read_source(url, settings)
+    assert allowed == [["file", "https", "ssh"], ["file", "https", "ssh", "http"]]
+
+
+def test_pipe(tmp_path: Path, settings: Settings) -> None:
+    """A pipe is refused; reading it would never end."""
+    os.mkfifo(write(tmp_path / "f", {"a.yaml": A}) / "b.yaml")
+    with pytest.raises(ConfigError, match=r"b\.yaml: not a file"):
+        read_source(str(tmp_path / "f"), settings)
 
 
 def test_names(tmp_path: Path, settings: Settings) -> None:

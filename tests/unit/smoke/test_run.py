@@ -44,6 +44,8 @@ def test_valid_report() -> None:
     assert interpret(printed(SMALL), RECIPE) == SMALL
     assert interpret(printed({**SMALL, "verdict": "warn"}), RECIPE)["verdict"] == "warn"
     assert interpret(printed({**SMALL, "verdict": "fail"}, 1), RECIPE)["verdict"] == "fail"
+    untested = interpret(printed({**SMALL, "verdict": "none"}), RECIPE)
+    assert untested["verdict"] == "error", "only the recipe says that an image is not tested"
 
 
 def test_other_output() -> None:
@@ -54,6 +56,7 @@ def test_other_output() -> None:
         find_report("") is None
         and find_report("no JSON { here }") is None
         and find_report("{" * 100_000) is None
+        and find_report('{"a":[\n' * 2_000_000) is None
     )
 
 

@@ -77,3 +77,19 @@ def test_minimal(tmp_path: Path) -> None:
 def test_choose_python(specifier: str, pinned: str, debian: bool, version: str) -> None:
     """.python-version decides, then requires-python, then what is at hand."""
     assert choose_python(specifier, pinned, debian=debian) == version
+
+
+@pytest.mark.parametrize(
+    "text", ["a\n  - pip:\n", "a\n- b: c", "a\x85b", "a\u2028b", "a\x1bb", "a\r\nb: c", "'"]
+)
+def test_hostile_texts(tmp_path: Path, text: str) -> None:
+    """Texts of a project become neither entries nor keys, nor control characters."""
+    found = Requirements(
+        tmp_path / "pyproject.toml",
+        python=text,
+        conda=[f"n{text}"],
+        pip=[f"p{text}"],
+        left_out=[(text, text)],
+    )
+    data = yaml.safe_load(environment_text(found, "3.11"))
+    assert data["dependencies"] == ["python=3.11", f"n{text}", {"pip": [f"p{text}"]}]

@@ -165,3 +165,11 @@ def test_pixi_in_pyproject(tmp_path: Path) -> None:
     found = read_pixi(path)
     assert has_pixi(path) and found.conda == ["numpy"] and found.pip == ["rich"]
     assert found.python == ">=3.11"
+
+
+def test_groups_that_include_each_other(tmp_path: Path) -> None:
+    """Each group is taken once, however often it is included."""
+    path = tmp_path / "pyproject.toml"
+    pairs = (f'g{n} = [{{include-group = "g{n + 1}"}}, {{include-group = "g{n + 1}"}}]' for n in range(40))
+    path.write_text('[project]\nname = "x"\n[dependency-groups]\n' + "\n".join(pairs) + '\ng40 = ["rich"]\n')
+    assert read_pyproject(path, ["g0"]).pip == ["rich"]

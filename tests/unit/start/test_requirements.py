@@ -61,3 +61,26 @@ def test_included_files(tmp_path: Path) -> None:
     (tmp_path / "more" / "c.txt").unlink()
     with pytest.raises(ConfigError, match=r"c\.txt: no such requirements file"):
         read_requirements(tmp_path / "requirements.txt")
+
+
+def test_hostile_includes(tmp_path: Path) -> None:
+    """Files outside of the project are not read, and not more than a hundred files."""
+    (tmp_path / "project/more").mkdir(parents=True)
+    (tmp_path / "secret").write_text("S3CR3T=1\n")
+    path = tmp_path / "project/more/dev.txt"
+    (path.parent.parent / "base.txt").write_text("rich\n")
+    path.write_text("-r ../base.txt\n")
+    assert read_requirements(path, path.parent.parent).pip == ["rich"]
+    for name in ("../../secret", "/proc/self/environ"):
+        path.write_text(f"-r {name}\n")
+        with pytest.raises(ConfigError, match="outside of the project"):
+            read_requirements(path, path.parent.parent)
+    path.unlink()
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match="outside of the project"):
+        read_requirements(path, path.parent.parent)
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n" * 10)
+    (tmp_path / "4.txt").write_text("a\n")
+    with pytest.raises(ConfigError, match="more than 100 requirements files"):
+        read_requirements(tmp_path / "0.txt")

@@ -95,3 +95,12 @@ def test_prune(tmp_path: Path) -> None:
     half.mkdir()
     prune_unpacked(tmp_path, time.time() - 50)
     assert not old.exists() and not half.exists() and new.exists()
+
+
+def test_prune_during_unpacking(tmp_path: Path) -> None:
+    """What a process that runs unpacks just now stays, also when everything is removed."""
+    name = tree(tmp_path, "cpu", "1" * 24, 10)
+    half = unpacked.temporary_beside(name)
+    (half / "usr").mkdir(parents=True)
+    prune_unpacked(tmp_path, None)
+    assert not name.exists() and (half / "usr").is_dir()
