@@ -148,7 +148,7 @@ def test_documented_recipe(project: Path) -> None:
     assert (
         recipe.group == ("ml",)
         and recipe.files[0].target == "/app/ml"
-        and recipe.conda.exclude_newer == "2026-11-01"
+        and recipe.conda.exclude_newer == "month"
     )
 
 
