@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from builder.publishing.publish import SmokeRecord
+from builder.publishing.smoke_record import SmokeRecord
 from tests.support.channel import Server, serve
 from tests.support.parts import Registry, RegistryFactory
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project, whole

@@ -45,7 +45,8 @@ def built(project: Project, label: str) -> BuildResult:
     """An image of two layers that passed its smoke test; the second layer and the config are the label's."""
     layers = [make_layer(project.root / "layers", name, 200_000) for name in ("common", label)]
     image = make_test_image(layers, label)
-    recipe = Recipe(name="t", base="oci:b", environment="e.yml", source=project.root / "recipes/t.yaml")
+    source = project.root / "recipes/t.yaml"
+    recipe = Recipe(name="t", base="oci:b", environment="e.yml", source=source, smoke="torch")
     SmokeRecord(project.settings.cache).store(image.digest, "pass", "userns")
     return BuildResult(recipe, LOCK, LockedBase("oci:b", "sha256:" + "e" * 64), image)
 

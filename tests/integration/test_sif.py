@@ -398,7 +398,7 @@ def test_bad_bases(tiny: Tiny, tmp_path: Path) -> None:
     recipe = "base: sif:bases/rocm.sif\nenvironment: environments/a.yml\nformat: sif\n"
     (project / "recipes/a.yaml").write_text(recipe)
     (project / "environments/a.yml").write_text(
-        "name: a\nchannels: [nodefaults]\ndependencies: [python=3.11]\n"
+        "name: a\nchannels: [conda-forge]\ndependencies: [python=3.11]\n"
     )
     builder = Builder(project, tmp_path / "cache")
 

@@ -79,9 +79,7 @@ def test_real_run(first: subprocess.CompletedProcess[str], project: Builder) -> 
     assert report["image"]["packages"]["torch"] and report["image"]["packages"]["python"].startswith("3.11")
     assert report["image"]["digest"] == out["digest"]
     held = {f["id"]: f for f in report["grade"]["findings"]}
-    late = measured(out, "memory.triad")["status"] == "skip"  # if other processes use the machine
-    assert not late or any(p["id"] == "time.budget" and p["status"] == "warn" for p in report["probes"])
-    for name in ("matmul.fp32",) if late else ("matmul.fp32", "memory.copy"):
+    for name in in_time(out):
         assert held[name]["basis"] == "roofline" and held[name]["status"] != "fail", held[name]
         assert 0.05 < held[name]["fraction"] < 5, held[name]
 
@@ -93,11 +91,7 @@ def test_regression(
     out = json.loads(first.stdout)
     changes = {c["id"]: c for c in out["comparison"]["changes"]}
     busy = any(p["id"] == "machine.steady" and p["status"] == "warn" for p in out["report"]["probes"])
-    assert {"matmul.fp32", "memory.copy"} <= set(changes)
-    for name in (
-        "matmul.fp32",
-        "memory.copy",
-    ):
+    for name in in_time(out):
         outcome = changes[name]["outcome"]
         assert outcome == "slower" or (
             outcome == "busy" and busy | (measured(out, name).get("lost_fraction", 0) > 0.3)
@@ -108,6 +102,14 @@ def test_regression(
         packages["numpy"][0] == "1.0" and packages["zlib-ng"] == ("9", None) and packages["torch"][0] is None
     )
     assert out["comparison"]["old"]["tag"] == "20.01"
+
+
+def in_time(out: dict[str, Any]) -> tuple[str, ...]:
+    """What was measured for sure: other processes may use the machine, and the budget end before the rest."""
+    if measured(out, "memory.triad")["status"] != "skip":
+        return ("matmul.fp32", "memory.copy")
+    assert any(p["id"] == "time.budget" and p["status"] == "warn" for p in out["report"]["probes"])
+    return ("matmul.fp32",)
 
 
 def measured(out: dict[str, Any], name: str) -> dict[str, Any]:
@@ -122,12 +124,8 @@ def test_page(first: subprocess.CompletedProcess[str], project: Builder, tmp_pat
         and out["targets"]["cpu"]["verdict"] == json.loads(first.stdout)["verdict"]
     )
     page = (tmp_path / "page.html").read_text()
-    assert (
-        "Roofline" in page
-        and "matmul.fp32" in page
-        and "measured in this run" in page
-        and "http://" not in page
-    )
+    assert ("Roofline" in page) == (len(in_time(json.loads(first.stdout))) == 2)
+    assert "matmul.fp32" in page and "measured in this run" in page and "http://" not in page
     done = project.run("smoke", "cpu", "--compare", "19.12", check=False)
     assert (
         done.returncode == 1 and "no report of '19.12'" in done.stderr and "it has reports of" in done.stderr

@@ -26,7 +26,7 @@ import pytest
 from builder.cli import cli, run
 from builder.errors import RegistryError
 from builder.model import OCI_INDEX, Descriptor
-from builder.publishing.publish import SmokeRecord
+from builder.publishing.smoke_record import SmokeRecord
 from builder.registry import transport
 from builder.registry.client import RegistryClient
 from builder.registry.pull import pull_image

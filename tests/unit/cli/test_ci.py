@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,9 @@ def test_gitlab(do: Cli, tiny: TinyProject) -> None:
 
 def test_folder_of_a_repository(do: Cli, tiny: TinyProject) -> None:
     """The services look at the top of a repository only."""
+    subprocess.run(["git", "init", "--quiet", str(tiny.root)], check=True)
     assert "counts there only" not in do("ci", "github", *INSTALL).err
-    (tiny.root.parent / ".git").mkdir()
+    (tiny.root / ".git").rename(tiny.root.parent / ".git")
     assert "its commands have to run in project" in do("ci", "github", *INSTALL).err
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,15 +15,15 @@ from builder.config.sites import PACKAGE_FOLDER, user_folder
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, and no site files of the user."""
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in that is in no project (tmp_path may be), and no site files of the user."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("BUILDER_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    with tempfile.TemporaryDirectory(prefix="bt-", dir="/var/tmp") as folder:
+        monkeypatch.chdir(folder)
+        yield Path(folder)
+        monkeypatch.undo()
 
 
 def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
