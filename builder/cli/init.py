@@ -44,6 +44,7 @@ _NO_SITE = "none"
 def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bool) -> None:
     """Write a recipe for the project in this folder, from the files that are there.
 
+    In a project that has targets, --site NAME adds one for that machine.
     It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.toml, pylock.toml,
     uv.lock, pyproject.toml, requirements.txt. It overwrites nothing.
 
@@ -57,6 +58,7 @@ def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bo
     wishes = context.wishes
     if source and wishes.env:
         raise UsageError("--from and --env both name the file with the packages", "pass one of them")
+    wishes = _named_by_site(root, wishes)
     if _say_what_exists(context, root, wishes):
         return
     found = _choose(context, root, source or wishes.env)
@@ -64,6 +66,18 @@ def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bo
         wishes = _asked(root, wishes)
     written = new_project(root, found, wishes, context.settings, groups)
     _report(context, root, written)
+
+
+def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
+    """The wishes for a second machine of a project: its target has the site's name if nobody names it."""
+    from builder.config.recipe import load_recipe, recipe_files
+
+    existing = recipe_files(root)
+    if not existing or wishes.name or not wishes.site or wishes.site in existing:
+        return wishes
+    if any(load_recipe(name, root).site.name == wishes.site for name in existing):
+        return wishes
+    return replace(wishes, name=wishes.site)
 
 
 def _say_what_exists(context: Context, root: Path, wishes: Wishes) -> bool:

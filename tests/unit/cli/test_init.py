@@ -78,6 +78,17 @@ def test_second_init(do: Cli, bare: TinyProject) -> None:
     assert other["next"][0] == "builder build other"
 
 
+def test_second_site(do: Cli, bare: TinyProject) -> None:
+    """A second machine of the project gets a target of its own, with the site's name; once."""
+    assert do("init", "-y").code == 0
+    assert do("init", "-y", "--site", "perlmutter").code == 0
+    text = (bare.root / "recipes/perlmutter.yaml").read_text()
+    assert "site: perlmutter" in text
+    again = do("init", "-y", "--site", "perlmutter")
+    assert again.code == 0 and "target perlmutter exists" in again.out
+    assert (bare.root / "recipes/perlmutter.yaml").read_text() == text
+
+
 def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal init asks for the name and the site; wrong answers are asked again."""
     answers = iter(["Fit", "perlmutter"])
