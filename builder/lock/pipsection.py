@@ -33,6 +33,7 @@ _OPTIONS = {
 }
 _EDITABLE = ("-e", "--editable")
 _GLUED = re.compile(r"(-[a-z])([^\s=-].*)")
+#: A beginning; :func:`_wheel_hint` completes it.
 _WHEEL_HINT = (
     "build its wheel: pip wheel --no-deps -w wheels {source}; then write '- --find-links wheels' and "
 )
@@ -54,7 +55,7 @@ _OPTION_HINTS = {
 
 @dataclass
 class PipSection:
-    """What a pip section asks for; :meth:`read` adds one entry to it."""
+    """The content of a pip section; :meth:`read` adds one entry to it."""
 
     path: Path
     """The environment file."""
@@ -85,7 +86,7 @@ class PipSection:
             self.specs.append(_requirement(text, where))
 
     def _read_option(self, text: str, where: str, chain: tuple[Path, ...]) -> None:
-        name, value = _split_option(text, where)
+        name, value = split_option(text, where)
         if name in _EDITABLE:
             raise ConfigError(
                 f"{where}: an editable package cannot be locked: {redact(text)}", _wheel_hint(value or ".")
@@ -135,7 +136,7 @@ class PipSection:
                 f"correct the name; it is relative to {folder}",
             )
         check_inside(path, (self.root, self.path.parent), f"{where}: -r {name}")
-        for number, line in _lines(read_text(path, "requirements file")):
+        for number, line in requirement_lines(read_text(path, "requirements file")):
             self.read(line, f"{path}:{number}", (*chain, path))
 
 
@@ -152,8 +153,11 @@ def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
         )
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """The entries of a requirements file with their line numbers: ``\\`` at the end continues a line."""
+def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
+    """The entries of a requirements file, without comments, and the lines at which they start.
+
+    A ``\\`` at the end of a line continues it, but not at the end of a comment.
+    """
     start, entry = 0, ""
     for number, line in enumerate(text.removeprefix("\N{BYTE ORDER MARK}").splitlines(), 1):
         if not entry:
@@ -170,8 +174,16 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, entry.strip()
 
 
-def _split_option(text: str, where: str) -> tuple[str, str]:
-    """The name of an option and its value, which may be empty."""
+def split_option(text: str, where: str) -> tuple[str, str]:
+    """Returns the name of an option and its value (empty: there is none).
+
+    Args:
+        text: the option as written: ``-r FILE``, ``-rFILE``, ``--name VALUE`` or ``--name=VALUE``.
+        where: ``FILE:LINE``.
+
+    Raises:
+        ConfigError: the option has several values, or a quotation mark that is not closed.
+    """
     if glued := _GLUED.fullmatch(text):
         text = f"{glued[1]} {glued[2]}"
     try:
@@ -197,7 +209,7 @@ def _requirement(text: str, where: str) -> Spec:
         raise ConfigError(
             f"{where}: {redact(text)!r} is not a pip requirement: {problem}", _requirement_hint(text)
         ) from None
-    if requirement.url and not _is_wheel_on_web(requirement.url):
+    if requirement.url and not is_wheel_on_web(requirement.url):
         raise ConfigError(
             f"{where}: {redact(text)!r} is not the URL of a wheel on the web, and nothing else can be locked",
             _wheel_hint(redact(requirement.url), requirement.name),
@@ -226,5 +238,6 @@ def _wheel_hint(source: str, name: str = "NAME") -> str:
     return _WHEEL_HINT.format(source=source) + f"'- {name}' in the pip section"
 
 
-def _is_wheel_on_web(url: str) -> bool:
+def is_wheel_on_web(url: str) -> bool:
+    """Whether a URL is that of a wheel on the web, the only kind of URL that can be locked."""
     return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +11,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
-from builder.lock.pipsection import MAX_FILES, MAX_NESTED, check_inside
+from builder.lock.pipsection import (
+    MAX_FILES,
+    MAX_NESTED,
+    check_inside,
+    is_wheel_on_web,
+    requirement_lines,
+    split_option,
+)
 
 #: Options of a requirements file that an environment file can have, by their short names.
 _KEPT = {
@@ -45,7 +51,8 @@ class Requirements:
     notes: list[str] = field(default_factory=list)
     """What else the user has to know."""
     is_file: bool = False
-    """Whether the pip section can name the file itself (``-r``): it has nothing that must be changed."""
+    """Whether the pip section can name the requirements file itself (``-r``), because nothing in it has to
+    change."""
     files: int = 0
     """How many requirements files were read."""
 
@@ -56,8 +63,7 @@ class Requirements:
         except (InvalidRequirement, RecursionError):  # packaging's parser of markers is recursive
             self.left_out.append((text, "not a requirement with a name; local packages cannot be locked"))
             return
-        url = requirement.url or ""
-        if url and not (url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")):
+        if requirement.url and not is_wheel_on_web(requirement.url):
             self.left_out.append((text, "only wheels can be locked, and this is none"))
         else:
             self.pip.append(text)
@@ -95,7 +101,7 @@ def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) 
         raise ConfigError(
             f"{path}: more than {MAX_FILES} requirements files", "put the requirements into one file"
         )
-    for line in _lines(read_text(path, "requirements file")):
+    for _, line in requirement_lines(read_text(path, "requirements file")):
         if not line.startswith("-"):
             bare = re.split(r"\s--hash[= ]", line)[0].strip()
             found.is_file = found.is_file and bare == line
@@ -112,33 +118,23 @@ def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) 
             found.left_out.append((line, _why_not(option)))
 
 
-def _lines(text: str) -> Iterator[str]:
-    """The lines without comments, with continuations joined."""
-    joined = re.sub(r"\\\r?\n", " ", text.removeprefix("\N{BYTE ORDER MARK}"))
-    for line in joined.splitlines():
-        bare = re.sub(r"(^|\s)#.*$", "", line).strip()
-        if bare:
-            yield bare
-
-
 def _option(line: str) -> tuple[str, str]:
+    """The name of an option and its value; the value is empty if the option cannot be read."""
     try:
-        words = shlex.split(line.replace("=", " ", 1) if line.startswith("--") else line)
-    except ValueError:
-        return line, ""
-    if len(words) == 1 and len(line) > 2 and not line.startswith("--"):
-        return line[:2], line[2:].strip()  # -rother.txt
-    return words[0], words[1] if len(words) == 2 else ""
+        return split_option(line, "")
+    except ConfigError:
+        return line.split()[0], ""
 
 
 def _place(value: str, path: Path, origin: Path) -> str:
-    """A value of an option; folders start at the file that names them, here at ``origin``."""
+    """The value of an option that ``path`` has: folders of an included file start at the included file."""
     if "://" in value or Path(value).is_absolute() or path.parent == origin.parent:
         return value
     return str(path.parent / value)
 
 
 def _why_not(option: str) -> str:
+    """The reason why an environment file cannot have an option."""
     if option in ("-e", "--editable"):
         return "an editable package cannot be locked; its code is in the image if files: lists it"
     if option in ("-c", "--constraint"):

@@ -36,6 +36,15 @@ def test_read(tmp_path: Path) -> None:
     assert not found.left_out and not found.is_file  # the hashes cannot stay
 
 
+def test_comment_ends_with_backslash(tmp_path: Path) -> None:
+    """A comment is not continued: init reads the line below, as builder lock and pip do."""
+    path = tmp_path / "requirements.txt"
+    path.write_text("# was: rich \\\npolars\n-e 'not closed\n")
+    found = read_requirements(path)
+    assert found.pip == ["polars"]
+    assert found.left_out[0][0] == "-e 'not closed" and "editable" in found.left_out[0][1]
+
+
 def test_left_out(tmp_path: Path) -> None:
     """What cannot be locked is reported, never dropped."""
     path = tmp_path / "requirements.txt"
