@@ -103,16 +103,9 @@ class PipSection:
         elif kind == "extra":
             self.extra_indexes.append(value)
         elif kind == "links":
-            self.links.append(self._relative(value, chain))
+            self.links.append(link_from(value, chain[-1].parent, self.path.parent) if chain else value)
         else:
             self._read_file(value, where, chain)
-
-    def _relative(self, link: str, chain: tuple[Path, ...]) -> str:
-        """A find-links folder of a requirements file, relative to the environment file."""
-        is_relative = "://" not in link and not link.startswith(("/", "~", "$"))
-        if not chain or not is_relative:
-            return link
-        return os.path.relpath(chain[-1].parent / link, self.path.parent)
 
     def _read_file(self, name: str, where: str, chain: tuple[Path, ...]) -> None:
         if "://" in name:
@@ -151,6 +144,12 @@ def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
             f"{where}: {path} is outside of the project",
             f"copy the file into {folders[0]}, and name it there",
         )
+
+
+def link_from(link: str, folder: Path, base: Path) -> str:
+    """A link of ``--find-links`` in a file of ``folder``, as a file of the folder ``base`` writes it."""
+    is_relative = "://" not in link and not link.startswith(("/", "~", "$"))
+    return os.path.relpath(folder / link, base) if is_relative else link
 
 
 def requirement_lines(text: str) -> Iterator[tuple[int, str]]:

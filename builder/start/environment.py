@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -34,19 +37,21 @@ def minimal_environment(python: str) -> str:
     return _MINIMAL.format(python=python)
 
 
-def environment_text(found: Requirements, python: str) -> str:
+def environment_text(found: Requirements, python: str, root: Path | None = None) -> str:
     """An environment file for what a project requires.
 
     Args:
         found: channels, packages and options. What was left out becomes comments.
         python: the version of Python (``3.11``), unless the conda packages have one.
+        root: the folder of the environment file; None: that of the file that was read.
     """
-    return "\n".join(_lines(found, python)) + "\n"
+    origin = os.path.relpath(found.origin, root or found.origin.parent)
+    return "\n".join(_lines(found, python, origin)) + "\n"
 
 
-def _lines(found: Requirements, python: str) -> Iterator[str]:
+def _lines(found: Requirements, python: str, origin: str) -> Iterator[str]:
     advice = "it reads that file" if found.is_file else "from now on edit this file"
-    yield f"# Written by builder init from {one_line(found.origin.name)}; {advice}."
+    yield f"# Written by builder init from {one_line(origin)}; {advice}."
     yield "channels:"
     for channel in found.channels or ["conda-forge"]:
         yield f"  - {_scalar(channel)}"
@@ -58,7 +63,7 @@ def _lines(found: Requirements, python: str) -> Iterator[str]:
         yield f"  - python={python}{wanted}"
     for spec in found.conda:
         yield f"  - {_scalar(spec)}"
-    pip = [f"-r {found.origin.name}"] if found.is_file else [*found.options, *found.pip]
+    pip = [f"-r {shlex.quote(origin)}"] if found.is_file else [*found.options, *found.pip]
     if found.pip:
         yield "  - pip:"
         yield from (f"      - {_scalar(item)}" for item in pip)

@@ -126,7 +126,7 @@ def _add_environment(
         pinned.read_text(errors="replace")[:_PYTHON_VERSION] if pinned.is_file() else "",
         debian=written.draft.conda_fallback,
     )
-    text = minimal_environment(python) if found is None else environment_text(wanted, python)
+    text = minimal_environment(python) if found is None else environment_text(wanted, python, root)
     write_atomic(path, text.encode())
     written.files.append(path)
     written.notes += wanted.notes

@@ -16,6 +16,7 @@ from builder.lock.pipsection import (
     MAX_NESTED,
     check_inside,
     is_wheel_on_web,
+    link_from,
     requirement_lines,
     split_option,
 )
@@ -45,7 +46,7 @@ class Requirements:
     pip: list[str] = field(default_factory=list)
     """Requirements of pip."""
     options: list[str] = field(default_factory=list)
-    """Options of the pip section, such as ``--extra-index-url URL``."""
+    """Options of the pip section, such as ``--extra-index-url URL``; folders are relative to the project."""
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """What an environment file cannot have, and why."""
     notes: list[str] = field(default_factory=list)
@@ -79,21 +80,24 @@ def read_requirements(path: Path, root: Path | None = None) -> Requirements:
 
     Args:
         path: the file.
-        root: the project folder, in which the others are; None: the folder of the file.
+        root: the project folder, where the environment file will be; None: the folder of the file.
 
     Raises:
         ConfigError: a file does not exist or is not in the project, files include each other in a circle, or
             there are too many.
     """
-    if root is not None and path.absolute().is_relative_to(root.absolute()):
+    root = (root or path.parent).absolute()
+    is_below = path.absolute().is_relative_to(root)
+    if is_below:
         check_inside(path, (root,), "a symlink")
-    found = Requirements(path, is_file=True)
-    _read(path, found, (root or path.parent, path.parent), 0)
+    found = Requirements(path, is_file=is_below)
+    _read(path, found, (root, path.parent), 0)
     found.is_file = found.is_file and not found.left_out
     return found
 
 
 def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) -> None:
+    """Reads one file; ``folders`` are those in which others may be, the project folder first."""
     if depth > MAX_NESTED:
         raise ConfigError(f"{path}: requirements files include each other", "remove one of the -r lines")
     found.files += 1
@@ -113,7 +117,7 @@ def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) 
             check_inside(other, folders, f"{path}: {option} {value}")
             _read(other, found, folders, depth + 1)
         elif option in _KEPT and value:
-            found.add_option(f"{_KEPT[option]} {_place(value, path, found.origin)}")
+            found.add_option(f"{_KEPT[option]} {link_from(value, path.parent, folders[0])}")
         else:
             found.left_out.append((line, _why_not(option)))
 
@@ -124,13 +128,6 @@ def _option(line: str) -> tuple[str, str]:
         return split_option(line, "")
     except ConfigError:
         return line.split()[0], ""
-
-
-def _place(value: str, path: Path, origin: Path) -> str:
-    """The value of an option that ``path`` has: folders of an included file start at the included file."""
-    if "://" in value or Path(value).is_absolute() or path.parent == origin.parent:
-        return value
-    return str(path.parent / value)
 
 
 def _why_not(option: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
+from builder.start.environment import environment_text
 from builder.start.requirements import read_requirements
 
 
@@ -63,13 +64,28 @@ def test_included_files(tmp_path: Path) -> None:
     (tmp_path / "more" / "c.txt").write_text("c\n")
     found = read_requirements(tmp_path / "requirements.txt")
     assert found.pip == ["a", "c"] and found.is_file
-    assert found.options == [f"--find-links {tmp_path / 'more' / 'wheels'}"]
+    assert found.options == ["--find-links more/wheels"]
     (tmp_path / "more" / "c.txt").write_text("-r b.txt\n")
     with pytest.raises(ConfigError, match="include each other"):
         read_requirements(tmp_path / "requirements.txt")
     (tmp_path / "more" / "c.txt").unlink()
     with pytest.raises(ConfigError, match=r"c\.txt: no such requirements file"):
         read_requirements(tmp_path / "requirements.txt")
+
+
+def test_file_in_a_subfolder(tmp_path: Path) -> None:
+    """The environment file is in the project folder: it names the file, and its folders, from there."""
+    path = tmp_path / "requirements" / "dev.txt"
+    path.parent.mkdir()
+    path.write_text("rich\n-f wheels\n-f $HOME/w\n")
+    found = read_requirements(path, tmp_path)
+    assert found.is_file and found.options == [
+        "--find-links requirements/wheels",
+        "--find-links $HOME/w",
+    ]
+    assert "- -r requirements/dev.txt\n" in environment_text(found, "3.12", tmp_path)
+    outside = read_requirements(path, tmp_path / "project")
+    assert not outside.is_file, "the project cannot name a file outside of it"
 
 
 def test_hostile_includes(tmp_path: Path) -> None:
