@@ -174,6 +174,7 @@ class Context:
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+#: For commands that print text which people put into a pull request.
 format_option = click.option(
     "--format",
     "form",
@@ -186,17 +187,23 @@ format_option = click.option(
 pass_context = click.make_pass_decorator(Context)
 
 
-def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion of target names."""
-    from builder.config.recipe import recipe_files
+def completed_root(ctx: click.Context) -> Path | None:
+    """The project folder of the command line that a shell completes; None outside of a project."""
     from builder.project import Project
 
     start = Path(ctx.find_root().params.get("project") or ".")
     try:
-        root = Project.find(start, Settings.from_environment()).root
+        return Project.find(start, Settings.from_environment()).root
     except BuilderError:
-        return []
-    return [name for name in recipe_files(root) if name.startswith(incomplete)]
+        return None
+
+
+def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Shell completion of target names."""
+    from builder.config.recipe import recipe_files
+
+    root = completed_root(ctx)
+    return [name for name in recipe_files(root) if name.startswith(incomplete)] if root else []
 
 
 #: One target; without it the command takes the only target of the project.
@@ -258,11 +265,10 @@ def _set_wish(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Shell completion of the names of groups."""
     from builder.config.groups import recipe_groups
-    from builder.project import Project
 
-    start = Path(ctx.find_root().params.get("project") or ".")
+    root = completed_root(ctx)
     try:
-        names = sorted(recipe_groups(Project.find(start, Settings.from_environment()).root))
+        names = sorted(recipe_groups(root)) if root else []
     except BuilderError:
         return []
     return [name for name in names if name.startswith(incomplete)]

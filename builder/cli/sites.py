@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, pass_context
-from builder.errors import BuilderError, ConfigError, UsageError
-from builder.settings import Settings
+from builder.cli.context import Context, common_options, completed_root, pass_context
+from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from builder.config.recipe import GpuVendor
@@ -28,14 +27,8 @@ def project_root(context: Context) -> Path | None:
 def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Shell completion of site names."""
     from builder.config.sites import site_files
-    from builder.project import Project
 
-    start = Path(ctx.find_root().params.get("project") or ".")
-    try:
-        root = Project.find(start, Settings.from_environment()).root
-    except BuilderError:
-        root = None
-    return [name for name in site_files(root) if name.startswith(incomplete)]
+    return [name for name in site_files(completed_root(ctx)) if name.startswith(incomplete)]
 
 
 @click.group(invoke_without_command=True)
@@ -64,11 +57,10 @@ def sites_list(context: Context) -> None:
 
     root = project_root(context)
     files = all_site_files(root)
-    # Where a file comes from is shown if one does not come with builder.
     found = site_files(root)
     places = {name: origin(path, root) for name, path in found.items()}
-    shown = any(place != "package" for place in places.values())
-    table = Table("site", "title", "runtime", "GPU", *(["from"] if shown else []), box=None)
+    shows_origin = any(place != "package" for place in places.values())
+    table = Table("site", "title", "runtime", "GPU", *(["from"] if shows_origin else []), box=None)
     rows = []
     for name, path in found.items():
         try:
@@ -77,7 +69,7 @@ def sites_list(context: Context) -> None:
             context.output.warn(f"{e.message} ({e.hint})")
             continue
         runtime, place = site.site.runtime.kind, places[name]
-        table.add_row(name, escape(site.site.title), runtime, _gpus(site), *([place] if shown else []))
+        table.add_row(name, escape(site.site.title), runtime, _gpus(site), *([place] if shows_origin else []))
         rows.append(
             {
                 "name": name,
