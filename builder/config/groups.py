@@ -13,10 +13,10 @@ _GROUP = re.compile(r"[A-Za-z0-9][\w-]*", re.ASCII)
 
 
 def recipe_groups(root: Path) -> set[str]:
-    """The names that the recipes in ``root/recipes`` have as ``group``.
+    """Returns the groups that the recipes in ``root/recipes`` name with ``group``.
 
     Raises:
-        ConfigError: a recipe is no YAML.
+        ConfigError: a recipe is not valid YAML.
     """
     names: set[str] = set()
     for path in recipe_files(root).values():

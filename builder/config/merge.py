@@ -16,7 +16,7 @@ from builder.errors import ConfigError
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merges two mappings; where both have another kind of value, the one of ``above`` wins."""
+    """Merges two mappings; where both have a value that is not a mapping, the one of ``above`` wins."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -65,6 +65,12 @@ def load_chain(
 
 
 def near_hint(name: str, known: Sequence[str], cutoff: float = 0.5) -> str:
-    """A hint that asks for the most similar names; empty if none is similar (``cutoff``: 1 is equal)."""
+    """A hint that asks for the most similar names; empty if none is similar.
+
+    Args:
+        name: what the user wrote.
+        known: the names that exist.
+        cutoff: the least similarity, from 0 (any name) to 1 (equal).
+    """
     near = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else ""

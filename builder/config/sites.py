@@ -39,6 +39,8 @@ SITE_KEYS = (
 Origin = Literal["package", "user", "project"]
 
 PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
+#: The hint for a name that :func:`is_site_name` refuses.
+NAME_HINT = "use lower-case letters, digits, - and .; start with a letter or a digit"
 _NAME = re.compile(r"_?[a-z0-9][a-z0-9.-]*")
 
 
@@ -122,7 +124,7 @@ def load_site(name: str, root: Path | None, where: str = "") -> tuple[dict[str, 
 
 
 def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any], list[YamlFile]]:
-    """As :func:`load_site`, from given files, also for a file that is no site."""
+    """Like :func:`load_site`, but from given files, and also for a file that only others extend."""
     yamls = load_chain(name, files, "site")
     for yaml in yamls:
         _check_keys(yaml)

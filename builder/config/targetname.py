@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from builder.config.merge import near_hint
 from builder.config.yamlfile import load_yaml
 from builder.errors import ConfigError
 
@@ -26,8 +26,7 @@ def target_hint(name: str, files: Mapping[str, Path]) -> str:
             return f"this is the environment file of {' and '.join(users)}: write {users[0]}"
         if Path(name).exists():
             return f"builder init makes a target from an environment file; known targets: {_listed(files)}"
-    near = difflib.get_close_matches(stem, files, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"known targets: {_listed(files)}"
+    return near_hint(stem, list(files)) or f"known targets: {_listed(files)}"
 
 
 def _environment_of(recipe: Path) -> str:

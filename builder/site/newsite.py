@@ -8,7 +8,7 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.config.site import RuntimeKind
 from builder.config.sitefile import read_site
-from builder.config.sites import all_site_files, is_site_name
+from builder.config.sites import NAME_HINT, all_site_files, is_site_name
 from builder.errors import UsageError
 from builder.site.render import templates
 from builder.store.files import write_atomic
@@ -73,7 +73,7 @@ def _check_name(name: str, root: Path) -> None:
     if not is_site_name(name) or name.startswith("_"):
         raise UsageError(
             f"{name!r} is not a valid name of a site",
-            "use lower-case letters, digits, - and .; start with a letter or a digit",
+            NAME_HINT,
         )
     existing = all_site_files(root).get(name)
     if existing is not None:

@@ -11,13 +11,13 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 
-from builder.config.sites import is_site_name, yaml_files
+from builder.config.sites import NAME_HINT, is_site_name, yaml_files
 from builder.config.yamlfile import MAX_BYTES
 from builder.errors import ConfigError, FetchError, RunnerError, UsageError
 from builder.net.http import make_client
@@ -87,6 +87,7 @@ def _require_network(source: str, settings: Settings) -> None:
 
 
 def _checked(files: Mapping[str, bytes], source: str) -> dict[str, bytes]:
+    """The files, sorted by name. Raises ConfigError for none, too many, too large ones and wrong names."""
     if not files:
         raise ConfigError(f"{source}: no site files", "put them into a folder sites/, as NAME.yaml")
     if len(files) > MAX_FILES:
@@ -95,14 +96,14 @@ def _checked(files: Mapping[str, bytes], source: str) -> dict[str, bytes]:
         if not is_site_name(name):
             raise ConfigError(
                 f"{source}: {name}.yaml: not a valid name of a site",
-                "use lower-case letters, digits, - and .; start with a letter or a digit",
+                NAME_HINT,
             )
         if len(data) > MAX_BYTES:
             raise ConfigError(f"{source}: {name}.yaml: larger than {MAX_BYTES} bytes")
     return dict(sorted(files.items()))
 
 
-def _chosen(paths: Iterator[str] | list[str]) -> dict[str, str]:
+def _chosen(paths: Iterable[str]) -> dict[str, str]:
     """Returns the site files among the paths of a source: their names, and their paths.
 
     An archive may have one folder around everything.
@@ -146,8 +147,8 @@ def _read(path: Path, limit: int) -> bytes:
     """The content of a file, but at most one byte more than the limit.
 
     Raises:
-        ConfigError: it is no file: nothing may ever write into a pipe.
-        OSError: it cannot be read.
+        ConfigError: it is not a file, but a pipe for example, from which reading may never end.
+        OSError: the file cannot be read.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: not a file", "remove it")
@@ -173,6 +174,7 @@ def _from_file(name: str, data: bytes, source: str) -> dict[str, bytes]:
 
 
 def _inflated(data: bytes) -> bytes:
+    """The tar of a gzip file. Raises TarError or zlib.error for a damaged or too large one."""
     inflater = zlib.decompressobj(wbits=31)
     tar = inflater.decompress(data, MAX_ARCHIVE)
     if inflater.unconsumed_tail:
@@ -277,7 +279,7 @@ def _from_git(url: str, rev: str | None) -> dict[str, bytes]:
             about, _, path = line.partition("\t")
             if about.startswith(("100644 blob ", "100755 blob ")):
                 objects[path] = about.split()[2]
-        chosen = _chosen(list(objects))
+        chosen = _chosen(objects)
         if len(chosen) > MAX_FILES:
             raise ConfigError(f"{redact(url)}: more than {MAX_FILES} site files")
         return {name: git.blob(objects[path], path) for name, path in chosen.items()}
@@ -295,6 +297,7 @@ class _Git:
         self._env = {**kept, "GIT_ALLOW_PROTOCOL": protocols, "GIT_TERMINAL_PROMPT": "0"}
 
     def run(self, *args: str) -> str:
+        """The output of a git command; raises FetchError if the command fails."""
         done = execute(["git", "-C", self._folder, *args], env=self._env, timeout_s=GIT_TIMEOUT_S)
         if done.returncode != 0:
             why = "it took too long" if done.timed_out else redact(reason(done.stderr))
@@ -302,10 +305,11 @@ class _Git:
         return done.stdout
 
     def blob(self, digest: str, path: str) -> bytes:
+        """The content of a file; ``path`` is for messages. Raises ConfigError for a large or binary one."""
         size = int(self.run("cat-file", "-s", digest))
         if size > MAX_BYTES:
             raise ConfigError(f"{self._shown}: {path}: larger than {MAX_BYTES} bytes")
         text = self.run("cat-file", "blob", digest)
-        if "�" in text:
+        if "\N{REPLACEMENT CHARACTER}" in text:
             raise ConfigError(f"{self._shown}: {path}: not UTF-8 text")
         return text.encode()
