@@ -24,6 +24,7 @@ class PackageChange:
 
     @property
     def kind(self) -> Kind:
+        """How the package differs."""
         if self.old is None:
             return "added"
         return "removed" if self.new is None else "changed"
@@ -40,6 +41,7 @@ class LockChanges:
 
     @property
     def base_moved(self) -> bool:
+        """Whether the base image differs."""
         return self.old_base != self.new_base
 
     def __bool__(self) -> bool:
@@ -50,6 +52,7 @@ class LockChanges:
         return sum(change.kind == kind for change in self.packages)
 
     def to_json(self) -> dict[str, Any]:
+        """The changes for ``--json``; ``base`` is null if the base image is the same."""
         fields = ("name", "manager", "platform", "old", "new")
         return {
             "packages": [{name: getattr(c, name) for name in fields} for c in self.packages],
@@ -91,7 +94,7 @@ def _key(package: LockedPackage) -> tuple[str, str, str]:
 
 
 def _texts(a: LockedPackage | None, b: LockedPackage | None) -> tuple[str | None, str | None]:
-    """The two versions; with as much more as tells them apart."""
+    """The two versions, with the build or a part of the hash where the versions are equal."""
     if a is None or b is None:
         return a.version if a else None, b.version if b else None
     if a.version != b.version:

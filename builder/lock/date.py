@@ -20,6 +20,7 @@ from builder.settings import MAX_EPOCH
 
 #: Key of the lock's metadata: the exclude-newer time of the conda packages, also one of the command line.
 SOLVED_BEFORE = "builder.solved-before"
+#: The form of its value.
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 _DAY = "%Y-%m-%dT00:00:00Z"
 
@@ -71,6 +72,7 @@ def lock_date(custom: Mapping[str, str]) -> int | None:
 
 
 def _seconds(text: str) -> int | None:
+    """Seconds since 1970; None for a text that is not a time from 1970 to 2106."""
     try:
         time = datetime.fromisoformat(text)
         seconds = int((time.replace(tzinfo=UTC) if time.tzinfo is None else time).timestamp())

@@ -17,14 +17,14 @@ from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
 from builder.model import DEBIAN_CHANNEL
 
-#: A package in rattler's reason that no channel has in this version: name and version.
+#: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
     r"^No candidates were found for (\S+)(?: (.*?))?\.?$"
     r"|─ (\S+)(?: (.*?))?, for which no candidates were found",
     re.MULTILINE,
 )
 _VIRTUAL = re.compile(r"(?<![\w.-])(__\w+)(?: *(?:>=|==?|~=)? *([\d.]+))?")
-#: uv's words about a package that an index does not have, or not in this version.
+#: In uv's message: a package that an index does not have, or not in this version.
 _NOT_FOUND = re.compile(
     r"[Bb]ecause ([\w.-]+) was not found in the (?:package registry|provided package locations)"
 )
@@ -34,6 +34,7 @@ _NO_WHEEL = re.compile(
     r"no (usable )?wheels|no wheels with|building from source is disabled|source distribution"
 )
 _TORCH = ("torch", "torchvision", "torchaudio", "triton", "pytorch-triton")
+#: How many versions a hint lists.
 _VERSIONS = 3
 
 
@@ -65,6 +66,7 @@ def line_of_missing(reason: str, request: SolveRequest) -> str:
 
 
 def _missing(reason: str) -> list[tuple[str, str]]:
+    """Names and versions of the packages that no channel has."""
     found = [(m[1] or m[3], m[2] or m[4] or "*") for m in _NO_CANDIDATE.finditer(reason)]
     return list(dict.fromkeys(found))
 
@@ -86,7 +88,7 @@ class _Index:
         """Reads the index; it is empty where the channels cannot be read now."""
         try:
             return asyncio.run(cls._read(request, channels, missing))
-        except Exception:  # rattler's errors share no base class; a hint is no reason for another error
+        except Exception:  # rattler's errors share no base class; a hint must not raise another error
             return cls(frozenset(), {})
 
     @classmethod
@@ -219,6 +221,7 @@ def _version_hints(text: str, specs: Sequence[Spec]) -> Iterator[str]:
 
 
 def _pins(spec: Spec) -> bool:
+    """Whether a requirement of pip allows one version only."""
     try:
         return "==" in str(Requirement(spec.text).specifier)
     except InvalidRequirement:
