@@ -18,6 +18,8 @@ from builder.errors import UsageError
 
 #: Folder of the project's own files in an image.
 APP = "/app"
+#: Names of scripts that people start.
+_USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
 #: What messages call the file of a recipe that is in no file.
 NO_FILE = Path("the command line")
 
@@ -107,15 +109,11 @@ def _added(word: str, root: Path) -> tuple[str, str]:
 def only_script(files: Sequence[tuple[str, str]]) -> str:
     """The Python file that the image runs, relative to :data:`APP`: the only one, or the only usual name."""
     scripts = [target.removeprefix(f"{APP}/") for _, target in files if target.endswith(".py")]
-    usual = [name for name in scripts if name in USUAL_SCRIPTS]
+    usual = [name for name in scripts if name in _USUAL_SCRIPTS]
     for found in (scripts, usual):
         if len(found) == 1 and "/" not in found[0]:
             return found[0]
     return ""
-
-
-#: Names of scripts that people start.
-USUAL_SCRIPTS = ("train.py", "main.py", "app.py", "run.py", "__main__.py")
 
 
 def python_path(files: Mapping[str, str]) -> str:

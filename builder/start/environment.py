@@ -8,16 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from builder.channel.contents import PYTHON as DEBIAN_PYTHON
 from builder.start.requirements import Requirements
+from builder.start.text import yaml_line
 from builder.text import one_line
 
 #: Versions of Python to choose from, the first that fits.
 _PYTHONS = ("3.12", "3.13", "3.11", "3.10", "3.14", "3.9")
-#: The Python of the Debian channel.
-DEBIAN_PYTHON = "3.11"
 
 _MINIMAL = """\
 # The packages of the image. A change takes effect after: builder lock
@@ -54,7 +53,7 @@ def _lines(found: Requirements, python: str, origin: str) -> Iterator[str]:
     yield f"# Written by builder init from {one_line(origin)}; {advice}."
     yield "channels:"
     for channel in found.channels or ["conda-forge"]:
-        yield f"  - {_scalar(channel)}"
+        yield f"  - {yaml_line(channel)}"
     yield "  - nodefaults"
     yield "dependencies:"
     names = {spec.split("::")[-1].split()[0].lower() for spec in found.conda}
@@ -62,17 +61,13 @@ def _lines(found: Requirements, python: str, origin: str) -> Iterator[str]:
         wanted = f"  # requires-python: {one_line(found.python)}" if found.python else ""
         yield f"  - python={python}{wanted}"
     for spec in found.conda:
-        yield f"  - {_scalar(spec)}"
+        yield f"  - {yaml_line(spec)}"
     pip = [f"-r {shlex.quote(origin)}"] if found.is_file else [*found.options, *found.pip]
     if found.pip:
         yield "  - pip:"
-        yield from (f"      - {_scalar(item)}" for item in pip)
+        yield from (f"      - {yaml_line(item)}" for item in pip)
     for item, why in found.left_out:
         yield f"  # left out: {one_line(item)}  ({one_line(why)})"
-
-
-def _scalar(text: str) -> str:
-    return yaml.safe_dump(text, width=10_000).removesuffix("...\n").strip()
 
 
 def choose_python(specifier: str, pinned: str, *, debian: bool) -> str:

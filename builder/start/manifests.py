@@ -19,6 +19,7 @@ from builder.start.requirements import Requirements
 _PYPI = "https://pypi.org/simple"
 #: Bytes of a TOML file. The uv.lock of 300 packages has 1 MB.
 MAX_BYTES = 16 << 20
+#: Seconds that ``uv export`` may take.
 _TIME_LIMIT_S = 60
 
 
@@ -55,10 +56,8 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
     data = read_toml(path)
     project = _table(data.get("project"))
     found = Requirements(path, python=str(project.get("requires-python", "")))
-    extras, dependency_groups = (
-        _table(project.get("optional-dependencies")),
-        _table(data.get("dependency-groups")),
-    )
+    extras = _table(project.get("optional-dependencies"))
+    dependency_groups = _table(data.get("dependency-groups"))
     specs = _strings(project.get("dependencies"))
     for group in groups:
         if group not in {**extras, **dependency_groups}:
@@ -121,6 +120,7 @@ def read_uv_lock(path: Path) -> Requirements:
 
 
 def _uv_export(path: Path) -> str:
+    """The requirements of a ``uv.lock`` as uv writes them. Raises ConfigError if uv fails."""
     import uv
 
     options = ["--frozen", "--no-dev", "--no-hashes", "--no-emit-project", "--no-header", "--no-annotate"]
@@ -230,10 +230,14 @@ def _add_pypi(found: Requirements, name: str, value: Any) -> None:
 
 
 def _add_indexes(found: Requirements, urls: Sequence[Any]) -> None:
+    """Adds the package indexes other than PyPI; empty URLs are ignored."""
     for url in urls:
         text = str(url).rstrip("/")
         if text and text != _PYPI:
             found.add_option(f"--extra-index-url {text}")
+
+
+# values of a foreign file, which may have any type; what has the wrong one is ignored -----------------------
 
 
 def _table(value: Any) -> dict[str, Any]:

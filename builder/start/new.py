@@ -30,8 +30,8 @@ from builder.text import one_line
 
 #: What git must not store: images, reports, and a file that often has passwords. Locks are stored.
 _IGNORED = ("dist/", "reports/", ".env")
-#: Characters of ``.python-version``.
-_PYTHON_VERSION = 100
+#: Characters of ``.python-version`` that are read.
+_PYTHON_VERSION_CHARS = 100
 
 
 @dataclass
@@ -123,7 +123,7 @@ def _add_environment(
     pinned = root / ".python-version"
     python = choose_python(
         wanted.python,
-        pinned.read_text(errors="replace")[:_PYTHON_VERSION] if pinned.is_file() else "",
+        pinned.read_text(errors="replace")[:_PYTHON_VERSION_CHARS] if pinned.is_file() else "",
         debian=written.draft.conda_fallback,
     )
     text = minimal_environment(python) if found is None else environment_text(wanted, python, root)

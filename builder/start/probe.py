@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from builder.channel.contents import LIBRARIES, PYTHON, WHEELS
@@ -18,6 +16,7 @@ from builder.settings import Settings
 
 #: The glibc of the Debian channel's programs.
 _GLIBC = (2, 36)
+#: Packages of the Debian channel.
 _NAMES = {"python", "ca-certificates", "tzdata", *LIBRARIES, *WHEELS}
 
 
@@ -54,13 +53,11 @@ def fits_debian_channel(recipe: Recipe) -> bool:
 
 def not_in_debian_channel(environment: Environment) -> list[Spec]:
     """The conda specs of an environment that the Debian channel cannot satisfy."""
-    return list(_missing(environment.conda))
-
-
-def _missing(specs: Sequence[Spec]) -> Iterator[Spec]:
-    for spec in specs:
-        if spec.name not in _NAMES or (spec.name == "python" and not _allows_debian_python(spec.text)):
-            yield spec
+    return [
+        spec
+        for spec in environment.conda
+        if spec.name not in _NAMES or (spec.name == "python" and not _allows_debian_python(spec.text))
+    ]
 
 
 def _allows_debian_python(text: str) -> bool:

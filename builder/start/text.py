@@ -43,12 +43,12 @@ def _lines(draft: Draft) -> Iterator[str]:
             comment = "  # made by mmdebstrap from the packages of Debian's mirror"
         if key == "files":
             yield f"{key}:{comment}"
-            yield from (f"  - {_flow(item)}" for item in value)
+            yield from (f"  - {yaml_line(item)}" for item in value)
         else:
-            yield f"{key}: {_flow(value)}{comment}"
+            yield f"{key}: {yaml_line(value)}{comment}"
 
 
-def _flow(value: Any) -> str:
-    """A value on one line."""
+def yaml_line(value: Any) -> str:
+    """A value as YAML on one line, with quotation marks where YAML needs them."""
     text = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
     return text.removesuffix("...\n").strip()
