@@ -27,8 +27,8 @@ def setup_command(install: str | None, setup: str | None) -> str:
         setup: the whole command instead.
 
     Raises:
-        UsageError: both are given, one has characters that a workflow cannot contain, or nothing says where
-            builder can be installed from.
+        UsageError: both are given, one is not plain text or contains a password, or this installation came
+            from a folder, which a workflow does not have.
     """
     if install and setup:
         raise UsageError("--install and --setup exclude each other", "omit one of them")

@@ -84,7 +84,7 @@ class Workflow:
     options: Options
     targets: tuple[str, ...]
     updated: tuple[str, ...]
-    """The targets whose locks builder makes."""
+    """The targets with a lock that builder makes and updates."""
     locks: tuple[str, ...]
     """The lock files of ``updated``, relative to the project."""
     debian: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +58,7 @@ def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bo
     if source and wishes.env:
         raise UsageError("--from and --env both name the file with the packages", "pass one of them")
     wishes = _named_by_site(root, wishes)
-    if _say_what_exists(context, root, wishes):
+    if _lists_existing(context, root, wishes):
         return
     found = _choose(context, root, source or wishes.env)
     if sys.stdin.isatty() and not yes and not context.output.as_json:
@@ -80,8 +79,12 @@ def _named_by_site(root: Path, wishes: Wishes) -> Wishes:
     return replace(wishes, name=wishes.site)
 
 
-def _say_what_exists(context: Context, root: Path, wishes: Wishes) -> bool:
-    """Whether the folder has a target already (and the user asks for no other one); lists it."""
+def _lists_existing(context: Context, root: Path, wishes: Wishes) -> bool:
+    """Prints the targets of the folder, unless there is none or the user names another one.
+
+    Returns:
+        Whether they were printed: then nothing is written.
+    """
     from builder.config.recipe import recipe_files
 
     existing = recipe_files(root)
@@ -94,7 +97,7 @@ def _say_what_exists(context: Context, root: Path, wishes: Wishes) -> bool:
 
 
 def _choose(context: Context, root: Path, named: Path | None) -> Candidate | None:
-    """The file that names the packages; None if there is none. Prints which of several it is."""
+    """Returns the file that names the packages (None: there is none), and reports which of several it is."""
     from builder.start.found import candidate, candidates
 
     if named is not None:
@@ -111,7 +114,7 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate | Non
 
 
 def _asked(root: Path, wishes: Wishes) -> Wishes:
-    """Asks for the name and the site where no option tells them."""
+    """Asks for the name and the site that no option names."""
     from builder.config.sites import site_files
     from builder.start.draft import target_name
 
@@ -139,7 +142,8 @@ def _report(context: Context, root: Path, written: Written) -> None:
     context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
 
 
-def _next_commands(context: Context, root: Path, written: Written) -> Sequence[str]:
+def _next_commands(context: Context, root: Path, written: Written) -> list[str]:
+    """The command lines that users type next: with a scheduler they submit a job in place of a run."""
     from builder.config.recipe import load_recipe, recipe_files
     from builder.site.shell import command_line
 

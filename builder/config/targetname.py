@@ -1,4 +1,4 @@
-"""What a user may mean by a name that is no target."""
+"""Hints for the name of a target that does not exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from builder.errors import ConfigError
 
 
 def target_hint(name: str, files: Mapping[str, Path]) -> str:
-    """The hint for an unknown target.
+    """Returns the hint for an unknown target.
 
     Args:
         name: what the user typed: perhaps the file of a recipe or of an environment.

@@ -141,7 +141,7 @@ def _missing_hint(
 
 
 def _short(version: str) -> str:
-    """The first two numbers of a version: what people pin."""
+    """The first two numbers of a version, which people usually pin."""
     return ".".join(version.split(".")[:2])
 
 

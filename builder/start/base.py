@@ -16,7 +16,7 @@ from builder.settings import Settings
 
 #: An image that every machine can download, without a tool and without root.
 DOCKER_BASE = "docker://docker.io/library/debian:bookworm-slim"
-#: The same packages, from the Debian mirror of this machine.
+#: The same system, made of packages from the Debian mirror of this machine.
 DEBIAN_BASE = "debian:bookworm"
 _HUB = "https://registry-1.docker.io/v2/"
 #: Seconds within which Docker Hub has to answer.
@@ -46,6 +46,7 @@ def can_make_debian() -> bool:
 
 
 def _has_ids(file: Path) -> bool:
+    """Whether ``/etc/subuid`` or ``/etc/subgid`` has a range for this user."""
     try:
         owners = {line.partition(":")[0] for line in file.read_text().splitlines()}
         return bool(owners & {getpass.getuser(), str(os.getuid())})

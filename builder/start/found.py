@@ -34,6 +34,7 @@ _NAMES: tuple[tuple[str, Kind], ...] = (
 )
 #: Python files at the top that are not the project's program.
 _NOT_PROGRAMS = ("setup.py", "conftest.py", "noxfile.py", "tasks.py", "fabfile.py")
+#: Folders at the top that are not the project's packages.
 _NOT_PACKAGES = ("tests", "test", "docs", "dist", "build", "recipes", "environments", "sites")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from builder.start.draft import Draft, added_files, only_script, python_path, ta
 from builder.start.found import candidate
 from builder.start.probe import fits_debian_channel
 
-#: Names of environment files that say nothing about the target.
-_PLAIN = ("environment", "env", "conda-lock")
+#: Names of environment files that are not a name for the target: it has that of the folder.
+_GENERAL_NAMES = ("environment", "env", "conda-lock")
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a user says about a target. What is empty is found out."""
+    """The options that describe a target. builder finds the values of empty ones."""
 
     env: Path | None = None
     """The environment file, or a lock file of conda-lock."""
@@ -46,13 +45,18 @@ def quick_recipe(wishes: Wishes, start: Path, settings: Settings) -> tuple[Path,
     draft, note = with_base(draft, root, settings)
     recipe = draft.recipe(root)
     if fits_debian_channel(recipe) and not draft.site:
-        # There is no file to allow it in; a warning names what is used instead.
+        # No recipe file exists in which a user could allow the fallbacks; a warning names the one in use.
         recipe = replace(draft, conda_fallback=True, pip_fallback=True).recipe(root)
     return root, recipe, note
 
 
 def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
-    """The project folder, and the draft without its base."""
+    """The project folder, and the draft without its base.
+
+    Raises:
+        UsageError: see :func:`quick_recipe`.
+        LockError: the lock file is damaged.
+    """
     env = Path(wishes.env or "environment.yml").absolute()
     kind = candidate(env, "--env").kind
     if kind not in ("environment", "conda-lock"):
@@ -63,7 +67,7 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     start = start.absolute()
     root = start if env.is_relative_to(start) else env.parent
     stem = env.name.partition(".")[0]
-    name = wishes.name or target_name(root.resolve().name if stem in _PLAIN else stem)
+    name = wishes.name or target_name(root.resolve().name if stem in _GENERAL_NAMES else stem)
     files = added_files(wishes.add, root)
     relative = str(env.relative_to(root))
     draft = Draft(
@@ -87,9 +91,8 @@ def locked_environment(lock: Path, root: Path) -> str:
     Raises:
         LockError: the file is not a lock.
     """
-    sources: Sequence[str] = read_lock(lock).sources
-    for source in sources:
-        path = Path(lock.parent / source)
+    for source in read_lock(lock).sources:
+        path = lock.parent / source
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
             return path.resolve().relative_to(root.resolve()).as_posix()
     return "environment.yml"
