@@ -122,10 +122,18 @@ class Context:
 
         Raises:
             ConfigError: the first word is not a target, and the project has several.
-            UsageError: there is no word, and the project has several targets.
+            UsageError: there is no word, and the project has several targets; or the first word is a site and
+                no target.
         """
+        from builder.config.sites import site_files
+
         targets = self.project.targets
         if not words or (len(targets) == 1 and words[0] not in targets):
+            if words and words[0] in site_files(self.project.root):
+                raise UsageError(
+                    f"no target named {words[0]!r}: it is a site, and the only target is {targets[0]}",
+                    f"write {targets[0]}, or leave it out",
+                )
             return self.one_recipe(None), tuple(words)
         try:
             return self.project.recipe(words[0]), tuple(words[1:])
