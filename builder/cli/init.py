@@ -151,7 +151,9 @@ def _next_commands(context: Context, root: Path, written: Written) -> list[str]:
     elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
     name = [draft.name] if len(recipe_files(root)) > 1 else []
     commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
-    if load_recipe(draft.name, root).site.slurm is not None:
+    slurm = load_recipe(draft.name, root).site.slurm
+    if slurm is not None:
+        account = ["--account", "ACCOUNT"] if slurm.account == "required" else []
         words = ["python", draft.script or "train.py"]
-        commands = [commands[0], commands[2], ["job", *name, "--submit", "--", *words]]
+        commands = [commands[0], commands[2], ["job", *name, *account, "--submit", "--", *words]]
     return [command_line(["builder", *elsewhere, *command]) for command in commands]

@@ -96,7 +96,7 @@ def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("click.prompt", lambda text, **options: next(answers))
     result = do("init")
     assert "recipes/fit.yaml" in result.out and "site: perlmutter" in Path("recipes/fit.yaml").read_text()
-    assert "builder job --submit -- python train.py" in result.out
+    assert "builder job --account ACCOUNT --submit -- python train.py" in result.out
 
 
 def test_several_files(do: Cli, bare: TinyProject) -> None:
