@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
-from builder.cli.finding import MARKS, Finding, debian_finding, disk_finding, runner_findings
+from builder.cli.finding import LOGIN_HINT, MARKS, Finding, debian_finding, disk_finding, runner_findings
 from builder.progress import working
 from builder.settings import Settings
 from builder.version import __version__
@@ -144,5 +144,4 @@ def _credentials() -> Finding:
     found += [str(path) for path in (podman, docker) if path.exists()]
     if found:
         return Finding("push: credentials", "ok", ", ".join(found))
-    hint = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
-    return Finding("push: credentials", "missing", "none", hint)
+    return Finding("push: credentials", "missing", "none", LOGIN_HINT)

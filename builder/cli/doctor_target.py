@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from builder.cli.finding import Finding, debian_finding, disk_finding, runner_findings
+from builder.cli.finding import LOGIN_HINT, Finding, debian_finding, disk_finding, runner_findings
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError
 from builder.progress import NullReporter
 from builder.project import Project
+from builder.run.select import SIF_RUNNER_NAMES
 
 #: Seconds until a check that has no answer is given up.
 _PATIENCE_S = 12.0
@@ -192,7 +193,7 @@ def _gpu(recipe: Recipe) -> Finding:
 
 def _runner(recipe: Recipe) -> Sequence[Finding]:
     found = {finding.what.removeprefix("run: "): finding for finding in runner_findings()}
-    usable = ("apptainer", "userns") if recipe.format == "sif" else tuple(found)
+    usable = SIF_RUNNER_NAMES if recipe.format == "sif" else tuple(found)
     working = [name for name in usable if found[name].status == "ok"]
     if working:
         smoke = Finding("smoke test", "ok", f"can run with {', '.join(working)}")
@@ -238,6 +239,6 @@ def _push(project: Project, recipe: Recipe) -> Sequence[Finding]:
         except BuilderError as e:
             return [Finding(f"push: {where}", "missing", e.message, e.hint)]
     if not credentials:
-        hint = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
-        return [Finding(f"push: {where}", "missing", f"{host} answers, but there are no credentials", hint)]
+        found = f"{host} answers, but there are no credentials"
+        return [Finding(f"push: {where}", "missing", found, LOGIN_HINT)]
     return [Finding(f"push: {where}", "ok", f"{host} answers; credentials: {credentials.source}")]
