@@ -142,6 +142,11 @@ def _first_runner(context: Context, store: Store, names: Sequence[str]) -> Runne
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+    """The runner's options. Variables without a value get this process's own, if it has them.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+    """
     from builder.run.base import RunOptions
     from builder.site.shell import expand
 
@@ -167,4 +172,5 @@ def _mount(bind: str) -> Mount:
 
 
 def _where(request: ContainerRequest) -> str:
+    """The folder in which the command starts, for a note; empty if the image decides."""
     return f" in {request.workdir}" if request.workdir else ""
