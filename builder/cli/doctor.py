@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.markup import escape
+from rich.table import Table
 
 from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
 from builder.cli.finding import LOGIN_HINT, MARKS, Finding, debian_finding, disk_finding, runner_findings
@@ -36,9 +38,6 @@ def doctor(context: Context, target: str | None) -> None:
     test, run and push that target. Nothing is left on the host. The exit code is 1 if something has to be
     fixed ("bad"); "missing" and "broken" parts are optional.
     """
-    from rich.markup import escape
-    from rich.table import Table
-
     from builder.cli.doctor_target import examine_target
 
     with working(context.output, "examining this host"):
