@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import click
+from rich.table import Table
 
 from builder.cli.context import Context, common_options, context_exit, pass_context
 from builder.errors import BuilderError, ConfigError
@@ -22,8 +23,6 @@ def cache() -> None:
 @pass_context
 def cache_info(context: Context) -> None:
     """Show how much the cache holds."""
-    from rich.table import Table
-
     from builder.store.prune import usage
 
     with working(context.output, "measuring the cache"):

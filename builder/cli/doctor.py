@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.markup import escape
+from rich.table import Table
 
 from builder.cli.context import Context, common_options, complete_target, context_exit, pass_context
-from builder.cli.finding import MARKS, Finding, debian_finding, disk_finding, runner_findings
+from builder.cli.finding import LOGIN_HINT, MARKS, Finding, debian_finding, disk_finding, runner_findings
 from builder.progress import working
 from builder.settings import Settings
 from builder.version import __version__
@@ -36,9 +38,6 @@ def doctor(context: Context, target: str | None) -> None:
     test, run and push that target. Nothing is left on the host. The exit code is 1 if something has to be
     fixed ("bad"); "missing" and "broken" parts are optional.
     """
-    from rich.markup import escape
-    from rich.table import Table
-
     from builder.cli.doctor_target import examine_target
 
     with working(context.output, "examining this host"):
@@ -144,5 +143,4 @@ def _credentials() -> Finding:
     found += [str(path) for path in (podman, docker) if path.exists()]
     if found:
         return Finding("push: credentials", "ok", ", ".join(found))
-    hint = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
-    return Finding("push: credentials", "missing", "none", hint)
+    return Finding("push: credentials", "missing", "none", LOGIN_HINT)

@@ -13,23 +13,36 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from builder.cli.finding import Finding, debian_finding, disk_finding, runner_findings
+from builder.bases.reference import path_and_tag, split_reference
+from builder.cli.finding import LOGIN_HINT, Finding, debian_finding, disk_finding, runner_findings
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError
+from builder.lock.channels import channels_hint, describe_silent, probe_channels
+from builder.lock.environment import read_environment
+from builder.lock.indexes import requirement_lines
+from builder.lock.request import SolveRequest
+from builder.net.apt import apt_sources
+from builder.net.mirrors import mirrored_base
+from builder.oci.reference import Reference
 from builder.progress import NullReporter
 from builder.project import Project
+from builder.publishing.publish import destination_text
+from builder.registry.client import RegistryClient
+from builder.registry.profile import named_credentials
+from builder.run.gpu import gpu_devices
+from builder.run.select import SIF_RUNNER_NAMES
 
 #: Seconds until a check that has no answer is given up.
 _PATIENCE_S = 12.0
 #: Bytes that an image needs in the cache while it is built, without and with the libraries of a GPU.
 _CPU_IMAGE, _GPU_IMAGE = 3e9, 10e9
 
-Check = Callable[[Project, Recipe], Sequence[Finding]]
+_Check = Callable[[Project, Recipe], Sequence[Finding]]
 
 
 def examine_target(project: Project, recipe: Recipe) -> list[Finding]:
     """Checks what locking, building, testing, running and pushing a target need on this host."""
-    checks: dict[str, Check] = {
+    checks: dict[str, _Check] = {
         "base": _base,
         "lock": _lock,
         "packages": _packages,
@@ -39,7 +52,7 @@ def examine_target(project: Project, recipe: Recipe) -> list[Finding]:
     }
     results: dict[str, Sequence[Finding]] = {}
 
-    def work(name: str, check: Check) -> None:
+    def work(name: str, check: _Check) -> None:
         try:
             results[name] = check(project, recipe)
         except BuilderError as e:
@@ -60,9 +73,6 @@ def examine_target(project: Project, recipe: Recipe) -> list[Finding]:
 
 
 def _base(project: Project, recipe: Recipe) -> Sequence[Finding]:
-    from builder.bases.reference import split_reference
-    from builder.net.mirrors import mirrored_base
-
     what = f"base: {recipe.base}"
     actual = mirrored_base(project.settings, recipe.base)
     kind, rest = split_reference(actual)
@@ -74,8 +84,6 @@ def _base(project: Project, recipe: Recipe) -> Sequence[Finding]:
 
 
 def _debian_base(recipe: Recipe) -> Finding:
-    from builder.net.apt import apt_sources
-
     found = debian_finding(recipe.base, "bad")
     if found.status == "ok":
         apt_sources(recipe.base.partition(":")[2])  # raises ImageError if no mirror is known
@@ -83,9 +91,6 @@ def _debian_base(recipe: Recipe) -> Finding:
 
 
 def _registry_base(what: str, reference: str, project: Project) -> Finding:
-    from builder.oci.reference import Reference
-    from builder.registry.client import RegistryClient
-
     parsed = Reference.parse(reference)
     with closing(RegistryClient(parsed.host, settings=project.settings)) as client:
         described = client.head_manifest(parsed.repository, parsed.ref)
@@ -95,8 +100,6 @@ def _registry_base(what: str, reference: str, project: Project) -> Finding:
 
 
 def _file_base(what: str, rest: str, recipe: Recipe) -> Finding:
-    from builder.bases.reference import path_and_tag
-
     path, _ = path_and_tag(rest, recipe.root)
     if path.exists():
         return Finding(what, "ok", "exists")
@@ -131,11 +134,6 @@ class _Warnings(NullReporter):
 
 def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
     """Whether conda channels and package indexes answer, or their fallbacks are allowed."""
-    from builder.lock.channels import channels_hint, describe_silent, probe_channels
-    from builder.lock.environment import read_environment
-    from builder.lock.indexes import requirement_lines
-    from builder.lock.request import SolveRequest
-
     if not recipe.environment_path.exists():
         return [Finding("packages", "ok", "the lock was made elsewhere")]
     environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
@@ -176,8 +174,6 @@ def _run(project: Project, recipe: Recipe) -> Sequence[Finding]:
 
 
 def _gpu(recipe: Recipe) -> Finding:
-    from builder.run.gpu import gpu_devices
-
     vendor = recipe.gpu.vendor
     if vendor == "none":
         return Finding("GPU", "ok", "the target needs none")
@@ -192,7 +188,7 @@ def _gpu(recipe: Recipe) -> Finding:
 
 def _runner(recipe: Recipe) -> Sequence[Finding]:
     found = {finding.what.removeprefix("run: "): finding for finding in runner_findings()}
-    usable = ("apptainer", "userns") if recipe.format == "sif" else tuple(found)
+    usable = SIF_RUNNER_NAMES if recipe.format == "sif" else tuple(found)
     working = [name for name in usable if found[name].status == "ok"]
     if working:
         smoke = Finding("smoke test", "ok", f"can run with {', '.join(working)}")
@@ -222,10 +218,6 @@ def _scheduler(recipe: Recipe) -> Sequence[Finding]:
 
 
 def _push(project: Project, recipe: Recipe) -> Sequence[Finding]:
-    from builder.publishing.publish import destination_text
-    from builder.registry.client import RegistryClient
-    from builder.registry.profile import named_credentials
-
     if not recipe.registry.host:
         hint = f"set registry.host, or: builder publish {recipe.name} --to HOST/REPOSITORY"
         return [Finding("push", "missing", "the recipe names no registry", hint)]
@@ -238,6 +230,6 @@ def _push(project: Project, recipe: Recipe) -> Sequence[Finding]:
         except BuilderError as e:
             return [Finding(f"push: {where}", "missing", e.message, e.hint)]
     if not credentials:
-        hint = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
-        return [Finding(f"push: {where}", "missing", f"{host} answers, but there are no credentials", hint)]
+        found = f"{host} answers, but there are no credentials"
+        return [Finding(f"push: {where}", "missing", found, LOGIN_HINT)]
     return [Finding(f"push: {where}", "ok", f"{host} answers; credentials: {credentials.source}")]

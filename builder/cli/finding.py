@@ -19,6 +19,8 @@ MARKS = {
     "broken": "[yellow]broken[/yellow]",
     "bad": "[red]bad[/red]",
 }
+#: The hint where no credentials of a registry are found.
+LOGIN_HINT = "run docker login or podman login, or set REGISTRY_USER and REGISTRY_PASSWORD"
 
 
 @dataclass(frozen=True)

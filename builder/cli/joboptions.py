@@ -12,6 +12,7 @@ from builder.errors import UsageError
 if TYPE_CHECKING:
     from builder.smoke.options import SlurmOptions
 
+#: Declarations and settings of the options, for click.
 JOB_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
     (
         ["--on", "where"],
@@ -46,7 +47,6 @@ JOB_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
         },
     ),
 )
-"""Declarations and settings of the options, for click."""
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,7 +57,16 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_job_options(slurm: SlurmOptions, runner: str | None = None, *, on_slurm: bool) -> None:
-    """Raises UsageError for options that exclude each other."""
+    """Checks the options of a job.
+
+    Args:
+        slurm: the options, as they were typed.
+        runner: the value of ``--runner``; None: the option was not given.
+        on_slurm: whether ``--on slurm`` was given.
+
+    Raises:
+        UsageError: an option needs ``--on slurm``, or excludes it.
+    """
     if on_slurm:
         if runner:
             raise UsageError(

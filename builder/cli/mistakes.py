@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import click
 
+from builder.cli.context import complete_target
+
 #: Commands of other tools -> builder's.
 _COMMANDS = {
     "create": "init",
@@ -148,8 +150,6 @@ def _command_hint(name: str, context: click.Context, args: Sequence[str]) -> str
 
 
 def _targets(context: click.Context) -> list[str]:
-    from builder.cli.context import complete_target
-
     return complete_target(context, click.Argument(["target"]), "")
 
 

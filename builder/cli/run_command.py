@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--env",
-    "env",
     multiple=True,
     metavar="NAME[=VALUE]",
     help="Set a variable; NAME alone passes the host's value. FILE.yml: an environment, not a variable.",
@@ -124,6 +123,11 @@ def _refuse_recipe_options(target: str, only_print: bool, image: str, digest: st
 
 
 def _image(context: Context, recipe: Recipe, image: str, digest: str, *, only_print: bool) -> str:
+    """The image to run: a reference, a SIF's path or a digest; empty: builder's own runner finds it.
+
+    Raises:
+        UsageError: ``--digest`` has another form, or the site's runtime takes none.
+    """
     from builder.site.images import image_reference, site_sif
     from builder.site.shell import from_user
 

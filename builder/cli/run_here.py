@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import ImageError, RunnerError
 from builder.oci.reference import is_digest
+from builder.run.select import SIF_RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
@@ -16,9 +18,13 @@ if TYPE_CHECKING:
     from builder.model import Image, SifImage
     from builder.run.base import Mount, Runner, RunOptions
     from builder.site.command import ContainerRequest
+    from builder.store.blobs import Store
 
 #: Folders of an image that a bound folder would hide.
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
+#: Runners for an image without a recipe, in the order in which they are tried. The first two unpack an image
+#: once; docker and podman load it for each run.
+_OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
 
 
 def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda") -> ContainerRequest:
@@ -94,8 +100,7 @@ def _image_of(context: Context, recipe: Recipe, request: ContainerRequest) -> tu
 def run_reference(context: Context, reference: str, request: ContainerRequest) -> int:
     """Pulls an image by its name into the cache, and runs a command in it; returns its exit code.
 
-    The runner is the first that works, one that needs no engine first: the image is unpacked once, while an
-    engine would load it each time.
+    The first runner that works runs it.
     """
     from builder.model import SifImage
     from builder.publishing.pull import pull_reference
@@ -104,8 +109,8 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
 
     store = Store(context.settings.cache)
     pulled = pull_reference(reference, context.settings, store, reporter=context.output)
-    names = ("apptainer", "userns") if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
-    runner = _first_runner(context, names)
+    names = SIF_RUNNER_NAMES if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
+    runner = _first_runner(context, store, names)
     vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
     present = [vendor for vendor in vendors if gpu_devices(vendor)]
     vendor: GpuVendor = present[0] if present else "none"
@@ -115,14 +120,14 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     return runner.run(pulled.artifact, request.command, _options(request, vendor)).returncode
 
 
-_OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
+def _first_runner(context: Context, store: Store, names: Sequence[str]) -> Runner:
+    """The first of these runners that works, without trying it with a container.
 
-
-def _first_runner(context: Context, names: tuple[str, ...]) -> Runner:
+    Raises:
+        RunnerError: none works; the message has the reason of each.
+    """
     from builder.run.select import runners
-    from builder.store.blobs import Store
 
-    store = Store(context.settings.cache)
     found = {runner.name: runner for runner in runners(context.settings, store, context.output)}
     reasons = []
     for name in names:
@@ -137,6 +142,11 @@ def _first_runner(context: Context, names: tuple[str, ...]) -> Runner:
 
 
 def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
+    """The runner's options. Variables without a value get this process's own, if it has them.
+
+    Raises:
+        UsageError: a bind mount is not valid.
+    """
     from builder.run.base import RunOptions
     from builder.site.shell import expand
 
@@ -162,4 +172,5 @@ def _mount(bind: str) -> Mount:
 
 
 def _where(request: ContainerRequest) -> str:
+    """The folder in which the command starts, for a note; empty if the image decides."""
     return f" in {request.workdir}" if request.workdir else ""

@@ -1,9 +1,8 @@
 """What is left out when a folder of the project is copied into an image, and what looks like a secret.
 
-Left out always: what tools write into a project (:data:`TOOLS`), what builder itself writes (:data:`OWN`),
-and folders that a mark inside declares to be made by a tool (:data:`MARKS`). The project's
-``.builderignore`` adds patterns in gitignore's syntax. A ``source`` that names a folder itself is copied,
-whatever its name.
+Three things are always left out: what tools write into a project (:data:`TOOLS`), what builder itself writes
+(:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The project's ``.builderignore``
+adds patterns in gitignore's syntax. A folder that ``source`` itself names is copied, whatever its name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_St
 #: What builder writes into the project: an image would contain its predecessor, and the editor's schema of
 #: recipes changes with builder's version.
 OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
-#: What says that a folder is an OCI image layout, builder's cache, a virtual environment, or another cache.
+#: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
 MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """
@@ -75,6 +74,9 @@ _SHOWN = 5
 class Ignore:
     """What is left out of the folders of one project.
 
+    Args:
+        root: the project folder.
+
     Raises:
         ConfigError: ``.builderignore`` cannot be read, or a line is not a pattern.
     """
@@ -114,6 +116,7 @@ class Ignore:
 
 
 def _plain(path: Path) -> Path:
+    """The absolute path without ``..``; symlinks are not followed."""
     return Path(os.path.normpath(path.absolute()))
 
 

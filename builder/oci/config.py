@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,13 @@ from builder.oci.documents import Name, Sha256, Shape, Text
 
 #: The PATH of a container whose image sets none.
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def host_architecture() -> str:
+    """The OCI's name of this machine's processor: ``amd64``; the kernel's name for rarer ones."""
+    machine = platform.machine()
+    return _ARCHITECTURES.get(machine, machine)
 
 
 def config_environment(config: Mapping[str, Any]) -> dict[str, str]:

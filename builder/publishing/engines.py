@@ -17,6 +17,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.publishing.places import RegistryPlace
 from builder.publishing.pull import Pulled, Wanted, reference_of, resolve_published
 from builder.registry.credentials import Credentials
+from builder.run.docker import docker_client, docker_errors
 from builder.run.process import execute
 from builder.settings import Settings
 from builder.store.files import space_errors, write_atomic
@@ -141,7 +142,7 @@ def _auth_file(host: str, credentials: Credentials, settings: Settings) -> Itera
 def _docker_inspect(name: str) -> dict[str, Any] | None:
     import docker
 
-    with _docker() as client:
+    with docker_errors(_pull_error), docker_client() as client:
         try:
             attributes: dict[str, Any] = client.images.get(name).attrs
         except docker.errors.ImageNotFound:
@@ -154,23 +155,10 @@ def _docker_pull(place: RegistryPlace, tag: str) -> None:
     auth = None
     if credentials.username:
         auth = {"username": credentials.username, "password": credentials.password}
-    with _docker() as client:
+    with docker_errors(_pull_error), docker_client() as client:
         client.images.pull(place.name, tag, auth_config=auth)
 
 
-@contextmanager
-def _docker() -> Iterator[Any]:
-    import docker
-    import requests
-
-    from builder.run.docker import docker_client
-
-    try:
-        with docker_client() as client:
-            yield client
-    except (docker.errors.DockerException, requests.exceptions.RequestException) as e:
-        message = getattr(e, "explanation", None) or e
-        raise RunnerError(
-            f"docker could not pull the image: {message}",
-            "is the Docker daemon running, and may this user use it?",
-        ) from None
+def _pull_error(message: str) -> RunnerError:
+    hint = "is the Docker daemon running, and may this user use it?"
+    return RunnerError(f"docker could not pull the image: {message}", hint)

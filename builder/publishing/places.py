@@ -354,7 +354,6 @@ class LayoutPlace:
     def read_back(self, image: Image, blobs: Sequence[Descriptor]) -> None:
         """See :class:`Place`."""
         read_blob(self.folder, image.manifest_descriptor)
-
         task = f"reading back {self.name}"
 
         def check(blob: Descriptor) -> None:

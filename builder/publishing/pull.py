@@ -7,7 +7,6 @@ anything must be downloaded.
 
 from __future__ import annotations
 
-import platform
 import re
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from builder.bases.reference import path_and_tag
 from builder.config.recipe import Recipe
 from builder.errors import ImageError, RegistryError, UsageError
 from builder.model import Descriptor, Image, SifImage
+from builder.oci.config import host_architecture
 from builder.oci.layout import list_tags, read_layout, tag_annotations, write_layout
 from builder.oci.manifest import INDEXES, MAX_INDEX_DEPTH, choose_platform, parse_index
 from builder.oci.reference import Reference, is_digest, is_tag
@@ -28,8 +28,6 @@ from builder.registry.credentials import Credentials
 from builder.registry.oras import sif_layer
 from builder.settings import Settings
 from builder.store.blobs import Store
-
-_OCI_NAMES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class Wanted(Protocol):
@@ -58,8 +56,7 @@ class AnyImage:
     @property
     def architecture(self) -> str:
         """The OCI's name of this machine's processor."""
-        machine = platform.machine()
-        return _OCI_NAMES.get(machine, machine)
+        return host_architecture()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """Docker, through its SDK: the engine that DOCKER_HOST, DOCKER_CONTEXT or docker's own configuration names.
 
-The SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the docker engine, ``build
---load`` and ``pull``, and works where only a socket is available. docker does not
-accept the podman runner's command line: entry points of several words, multi-line variables and the removal
-of containers after a timeout differ.
+builder uses the SDK and not the docker program: connecting (contexts, TLS, ssh) is shared with the docker
+engine, ``build --load`` and ``pull``, and works where only a socket is available. docker does not accept the
+podman runner's command line: entry points of several words, multi-line variables and the removal of
+containers after a timeout differ.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def _sysctl(name: str) -> str:
 
 
 def _ulimits_hint() -> str:
-    """podman asks for larger limits than a user may have who is not the machine's real root."""
+    """How podman starts with limits that this user may set; only the machine's real root may set its own."""
     files = _at_most(_MAX_FILES, resource.RLIMIT_NOFILE)
     processes = _at_most(_MAX_PROCESSES, resource.RLIMIT_NPROC)
     return (

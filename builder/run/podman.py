@@ -91,7 +91,15 @@ class PodmanRunner(Runner):
 
     def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
         """Returns options and variables that make the host's GPUs available in a container."""
-        return _gpu_options(gpu)
+        devices = gpu_devices(gpu)
+        if not devices:
+            return [], {}
+        if gpu == "amd":
+            options = [f"--device={device}" for device in devices]
+            return [*options, "--group-add=keep-groups"], {}
+        if _has_cdi():
+            return ["--device=nvidia.com/gpu=all"], {}
+        return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # for NVIDIA's OCI hook
 
     def _load(self, image: Image) -> str:
         """Returns the image's id in podman's storage (its config's digest), and loads it if needed."""
@@ -102,14 +110,14 @@ class PodmanRunner(Runner):
         image_id = image.config_descriptor.digest.partition(":")[2]
         names = _names_of(self.name, image_id)
         own_name = f"localhost/{REPOSITORY}:{new_tag()}"
-        if names is not None and not any(is_own(name) for name in names):
+        if names is not None and not any(_is_own(name) for name in names):
             return image_id  # the user's own
         # Another process may have loaded the image; it will remove only its own name.
         if names is None or not self._tag(image_id, own_name):
             image_id = self._pull(image)
             self._tag(image_id, own_name)
             # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
-            others = [name for name in _names_of(self.name, image_id) or () if not is_own(name)]
+            others = [name for name in _names_of(self.name, image_id) or () if not _is_own(name)]
             if others:
                 execute([self.name, "untag", image_id, *others], timeout_s=60)
         remove = [self.name, "rmi", own_name]
@@ -174,7 +182,7 @@ def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
                 remove_tree(path)
 
 
-def is_own(name: str) -> bool:
+def _is_own(name: str) -> bool:
     """Whether a process of builder has given this name to an image."""
     return name.startswith(f"localhost/{REPOSITORY}:")
 
@@ -206,19 +214,6 @@ def _arguments(options: RunOptions) -> list[str]:
     if options.entrypoint is not None:
         arguments += ["--entrypoint", json.dumps(list(options.entrypoint))]
     return arguments
-
-
-def _gpu_options(gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
-    """Options and variables that make the host's GPUs available in a container."""
-    devices = gpu_devices(gpu)
-    if not devices:
-        return [], {}
-    if gpu == "amd":
-        options = [f"--device={device}" for device in devices]
-        return [*options, "--group-add=keep-groups"], {}
-    if _has_cdi():
-        return ["--device=nvidia.com/gpu=all"], {}
-    return [], {"NVIDIA_VISIBLE_DEVICES": "all"}  # for NVIDIA's OCI hook
 
 
 def _has_cdi() -> bool:

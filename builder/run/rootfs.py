@@ -72,6 +72,7 @@ def cached_rootfs(
 
 
 def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
+    """The name of the image's folder; an image without a target's label belongs to the target ``other``."""
     config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
     labels = (config.get("config") or {}).get("Labels") or {}
     target = str(labels.get(_TARGET_LABEL, ""))
@@ -86,6 +87,7 @@ def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
 def _unpack_image(
     image: Image | SifImage, rootfs: Path, name: TreeName, store: Store, owner: Identity, reporter: Reporter
 ) -> None:
+    """Unpacks an image into its folder: over the layers below its topmost, where that is possible."""
     folder = rootfs / str(name)
     if isinstance(image, SifImage) or name.target == "other" or len(image.layers) == 1:
         _unpack(image, folder, store, owner, reporter)

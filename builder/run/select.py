@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: In the order in which they are tried. Where podman-hpc is, podman alone lacks the site's settings.
 RUNNER_NAMES = ("docker", "podman-hpc", "podman", "apptainer", "userns")
+#: Those that run SIFs.
+SIF_RUNNER_NAMES = ("apptainer", "userns")
 
 
 def runners(settings: Settings, store: Store, reporter: Reporter = QUIET) -> list[Runner]:

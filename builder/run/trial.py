@@ -14,23 +14,24 @@ from builder.errors import BuilderError
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Inline
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
+from builder.oci.config import host_architecture
 from builder.run.base import Runner, RunOptions
 from builder.run.failures import Problem, hint_for
 from builder.run.leftovers import remove_loaded
 from builder.settings import Settings
 from builder.store.blobs import Store
 
-#: What the program returns: no engine has this exit code for a failure of its own.
+#: What the program returns: no engine uses this exit code for its own failures.
 _EXIT_CODE = 42
 _PROGRAM = "/trial"
 _TIMEOUT_S = 10.0
+#: In the reason of every runner whose program is not there ("not installed", "neither ... is installed").
 _NOT_INSTALLED = "installed"
 #: ELF's number of the processor, and the instructions for ``exit_group(42)``.
 _CODE = {
     "x86_64": (62, bytes.fromhex("b8e7000000 bf2a000000 0f05")),
     "aarch64": (183, bytes.fromhex("400580d2 c80b80d2 010000d4")),
 }
-_OCI_NAME = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def try_runner(kind: type[Runner]) -> Problem | None:
@@ -66,9 +67,8 @@ def try_runner(kind: type[Runner]) -> Problem | None:
 
 def trial_image(settings: Settings, store: Store) -> Image:
     """An image of one program and the folders that container engines expect, for this processor."""
-    machine = platform.machine()
     folders = ("dev", "etc", "proc", "root", "run", "sys", "tmp", "var", "var/tmp")
-    program = trial_program(machine)
+    program = trial_program(platform.machine())
     layer = make_layer(
         [
             *(Entry(path, "dir", 0o755) for path in folders),
@@ -80,7 +80,7 @@ def trial_image(settings: Settings, store: Store) -> Image:
     )
     config = canonical_json(
         {
-            "architecture": _OCI_NAME[machine],
+            "architecture": host_architecture(),
             "os": "linux",
             "config": {"Cmd": [_PROGRAM], "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": [layer.diff_id]},

@@ -20,6 +20,14 @@ from builder.smoke.reference import References
 from builder.smoke.values import Report, devices_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
+#: What each verdict means for the image, as a sentence.
+_MEANINGS = {
+    "pass": "pass: the image works as expected on this machine.",
+    "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
+    "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
+    "error": "error: the test itself could not run and says nothing about the image. No tag moves.",
+    "none": "none: the recipe says that the image is not tested. It is published all the same.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +75,6 @@ def grade(report: Report, figures: References, expected: Expected) -> Report:
             "findings": [finding.to_json() for finding in findings],
         },
     }
-
-
-#: What each verdict means for the image, as a sentence.
-_MEANINGS = {
-    "pass": "pass: the image works as expected on this machine.",
-    "warn": "warn: the image works; see the warnings above. A warning does not stop publishing.",
-    "fail": "fail: the image or this machine has a fault. The image is not published, no tag moves.",
-    "error": "error: the test itself could not run and says nothing about the image. No tag moves.",
-    "none": "none: the recipe says that the image is not tested. It is published all the same.",
-}
 
 
 def verdict_meaning(verdict: str) -> str:

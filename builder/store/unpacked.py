@@ -147,6 +147,7 @@ def prune_unpacked(rootfs: Path, oldest: float | None) -> None:
 
 
 def _trees(rootfs: Path) -> list[tuple[TreeName, Path]]:
+    """The unpacked images in their folder, of all targets and users."""
     found = []
     for path in rootfs.glob("*"):
         name = TreeName.parse(path.name)

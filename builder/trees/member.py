@@ -59,8 +59,8 @@ class Member:
 
 #: The content of a member, in chunks of any size. It has to be read before the next member.
 Content = Iterator[bytes | memoryview]
+#: Receives a number of bytes that were read.
 Advance = Callable[[int], object]
-"""Receives a number of bytes that were read."""
 
 
 def whiteout(path: str) -> Member:

@@ -10,7 +10,7 @@ import pytest
 from builder.bases import mmdebstrap
 from builder.cli import doctor_target
 from builder.errors import ImageError
-from builder.run import gpu, trial, userns
+from builder.run import trial, userns
 from builder.run.failures import Problem
 from builder.run.select import RUNNER_NAMES
 from tests.support.cli import Cli
@@ -69,7 +69,7 @@ def test_target(
         trials[name] = Problem("does not work", f"repair {name}")
     site = {"title": "Big", "runtime": {"kind": "podman-hpc"}, "slurm": {"account": "none"}}
     edit(copy.recipe, gpu={"vendor": "nvidia"}, base="sif:/appl/none/base.sif", site=site, registry={})
-    monkeypatch.setattr(gpu, "gpu_devices", lambda vendor: [])
+    monkeypatch.setattr(doctor_target, "gpu_devices", lambda vendor: [])
     monkeypatch.setenv("PATH", "/nonexistent")
     result = do("doctor", "tiny", "--json")
     found = {f["what"]: f for f in result.json}
