@@ -175,6 +175,7 @@ def test_image_by_name(
     assert "there is no" in do("run", f"oci:{copy.root}/dist:none", "--", "true").err
     assert "--print needs a target" in do("run", name, "--print", "--", "true").err
     assert "needs a registry" in do("pull", name, "--into", "podman").err
+    monkeypatch.chdir("/dev")  # tmp_path may be in a project
     refused = do("pull", "--from", f"oci:{copy.root}/dist")
     assert f"without a project: builder pull oci:{copy.root}/dist; builder init" in refused.err
     assert do("run", "recipes/tiny.yaml", "--", "true").code == 3, "no image's name"
