@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.bases.resolve import check_base, is_made_here, resolve_base
+from builder.bases.resolve import check_base, is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
@@ -19,6 +19,7 @@ from builder.errors import ConfigError, LockError, UsageError
 from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
+from builder.layers.entry import Entry
 from builder.lock.date import dated
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
@@ -192,25 +193,20 @@ class Project:
             lock = replace(lock, base=self._resolve_base(recipe))
         return write_lock(dated(lock, path), path)
 
-    def check(self, recipe: Recipe) -> None:
+    def check(self, recipe: Recipe) -> list[Entry]:
         """Checks what a recipe names, before anything is downloaded or made.
+
+        Returns:
+            The members for ``files:``, see :func:`builder.image.recipe_files.recipe_entries`.
 
         Raises:
             ConfigError: ``base``, ``base_packages`` or ``files`` is wrong.
         """
         check_base(recipe)
-        recipe_entries(recipe)
+        return recipe_entries(recipe)
 
     def _resolve_base(self, recipe: Recipe) -> LockedBase:
-        return resolve_base(
-            recipe.base,
-            recipe.architecture,
-            self.settings,
-            self.store,
-            packages=recipe.base_packages,
-            root=recipe.root,
-            reporter=self.reporter,
-        )
+        return resolve_recipe_base(recipe, self.settings, self.store, self.reporter)
 
     def stale(self, recipe: Recipe) -> list[str]:
         """Why a target's lock file is stale; empty when it is up to date."""
@@ -261,14 +257,15 @@ class Project:
             accept_licenses: the user accepts the licences that the engine asks about.
             rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
         """
+        entries = self.check(recipe)
         request = replace(
-            self.request(recipe, lock_file),
+            self._request(recipe, lock_file),
             download_base=download_base,
             annotations=annotations or {},
             accept_licenses=accept_licenses,
             rebuild=rebuild,
         )
-        if warning := secret_warning(recipe, recipe_entries(recipe)):
+        if warning := secret_warning(recipe, entries):
             self.reporter.warn(warning)
         result = run_engine(find_engine(engine or recipe.engine), request)
         return replace(result, image_lock=sha256(lock_in_image(request.lock_text)))
@@ -276,6 +273,9 @@ class Project:
     def request(self, recipe: Recipe, lock_file: Path | None = None) -> BuildRequest:
         """The request for an engine, from the target's lock (:meth:`ensure_lock`) or ``lock_file``."""
         self.check(recipe)
+        return self._request(recipe, lock_file)
+
+    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         if lock_file is not None:
             lock, path = read_lock(lock_file), lock_file
         else:

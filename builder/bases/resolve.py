@@ -76,6 +76,19 @@ def check_base(recipe: Recipe) -> None:
         )
 
 
+def resolve_recipe_base(recipe: Recipe, settings: Settings, store: Store, reporter: Reporter) -> LockedBase:
+    """The image that a recipe's ``base`` names now, see :func:`resolve_base`."""
+    return resolve_base(
+        recipe.base,
+        recipe.architecture,
+        settings,
+        store,
+        packages=recipe.base_packages,
+        root=recipe.root,
+        reporter=reporter,
+    )
+
+
 def resolve_base(
     reference: str,
     architecture: str,

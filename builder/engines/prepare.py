@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base, resolve_base
+from builder.bases.resolve import open_base, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError, LockError
@@ -112,15 +112,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
 
 def _resolve_base(request: BuildRequest) -> LockedBase:
     recipe = request.recipe
-    locked = resolve_base(
-        recipe.base,
-        recipe.architecture,
-        request.settings,
-        request.store,
-        packages=recipe.base_packages,
-        root=recipe.root,
-        reporter=request.reporter,
-    )
+    locked = resolve_recipe_base(recipe, request.settings, request.store, request.reporter)
     request.reporter.note(f"the lock pins no base image; {recipe.base} is {locked.digest} today")
     return locked
 
