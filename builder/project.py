@@ -245,6 +245,7 @@ class Project:
         engine: str | None = None,
         accept_licenses: bool = False,
         rebuild: bool = False,
+        check_steps: bool = False,
     ) -> BuildResult:
         """Builds a target from its lock, or from ``lock_file``. :meth:`place` puts the result into ``dist/``.
 
@@ -256,6 +257,7 @@ class Project:
             engine: the engine to use instead of the recipe's.
             accept_licenses: the user accepts the licences that the engine asks about.
             rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
+            check_steps: run each step of the recipe twice, and compare.
         """
         entries = self.check(recipe)
         request = replace(
@@ -264,6 +266,7 @@ class Project:
             annotations=annotations or {},
             accept_licenses=accept_licenses,
             rebuild=rebuild,
+            check_steps=check_steps,
         )
         if warning := secret_warning(recipe, entries):
             self.reporter.warn(warning)

@@ -98,7 +98,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
         request.settings,
         request.store,
         packages=recipe.base_packages,
-        download=request.download_base,
+        download=request.download_base or bool(recipe.step_count),
         root=recipe.root,
         reporter=request.reporter,
     )
