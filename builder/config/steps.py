@@ -27,7 +27,7 @@ def _command(value: str) -> str:
         raise ValueError(f"contains the control character U+{ord(found[0]):04X}")
     if _LOGIN.search(value):
         raise ValueError(f"contains a password in a URL, and {_RECORDED}")
-    return value
+    return value.rstrip("\n")
 
 
 def _as_list(value: Any) -> Any:
