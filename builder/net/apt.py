@@ -37,10 +37,22 @@ def apt_sources(
             f"this machine's apt sources ({folder}) name no mirror for Debian {suite}",
             f"add one to {folder / 'sources.list.d'}, or use a base image from docker:// or oci:",
         )
-    return "\n".join(_written(stanza) for stanza in found)
+    return "\n".join(written(stanza) for stanza in found)
 
 
-def _written(stanza: Mapping[str, str]) -> str:
+def host_sources(folder: Path) -> list[dict[str, str]]:
+    """All enabled sources of binary packages in a folder such as ``/etc/apt``, as deb822 paragraphs."""
+    return list(_stanzas(folder))
+
+
+def host_id(os_release: Path) -> tuple[str, str]:
+    """The ID and the code name of a distribution (os-release(5)): ``("debian", "bookworm")``; empty if unknown."""
+    release = _os_release(os_release)
+    return release.get("ID", ""), release.get("VERSION_CODENAME", "")
+
+
+def written(stanza: Mapping[str, str]) -> str:
+    """A paragraph in deb822 form."""
     return "".join(f"{key}: {value}\n" for key, value in stanza.items())
 
 
