@@ -65,6 +65,18 @@ REFUSED_CALLS = (
     *("quotactl_fd", "reboot", "swapoff", "swapon", "syslog", "clock_adjtime", "clock_settime"),
     *("settimeofday", "ioperm", "iopl", "lookup_dcookie", "fanotify_init", "open_by_handle_at", "vhangup"),
 )
+#: Return 0 without doing anything where a build step's root is emulated, as Charliecloud's
+#: ``--force=seccomp`` does: in a user namespace with one id these calls cannot succeed, and all files of a
+#: layer belong to root anyway.
+EMULATED_CALLS = (
+    *("chown", "fchown", "fchownat", "lchown", "setgroups", "setgid", "setregid", "setresgid"),
+    *("setresuid", "setreuid", "setuid", "capset"),
+)
+#: Layers have no extended attributes. A package's script that gets this error sets the setuid bit instead.
+_ATTRIBUTE_CALLS = ("fsetxattr", "lsetxattr", "setxattr")
+#: mknod(2): which argument is the mode.
+_DEVICE_CALLS = {"mknod": 1, "mknodat": 2}
+_KIND_MASK, _KINDS_OF_DEVICES = 0o170000, (0o020000, 0o060000)
 #: Flags of clone(2) for new namespaces: cgroup, UTS, IPC, user, PID, network, mount.
 _NEW_NAMESPACES = (0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000, 0x20000)
 #: Requests of ioctl(2) that type into the user's terminal: TIOCSTI, TIOCLINUX.
@@ -120,9 +132,14 @@ def drop_privileges(calls: Filter | None) -> None:
 
 
 class Filter:
-    """A filter of system calls for the native architecture; programs of another one (32 bit) are killed."""
+    """A filter of system calls for the native architecture; programs of another one (32 bit) are killed.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
+    Args:
+        library: libseccomp.
+        emulate_root: :data:`EMULATED_CALLS` and the creation of devices do nothing and report success.
+    """
+
+    def __init__(self, library: ctypes.CDLL, *, emulate_root: bool = False) -> None:
         self._library = library
         library.seccomp_init.restype = ctypes.c_void_p
         context = library.seccomp_init(ctypes.c_uint32(_ALLOW))
@@ -141,9 +158,22 @@ class Filter:
             self._refuse("clone", errno.EPERM, flags, flag, flag)
         for request in _TERMINAL_REQUESTS:
             self._refuse("ioctl", errno.EPERM, 1, 0xFFFFFFFF, request)  # the kernel ignores the upper half
+        if emulate_root:
+            self._emulate_root()
+
+    def _emulate_root(self) -> None:
+        for name in EMULATED_CALLS:
+            self._refuse(name, 0)
+        for name in _ATTRIBUTE_CALLS:
+            self._refuse(name, errno.ENOTSUP)
+        for name, argument in _DEVICE_CALLS.items():
+            for kind in _KINDS_OF_DEVICES:
+                self._refuse(name, 0, argument, _KIND_MASK, kind)
 
     def _refuse(self, name: str, error: int, argument: int = -1, mask: int = 0, value: int = 0) -> None:
-        """Refuses a system call; with ``argument``, only if that argument has ``value`` under ``mask``."""
+        """Refuses a system call (``error`` 0: it returns 0); with ``argument``, only if that argument has
+        ``value`` under ``mask``.
+        """
         number = self._library.seccomp_syscall_resolve_name(name.encode())
         if number == _UNKNOWN_CALL:
             return  # newer than the library, or not on this architecture

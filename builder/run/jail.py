@@ -16,7 +16,7 @@ the command ran, and the exit code is the command's.
        | forks, waits
     inside()               process 1 of the new process namespace
        | 1 open_host()       open all files of the host that are needed later
-       | 2 new_root()        tmpfs; overlay of the image (below) and the tmpfs (above)
+       | 2 new_root()        tmpfs; overlay of the image (below) and the tmpfs or the plan's folder (above)
        | 3 enter_root()      pivot_root: from here on, absolute paths are those of the image
        | 4 fill_root()       /sys, /dev, /tmp, HOME, /etc/hosts, and the mounts of the plan
        | 5 leave_host()      mount /proc, unmount the host's root, close its files
@@ -98,6 +98,9 @@ class HostFiles(NamedTuple):
 
     image: int
     """The unpacked root file system."""
+    changes: tuple[int, int] | None
+    """Folders on disk for what the command changes, and for the overlay's own work; None: in memory, and
+    lost."""
     mounts: list[tuple[int, str, bool]]
     """Descriptor, target and readonly of each mount."""
     devices: list[tuple[int, str]]
@@ -189,13 +192,13 @@ def inside(plan: dict[str, Any], status: int) -> int:
     must("private mounts", mount("none", "/", None, REC | PRIVATE))
     host = open_host(plan)
     library = seccomp_library()
-    calls = None if library is None else Filter(library)
+    calls = None if library is None else Filter(library, emulate_root=plan["emulate_root"])
     sys.path.clear()  # from here on, a module would be one of the image
 
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     die_with_parent()  # a change of ids cancels it
-    writable = new_root(host.image)
+    writable = new_root(host.image, host.changes)
     old_root = enter_root()
     os.fchdir(host.proc)
     fill_root(plan, host, writable)
@@ -250,8 +253,10 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
         network_files = {path: read(path) for path in ("/etc/resolv.conf", "/etc/hosts")}
     else:
         network_files = {"/etc/hosts": f"127.0.0.1 localhost {_HOSTNAME}\n::1 localhost\n"}
+    changes = plan["changes"]
     return HostFiles(
         image=open_path(plan["image"]),
+        changes=(open_path(f"{changes}/upper"), open_path(f"{changes}/work")) if changes else None,
         mounts=[(open_path(m["source"]), m["target"], m["readonly"]) for m in plan["mounts"]],
         devices=[(open_path(path), path) for path in paths if os.path.exists(path)],
         sys=open_path("/sys"),
@@ -260,19 +265,25 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
     )
 
 
-def new_root(tree: int) -> bool:
+def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:
     """Step 2: mounts the image's tree and changes to it.
 
-    Returns whether it is writable; changes are lost when the namespaces end.
+    Returns whether it is writable; changes are lost when the namespaces end, unless there are folders for
+    them.
     """
     # Any folder will do as a mount point: the host's root is about to be left.
     must("a temporary file system", mount("tmpfs", "/tmp", "tmpfs", NOSUID | NODEV, "mode=755"))
     os.chdir("/tmp")
     for name in ("upper", "work", "root"):
         os.mkdir(name, 0o755)
-    layers = f"lowerdir=/proc/self/fd/{tree},upperdir=upper,workdir=work"
+    upper, work = ("upper", "work") if changes is None else (f"/proc/self/fd/{fd}" for fd in changes)
+    layers = f"lowerdir=/proc/self/fd/{tree},upperdir={upper},workdir={work}"
     # userxattr: Linux 5.11 and later, required in a user namespace; older kernels do not know it
-    writable = any(mount("overlay", "root", "overlay", 0, layers + more) == 0 for more in (",userxattr", ""))
+    if changes is not None:
+        must("an overlay on disk", mount("overlay", "root", "overlay", 0, f"{layers},userxattr"))
+    writable = changes is not None or any(
+        mount("overlay", "root", "overlay", 0, layers + more) == 0 for more in (",userxattr", "")
+    )
     if not writable:
         must("the image", mount(f"/proc/self/fd/{tree}", "root", None, BIND | REC))
 
@@ -350,7 +361,7 @@ def leave_host(host: HostFiles, old_root: str) -> None:
     must("leaving the host's files", LIBC.umount2(os.fsencode(old_root), _MNT_DETACH))
     os.rmdir(old_root)
     mounts, devices = [item[0] for item in host.mounts], [item[0] for item in host.devices]
-    for fd in (host.proc, host.sys, *mounts, *devices):
+    for fd in (host.proc, host.sys, *(host.changes or ()), *mounts, *devices):
         os.close(fd)
 
 

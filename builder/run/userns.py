@@ -58,6 +58,11 @@ class _Plan:
     workdir: str = "/"
     shm_size: str = _SHM_SIZE
     """Size of /dev/shm."""
+    changes: str = ""
+    """A folder with the folders ``upper`` and ``work``: what the command changes is in ``upper`` after it.
+    Empty: changes are lost."""
+    emulate_root: bool = False
+    """See :class:`builder.run.confine.Filter`."""
 
 
 class UsernsRunner(Runner):
@@ -105,6 +110,45 @@ class UsernsRunner(Runner):
             shm_size=_SHM_SIZE,
         )
         return _start(plan, options)
+
+
+def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions) -> Completed:
+    """Runs a command in an unpacked image and records in ``changes/upper`` what it changes there.
+
+    Its root can do what a package's script does as root, see :data:`builder.run.confine.EMULATED_CALLS`.
+
+    Args:
+        rootfs: The unpacked image, whose files belong to :func:`container_root`. It stays as it is.
+        changes: An empty folder on a local file system.
+        command: The program and its arguments.
+        options: ``env`` is the complete environment.
+
+    Returns:
+        The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character devices 0/0,
+        and the attribute ``user.overlay.opaque`` marks opaque folders.
+
+    Raises:
+        RunnerError: The command could not be started.
+    """
+    root = container_root(keep_root=options.keep_root)
+    for name in ("upper", "work"):
+        (changes / name).mkdir()
+        (changes / name).chmod(0o755)
+        root.give(changes / name)
+    plan = _Plan(
+        str(rootfs),
+        root.uid,
+        root.gid,
+        command=command,
+        env=options.env,
+        home=options.env.get("HOME", "/root"),
+        mounts=[_mount_plan(mount) for mount in options.mounts],
+        network=options.network,
+        workdir=options.workdir or "/",
+        changes=str(changes),
+        emulate_root=True,
+    )
+    return _start(plan, options)
 
 
 def namespaces_problem() -> str | None:

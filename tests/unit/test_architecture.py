@@ -29,6 +29,7 @@ FLOORS = (
     ("bases",),
     ("image",),
     ("run",),
+    ("steps",),
     ("ci", "engines", "site", "start"),
     ("smoke",),
     ("project",),

@@ -1,0 +1,134 @@
+"""A step and everything that its runner needs; the log of its output."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from builder.config.recipe import Compression
+from builder.errors import ImageError
+from builder.model import Image
+from builder.progress import Reporter
+from builder.redact import redact
+from builder.run.base import ImageConfig, Mount
+from builder.run.process import Completed, tail
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.store.folders import CacheFolders
+from builder.text import visible
+
+log = logging.getLogger(__name__)
+
+#: Lines of a failed step that the message shows.
+SHOWN_LINES = 30
+#: Characters of a command in titles and progress.
+_TITLE = 60
+#: Runs each argument in a shell of its own, and prints it before; all output goes to stderr, in order.
+_SCRIPT = 'exec 1>&2; for command do printf "+ %s\\n" "$command"; /bin/sh -c "$command" || exit; done'
+_HOME = "/root"
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """What a step runs, and with what."""
+
+    commands: tuple[str, ...]
+    """Shell commands, in order. The first one that fails ends the step."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables in addition to the image's; they are not in the image."""
+    network: bool = False
+    """Whether the commands reach the host's network."""
+    mounts: Sequence[Mount] = ()
+    """Files and folders of the host; they are not in the layer."""
+    title: str = ""
+    """The layer's name in the image's history; empty: the first command."""
+    where: str = ""
+    """File, line and key of the step, for messages."""
+
+    @property
+    def name(self) -> str:
+        """The title, or the first command, as one short line without credentials."""
+        text = " ".join(redact(self.title or next(iter(self.commands), "")).split())
+        return visible(text if len(text) <= _TITLE else f"{text[: _TITLE - 3]}...")
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line that runs the commands in the image."""
+        return ["/bin/sh", "-c", _SCRIPT, "step", *self.commands]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a step."""
+
+    image: Image
+    step: StepRun
+    folder: Path
+    """An empty folder, which is removed after the run."""
+    settings: Settings
+    store: Store
+    reporter: Reporter
+    compression: Compression
+    output: StepLog
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The complete environment of the commands.
+
+        Files of a layer have another time than in the step. So Python writes no bytecode that depends on it.
+        """
+        own = {
+            "HOME": _HOME,
+            "SOURCE_DATE_EPOCH": str(self.settings.epoch),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        return {**own, **ImageConfig.of(self.image).env, **self.step.env}
+
+
+class StepLog:
+    """The output of a step: shown line by line, and in a file of the cache's ``logs/``."""
+
+    def __init__(self, settings: Settings, task: str, reporter: Reporter) -> None:
+        folder = CacheFolders(settings.cache).logs
+        folder.mkdir(parents=True, exist_ok=True)
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self.path = folder / f"{now}-{os.getpid()}-step.log"
+        self.lines: list[str] = []
+        self._task = task
+        self._reporter = reporter
+        self._file = os.fdopen(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
+
+    def __enter__(self) -> StepLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, line: str) -> None:
+        """Receives a line, from any thread."""
+        text = visible(redact(line))
+        self.lines.append(text)
+        print(text, file=self._file, flush=True)
+        log.info("%s: %s", self._task, text)
+        if text.strip():
+            self._reporter.doing(self._task, text)
+
+    def check(self, done: Completed, step: StepRun) -> None:
+        """Raises ImageError if the step failed."""
+        if done.returncode == 0:
+            return
+        where = f"{step.where}: " if step.where else ""
+        commands = [line for line in self.lines if line.startswith("+ ")]
+        failed = f" at {commands[-1][2:]!r}" if commands else ""
+        raise ImageError(
+            f"{where}the step {step.name!r} failed with exit code {done.returncode}{failed}:\n"
+            f"{tail(self.lines, SHOWN_LINES)}",
+            f"all lines of the step: {self.path}",
+        )

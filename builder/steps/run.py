@@ -1,0 +1,119 @@
+"""Runs the commands of a step in an image, and makes one layer of what they change.
+
+The user-namespace runner comes first: an overlay of the unpacked image and a folder on disk, which is the
+difference (:mod:`builder.steps.changes`). Where the kernel refuses it, docker or podman runs a container and
+commits it (:mod:`builder.steps.containers`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from builder.config.recipe import Compression
+from builder.errors import RunnerError
+from builder.layers.build import make_layer
+from builder.model import Image, Layer
+from builder.progress import QUIET, Reporter, working
+from builder.run.base import RunOptions, check_mounts
+from builder.run.identity import container_root
+from builder.run.rootfs import cached_rootfs
+from builder.run.userns import namespaces_problem, run_recorded
+from builder.settings import Settings
+from builder.steps.changes import Changes
+from builder.steps.containers import first_engine, run_in_engine
+from builder.steps.job import Job, StepLog, StepRun
+from builder.store.blobs import Store
+from builder.store.files import space_errors
+from builder.store.temporary import temporary_name
+from builder.store.walk import remove_tree
+
+__all__ = ["StepRun", "run_step"]
+
+log = logging.getLogger(__name__)
+
+_NO_OVERLAY = "an overlay on disk"
+
+
+def run_step(
+    image: Image,
+    step: StepRun,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter = QUIET,
+    *,
+    runner: str | None = None,
+    compression: Compression = "gzip",
+) -> Layer:
+    """Runs a step and returns the layer of its changes. Nothing is kept of a step that fails.
+
+    Args:
+        image: the complete image that the step runs in; its layers are on this machine.
+        step: commands, variables, mounts.
+        settings: cache, temporary folder, time of all files.
+        store: receives the layer.
+        reporter: receives the output's lines as they come.
+        runner: ``userns``, ``docker``, ``podman`` or ``podman-hpc``; None: the first one that works.
+        compression: of the layer.
+
+    Raises:
+        ImageError: A command failed; the message has its last lines and the file with all of them.
+        RunnerError: No runner works, or the container could not start.
+        SpaceError: The disk is full.
+    """
+    check_mounts(step.mounts)
+    name = runner or _first_runner()
+    task = f"step {step.name}"
+    started = time.monotonic()
+    with space_errors(settings.tmpdir), StepLog(settings, task, reporter) as output:
+        settings.tmpdir.mkdir(parents=True, exist_ok=True)
+        folder = settings.tmpdir / temporary_name("build")
+        folder.mkdir(mode=0o700)
+        job = Job(image, step, folder, settings, store, reporter, compression, output)
+        try:
+            with working(reporter, task):
+                layer = _in_namespaces(job) if name == "userns" else run_in_engine(name, job)
+        finally:
+            remove_tree(folder)
+    seconds = time.monotonic() - started
+    log.info("%s: %.1f s, %d bytes in its layer", task, seconds, layer.descriptor.size)
+    return layer
+
+
+def _first_runner() -> str:
+    problem = namespaces_problem()
+    return "userns" if problem is None else first_engine(problem)
+
+
+def _in_namespaces(job: Job) -> Layer:
+    """Runs a step with the user-namespace runner."""
+    step = job.step
+    root = container_root(keep_root=False)
+    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=root)
+    options = RunOptions(
+        env=job.env,
+        mounts=step.mounts,
+        network="host" if step.network else "none",
+        on_line=job.output.add,
+    )
+    try:
+        done = run_recorded(rootfs, job.folder, step.arguments, options)
+    except RunnerError as e:
+        if _NO_OVERLAY not in e.message:
+            raise
+        raise RunnerError(
+            f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",
+            "set BUILDER_TMPDIR to a folder on a local disk, or install docker or podman",
+        ) from None
+    job.output.check(done, step)
+    targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
+    changes = Changes(job.folder / "upper", rootfs, targets)
+    layer = make_layer(
+        changes.entries(), f"step: {step.name}", job.settings, job.store, compression=job.compression
+    )
+    if changes.skipped:
+        job.reporter.note(
+            f"step {step.name}: left out, because layers hold no devices, sockets and pipes: "
+            f"{', '.join(changes.skipped[:5])}{' ...' if len(changes.skipped) > 5 else ''}"
+        )
+    return layer
