@@ -1,4 +1,4 @@
-"""The OS packages of a lock: what ``base_packages`` adds to a Debian or Ubuntu base, each by version and hash."""
+"""The OS packages of a lock: what ``base_packages`` adds to a base, each by version and hash."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OsPackage:
 
 
 def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
-    """The OS packages of a lock; None if the lock does not say: another tool made it, or there are none to add.
+    """The OS packages of a lock; None if it does not say, because another tool made it or there are none.
 
     Raises:
         LockError: the value is damaged.

@@ -1,4 +1,4 @@
-"""The public archives of Debian and Ubuntu, and where else their files are: mirrors of this machine, snapshots.
+"""The public archives of Debian and Ubuntu, and where else their files are: this machine's mirrors, snapshots.
 
 A lock names the public address of a package. A machine without that address has a mirror in apt's settings.
 Archives drop a package when a newer version arrives; the snapshot services of Debian and Ubuntu keep it.
@@ -107,7 +107,7 @@ def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
 
 
 def snapshot(url: str, time: int) -> str | None:
-    """The address of an archive's file as it was at a time, in seconds since 1970; None for other archives."""
+    """The address of an archive's file as of a time (seconds since 1970); None for other archives."""
     text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
     for archive in _all():
         for address in archive.addresses:

@@ -7,13 +7,16 @@ commits it (:mod:`builder.steps.containers`).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
+from collections.abc import Iterable
 
 from builder.config.recipe import Compression
 from builder.errors import RunnerError
 from builder.layers.build import make_layer
-from builder.model import Image, Layer
+from builder.layers.entry import Entry
+from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.run.base import RunOptions, check_mounts
 from builder.run.identity import container_root
@@ -36,7 +39,7 @@ _NO_OVERLAY = "an overlay on disk"
 
 
 def run_step(
-    image: Image,
+    image: Image | SifImage,
     step: StepRun,
     settings: Settings,
     store: Store,
@@ -48,7 +51,8 @@ def run_step(
     """Runs a step and returns the layer of its changes. Nothing is kept of a step that fails.
 
     Args:
-        image: the complete image that the step runs in; its layers are on this machine.
+        image: the complete image that the step runs in (a SIF only with userns); its layers
+            are on this machine.
         step: commands, variables, mounts.
         settings: cache, temporary folder, time of all files.
         store: receives the layer.
@@ -108,9 +112,10 @@ def _in_namespaces(job: Job) -> Layer:
     job.output.check(done, step)
     targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
     changes = Changes(job.folder / "upper", rootfs, targets)
-    layer = make_layer(
-        changes.entries(), f"step: {step.name}", job.settings, job.store, compression=job.compression
-    )
+    entries: Iterable[Entry] = changes.entries()
+    if step.leave_out is not None:
+        entries = itertools.filterfalse(step.leave_out, entries)
+    layer = make_layer(entries, f"step: {step.name}", job.settings, job.store, compression=job.compression)
     if changes.skipped:
         job.reporter.note(
             f"step {step.name}: left out, because layers hold no devices, sockets and pipes: "
