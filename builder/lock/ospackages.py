@@ -82,6 +82,12 @@ def os_packages_text(packages: Sequence[OsPackage]) -> str:
     return canonical_json([asdict(package) for package in ordered]).decode()
 
 
+def names_of_os_only(lock: Lock, names: Sequence[str]) -> frozenset[str]:
+    """Those of the names that the lock has as OS packages, and not as conda or pip packages."""
+    system = {package.name for package in os_packages(lock) or ()}
+    return frozenset(names) & system - {package.name for package in lock.packages}
+
+
 def _package(item: Any) -> OsPackage:
     values = {}
     for key, form in _FORMS.items():

@@ -1,4 +1,4 @@
-"""The public archives of Debian and Ubuntu, and where else their files are: this machine's mirrors, snapshots.
+"""The public archives of Debian and Ubuntu, and where else their files are: mirrors, snapshots.
 
 A lock names the public address of a package. A machine without that address has a mirror in apt's settings.
 Archives drop a package when a newer version arrives; the snapshot services of Debian and Ubuntu keep it.

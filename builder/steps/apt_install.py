@@ -209,7 +209,7 @@ def _command(install: OsInstall) -> str:
 
 
 def _is_left_out(entry: Entry) -> bool:
-    """Whether a path differs from run to run, or must not be in an image. A whiteout counts as what it hides."""
+    """Whether a path differs from run to run, or must not be in an image; a whiteout as what it hides."""
     name = entry.path.replace("/.wh.", "/")
     return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
 
