@@ -165,6 +165,10 @@ class _Reader:
             self._pip.index,
             tuple(dict.fromkeys(self._pip.extra_indexes)),
             tuple(dict.fromkeys(self._pip.links)),
+            tuple(self._pip.sources),
+            tuple(self._pip.constraints),
+            tuple(dict.fromkeys(self._pip.no_binary)),
+            tuple(dict.fromkeys(self._pip.only_binary)),
         )
 
     # parts of the file

@@ -103,9 +103,10 @@ def _solve(
 ) -> list[dict[str, Any]]:
     """The packages of uv's ``pylock.toml`` (PEP 751)."""
     with _temporary_folder(request) as work:
-        _write_constraints(work, provided, constraints)
+        named = [spec.text for spec in request.environment.constraints]
+        _write_constraints(work, provided, [*constraints, *named])
         # URLs may contain passwords: they are in a file that only this user can read, never in arguments.
-        requirements = [*sources, *(spec.text for spec in request.environment.pip)]
+        requirements = [*sources, *(spec.line for spec in request.environment.pip)]
         (work / "requirements.in").write_text("".join(f"{line}\n" for line in requirements))
         if request.previous:
             (work / "pylock.toml").write_text(_preferences(request.previous))
@@ -169,6 +170,7 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
 
 
 def _write_constraints(work: Path, provided: Mapping[str, str], constraints: Sequence[str]) -> None:
+    """Writes the versions that conda provides, and further constraints."""
     (work / "stubs").mkdir()
     stubs = {name: write_stub(work / "stubs", name, version) for name, version in provided.items()}
     lines = [f"{name} @ {stub.as_uri()}\n" for name, stub in stubs.items()]

@@ -147,10 +147,11 @@ class SourceSolver:
 
     def _add_stubs(self, names: Sequence[str]) -> bool:
         """Adds the stubs of packages without a wheel; returns whether there are new ones."""
-        if self.builder is None:
+        never = self.request.environment.only_binary
+        if self.builder is None or ":all:" in never:
             return False
         before = len(self._stubs)
-        for name in names:
+        for name in set(names).difference(never):
             for version in self._known_sdists(name):
                 write_stub(self._links, name, str(version))
                 self._stubs.add((name, version))
@@ -214,7 +215,7 @@ class SourceSolver:
 
     def _is_forced(self, name: str) -> bool:
         """Whether a package is built even if it has a wheel."""
-        return name in self.request.recipe.pip.build
+        return name in self.request.recipe.pip.build or name in self.request.environment.no_binary
 
     def _build_sdist(self, package: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
         name, version = canonicalize_name(package["name"]), Version(package["version"])

@@ -27,6 +27,7 @@ def url_variables(recipe: Recipe) -> UrlVariables:
     if recipe.environment_path.exists():
         own = read_environment(recipe.environment_path, recipe.platform, recipe.root)
         urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
+        urls += [source.url for source in own.sources]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
 
