@@ -39,6 +39,8 @@ from builder.smoke.slurm import smoke_on_slurm
 from builder.steps.apt_solve import solve_os_packages
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
+from builder.wheels.builder import ImageWheelBuilder
+from builder.wheels.locked import build_missing_wheels, place_wheels
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
@@ -193,8 +195,12 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
+            wheel_builder=ImageWheelBuilder(
+                recipe, self.settings, self.store, self.reporter, base, exclude_newer
+            ),
             reporter=self.reporter,
         )
+        place_wheels(lock, self.root, self.store)
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))
         lock = self._with_os_packages(recipe, lock, None if only_os else previous)
@@ -312,6 +318,7 @@ class Project:
             lock, path = read_lock(lock_file), lock_file
         else:
             lock, path = self.ensure_lock(recipe)
+        build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
         return BuildRequest(
             recipe,
             lock,

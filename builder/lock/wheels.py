@@ -30,7 +30,7 @@ class WheelChooser:
     def __init__(self, request: SolveRequest, python: str, sources: Sequence[str]) -> None:
         self._recipe = request.recipe
         self._settings = request.settings
-        self._ranks = _ranks(request.recipe, python)
+        self._ranks = tag_ranks(request.recipe, python)
         self._sources = sources
         self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
@@ -97,7 +97,7 @@ class WheelChooser:
         return public(url)
 
 
-def _ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
+def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
     """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
     major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
     platforms = list(_manylinux(glibc_minor(recipe), ARCHITECTURES[recipe.platform]))

@@ -31,7 +31,7 @@ FLOORS = (
     ("run",),
     ("steps",),
     ("ci", "engines", "site", "start"),
-    ("smoke",),
+    ("smoke", "wheels"),
     ("project",),
     ("publishing",),
     ("cli",),
