@@ -21,8 +21,10 @@ from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
 from builder.lock.date import dated
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock, write_lock
+from builder.lock.groups import chosen_groups, left_out
+from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, SifImage
@@ -150,8 +152,9 @@ class Project:
         update: Sequence[str] = (),
         update_base: bool = False,
         exclude_newer: str | None = None,
+        path: Path | None = None,
     ) -> Lock:
-        """Solves the environment and writes the lock file.
+        """Solves the environment, or imports the lock of another tool, and writes the lock file.
 
         Args:
             recipe: the target.
@@ -159,13 +162,14 @@ class Project:
             update_base: take the digest that the base image's reference has now.
             exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
                 this ``month``.
+            path: the file to write; None: the target's lock file.
 
         Raises:
-            LockError: the recipe names a lock made elsewhere, or there is no lock to update.
+            LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
         """
-        path = recipe.lock_path
-        if recipe.lock:
+        path = path or recipe.lock_path
+        if recipe.uses_lock_unchanged:
             raise LockError(
                 f"{recipe.source}: lock: names {path}, which another tool made",
                 "remove 'lock:' from the recipe to let builder lock",
@@ -180,7 +184,8 @@ class Project:
             base = self._resolve_base(recipe)
         if previous and not update:  # only the base changes
             return write_lock(dated(replace(previous, base=base or self._resolve_base(recipe)), path), path)
-        lock = lock_target(
+        solve = lock_target if recipe.imported_lock is None else import_lock
+        lock = solve(
             recipe,
             self.settings,
             base=base,
@@ -223,7 +228,7 @@ class Project:
         """
         path = recipe.lock_path
         if not path.exists():
-            if recipe.lock:
+            if recipe.uses_lock_unchanged:
                 raise LockError(
                     f"{recipe.source}: lock: {path} does not exist",
                     "correct the path, or remove 'lock:' to lock here",
@@ -275,11 +280,38 @@ class Project:
         self.check(recipe)
         return self._request(recipe, lock_file)
 
-    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
+    def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
+        """The lock with the packages of the recipe's groups, and its file; reports what is left out.
+
+        Args:
+            recipe: the target.
+            lock_file: a lock file to use instead of the target's own, also one of another tool: what builder
+                makes from it is then in ``dist/``.
+
+        Raises:
+            LockError: see :meth:`ensure_lock`, or the lock has no such group.
+        """
         if lock_file is not None:
-            lock, path = read_lock(lock_file), lock_file
+            lock, path = self._given_lock(recipe, lock_file)
         else:
             lock, path = self.ensure_lock(recipe)
+        if line := left_out(recipe, lock):
+            self.reporter.note(f"{recipe.name}: {line}")
+        return chosen_groups(recipe, lock), path
+
+    def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:
+        recipe = recipe.model_copy(update={"lock": str(lock_file.absolute())})
+        if recipe.imported_lock is None:
+            return read_lock(lock_file), lock_file
+        path = self.layout / f"{recipe.name}.lock.yml"
+        if path.exists():
+            lock = read_lock(path)
+            if not stale_reasons(recipe, lock, self.settings):
+                return lock, path
+        return self.lock(recipe, path=path), path
+
+    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
+        lock, path = self.packages_of(recipe, lock_file)
         return BuildRequest(
             recipe,
             lock,
@@ -291,9 +323,7 @@ class Project:
         )
 
     def _requested(self, recipe: Recipe) -> frozenset[str]:
-        if not recipe.environment_path.exists():
-            return frozenset()  # a lock that another tool made needs no environment file
-        return read_environment(recipe.environment_path, recipe.platform, recipe.root).requested
+        return recipe_environment(recipe).requested
 
     def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
         """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.

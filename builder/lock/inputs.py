@@ -7,14 +7,17 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.safeyaml import read_bytes
 from builder.errors import ConfigError, LockError
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
+from builder.lock.groups import chosen_groups, is_own
 from builder.lock.names import pypi_name
 from builder.lock.spec import Environment
 from builder.model import Lock, canonical_json
@@ -33,6 +36,9 @@ _TITLES = {
     "virtual-packages": "virtual packages",
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
+    "imported": "the lock of another tool",
+    "groups": "groups",
+    "lock-environment": "lock_environment",
 }
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
@@ -128,10 +134,28 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
     }
+    if recipe.imported_lock is not None:
+        values["imported"] = imported_file(recipe.imported_lock)
+        values["groups"] = sorted(recipe.groups)
+        values["lock-environment"] = recipe.lock_environment or ""
     return {
         _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
         for key, v in values.items()
     }
+
+
+def imported_file(path: Path) -> dict[str, str]:
+    """The name and the SHA-256 of a lock of another tool.
+
+    Raises:
+        LockError: the file cannot be read.
+    """
+    try:
+        return {"file": path.name, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
+    except OSError as e:
+        raise LockError(
+            f"{path}: the lock file cannot be read: {e.strerror}", "correct 'lock:' in the recipe"
+        ) from None
 
 
 def content_hash(custom: Mapping[str, str]) -> str:
@@ -154,9 +178,9 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     reasons = []
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
-    if _PREFIX + "conda" not in lock.custom:
-        return reasons + _missing(recipe, lock)
-    now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform, recipe.root))
+    if not is_own(lock):
+        return reasons + _missing(recipe, chosen_groups(recipe, lock))
+    now = inputs(recipe, recipe_environment(recipe))
     for key, title in _TITLES.items():
         old, new = lock.custom.get(_PREFIX + key, ""), now[_PREFIX + key]
         if old != new:
@@ -221,9 +245,7 @@ def _items(value: Any) -> list[str] | None:
 
 def _missing(recipe: Recipe, lock: Lock) -> list[str]:
     """The packages of the environment file that are not in a lock of another tool, with file and line."""
-    if not recipe.environment_path.exists():
-        return []  # a target whose lock was made elsewhere needs no environment file
-    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
+    environment = recipe_environment(recipe)
     names = {package.name.lower() for package in lock.packages if package.platform == recipe.platform}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
     specs = (*environment.conda, *environment.pip)
