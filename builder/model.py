@@ -17,6 +17,8 @@ Manager = Literal["conda", "pip"]
 #: one machine.
 DEBIAN_CHANNEL = "builder://debian/"
 FIND_LINKS = "builder://find-links/"
+#: The URL prefix of wheels that builder built from a source; each has a :class:`LockedSource`.
+WHEELS = "builder://wheels/"
 
 #: Media types of the OCI image-spec, and those of Docker that base images may have.
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -28,6 +30,30 @@ OCI_LAYER_ZSTD = OCI_LAYER + "+zstd"
 DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LAYER_GZIP = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+
+
+SourceKind = Literal["sdist", "git", "archive", "local"]
+
+
+@dataclass(frozen=True, slots=True)
+class LockedSource:
+    """What a wheel was built from, pinned. A field that has no meaning for the kind is empty."""
+
+    kind: SourceKind
+    """``sdist``: an archive of a package index; ``archive``: one of any other URL."""
+    url: str
+    """Without credentials; may contain ``$VARIABLES``. That of a local folder is its path, relative to the
+    project and with ``/``: ``.`` or ``libs/model``."""
+    sha256: str = ""
+    """Of the archive: 64 lower-case hex digits."""
+    commit: str = ""
+    """The git commit: 40 or 64 lower-case hex digits. Those of submodules are a part of the tree."""
+    tree: str = ""
+    """The tree of the git commit, or the hash of the files of a local folder (64 hex digits)."""
+    subdirectory: str = ""
+    """The folder of the package in the archive or repository; empty: the topmost one."""
+    build: str = ""
+    """A hash of what the wheel was built with: requirements, settings, environment. Empty: not yet built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +76,8 @@ class LockedPackage:
     category: str = "main"
     """``main``, or another category of conda-lock (``dev``); only ``main`` goes into an image."""
     optional: bool = False
+    source: LockedSource | None = None
+    """What builder built the wheel from (its ``url`` begins with :data:`WHEELS`); None: not built."""
 
     @property
     def filename(self) -> str:

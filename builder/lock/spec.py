@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from builder.model import LockedSource, SourceKind
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
@@ -16,6 +18,46 @@ class Spec:
     """The package's name: conda's in lower case, pip's normalised as PEP 503 says."""
     where: str
     """``FILE:LINE``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """A requirement of a pip section that names a source, from which a wheel has to be built."""
+
+    kind: SourceKind
+    name: str | None
+    """Normalised as PEP 503 says; None: not known before the wheel is built (``-e .``)."""
+    url: str
+    """Without ``git+`` and revision; as written otherwise, so it may contain credentials and ``$VARIABLES``.
+    That of a folder or file of the project is its path, as in :class:`builder.model.LockedSource`."""
+    revision: str = ""
+    """Branch, tag or commit of a git repository; empty: its default branch."""
+    subdirectory: str = ""
+    """The folder of the package in the archive or repository; empty: the topmost one."""
+    extras: tuple[str, ...] = ()
+    """Sorted."""
+    marker: str = ""
+    """An environment marker (PEP 508); empty: always."""
+    editable: bool = False
+    sha256: str = ""
+    """Of the archive, where the requirement names it: 64 lower-case hex digits."""
+    where: str = ""
+    """``FILE:LINE``."""
+    text: str = ""
+    """As written, with single spaces and without comment; may contain credentials."""
+
+
+def spec_of(name: str, locked: LockedSource) -> SourceSpec:
+    """The requirement that :func:`builder.sources.open_source` opens for a source of a lock."""
+    return SourceSpec(
+        locked.kind,
+        name,
+        locked.url,
+        locked.commit,
+        locked.subdirectory,
+        sha256=locked.sha256,
+        text=f"{name} @ {locked.url}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +76,13 @@ class Environment:
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     """URLs, or folders as written, relative to the folder of the environment file."""
+    sources: tuple[SourceSpec, ...] = ()
+    """What of the pip section has to be built first; not in ``pip``."""
+    constraints: tuple[Spec, ...] = ()
+    """The entries of files that the pip section names with ``-c``."""
 
     @property
     def requested(self) -> frozenset[str]:
         """The names of all packages that the file lists."""
-        return frozenset(spec.name for spec in (*self.conda, *self.pip))
+        names = {spec.name for spec in (*self.conda, *self.pip)}
+        return frozenset(names | {source.name for source in self.sources if source.name})

@@ -26,7 +26,7 @@ FLOORS = (
     ("net",),
     ("channel", "layers", "registry", "trees"),
     ("fetch", "lock", "sif"),
-    ("bases",),
+    ("bases", "sources"),
     ("image",),
     ("run",),
     ("ci", "engines", "site", "start"),
