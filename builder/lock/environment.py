@@ -19,6 +19,7 @@ from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
+from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
@@ -93,6 +94,14 @@ def recipe_environment(recipe: Recipe) -> Environment:
     path = recipe.environment_path
     if not path.exists():
         return Environment(path, "", (), (), ())
+    if is_manifest(path):
+        return read_manifest(
+            path,
+            recipe.platform,
+            recipe.root,
+            groups=() if recipe.lock else recipe.groups,
+            environment=recipe.lock_environment,
+        )
     return read_environment(path, recipe.platform, recipe.root)
 
 

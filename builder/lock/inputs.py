@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
@@ -19,7 +20,7 @@ from builder.errors import ConfigError, LockError
 from builder.lock.environment import recipe_environment
 from builder.lock.groups import chosen_groups, is_own
 from builder.lock.names import pypi_name
-from builder.lock.spec import Environment
+from builder.lock.spec import Environment, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
@@ -36,7 +37,7 @@ _TITLES = {
     "virtual-packages": "virtual packages",
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
-    "imported": "the lock of another tool",
+    "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
 }
@@ -179,11 +180,16 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
     if not is_own(lock):
-        return reasons + _missing(recipe, chosen_groups(recipe, lock))
+        return reasons + missing(recipe, chosen_groups(recipe, lock))
     now = inputs(recipe, recipe_environment(recipe))
     for key, title in _TITLES.items():
-        old, new = lock.custom.get(_PREFIX + key, ""), now[_PREFIX + key]
-        if old != new:
+        old, new = lock.custom.get(_PREFIX + key, ""), now.get(_PREFIX + key, "")
+        if old == new:
+            continue
+        if key == "imported":
+            name = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
+            reasons.append(f"{name} changed")
+        else:
             reasons.append(f"{title} changed{_difference(old, new)}")
     return reasons
 
@@ -243,10 +249,32 @@ def _items(value: Any) -> list[str] | None:
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
-def _missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """The packages of the environment file that are not in a lock of another tool, with file and line."""
-    environment = recipe_environment(recipe)
-    names = {package.name.lower() for package in lock.packages if package.platform == recipe.platform}
+def missing(recipe: Recipe, lock: Lock) -> list[str]:
+    """The packages of the environment file that a lock of another tool lacks, with file and line.
+
+    What has to be built from a source is not checked, because a lock need not know it by its name.
+    """
+    packages = lock.for_platform(recipe.platform)
+    names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
-    specs = (*environment.conda, *environment.pip)
+    python = next((p.version for p in packages if p.manager == "conda" and p.name == "python"), "")
+    environment = recipe_environment(recipe)
+    specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
+    specs += [spec for spec in environment.pip if _applies(spec, recipe, python)]
     return [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+
+
+def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:
+    """Whether a requirement of pip is for the target, as its marker says."""
+    marker = Requirement(spec.text).marker
+    target = {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": _ARCHSPEC[recipe.platform],
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    if python:
+        target |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    return marker is None or marker.evaluate(target)

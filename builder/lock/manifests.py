@@ -172,10 +172,7 @@ class _Project:
         self._groups = table(file.data, "dependency-groups")
         uv = table(file.data, "tool", "uv")
         self._sources = {canonicalize_name(k): v for k, v in table(uv.get("sources")).items()}
-        self._indexes = {
-            str(entry.get("name", "")): entry for entry in map(table, items(uv.get("index")))
-        }
-        self._indexes_of_all = [entry for entry in map(table, items(uv.get("index"))) if not entry.get("explicit")]
+        self._indexes = [table(entry) for entry in items(uv.get("index"))]
 
     @property
     def groups(self) -> list[str]:
@@ -189,8 +186,9 @@ class _Project:
                 self.read_group(reader, group)
             else:
                 self.read_main(reader)
-        for entry in self._indexes_of_all:
-            reader.index(entry.get("url"))
+        for entry in self._indexes:
+            if not entry.get("explicit"):
+                reader.index(entry.get("url"))
 
     def read_python(self, reader: _Reader) -> None:
         text = str(self._project.get("requires-python", ""))
@@ -259,7 +257,9 @@ class _Project:
         entries = [table(entry) for entry in (source if isinstance(source, list) else [source])]
         places = [place for entry in entries if (place := _place(requirement, entry))]
         for entry in entries:
-            reader.index(table(self._indexes.get(str(entry.get("index", "")))).get("url"))
+            named = [index for index in self._indexes if index.get("name") == entry.get("index", "")]
+            for index in named:
+                reader.index(index.get("url"))
         for line in places or [text]:
             reader.pip(line, where)
 
