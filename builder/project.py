@@ -7,9 +7,10 @@ Publishing comes after, in :mod:`builder.publishing`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from builder.bases.resolve import check_base, is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
@@ -20,6 +21,7 @@ from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
+from builder.lock.condalock import conda_lock_target
 from builder.lock.date import dated
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock, write_lock
@@ -43,6 +45,17 @@ from builder.store.files import write_atomic
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
+
+
+#: What solves the conda packages of an environment.
+Solver = Literal["rattler", "conda-lock"]
+
+
+def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
+    """The function that makes the lock of a target."""
+    if recipe.imported_lock is not None:
+        return import_lock
+    return conda_lock_target if solver == "conda-lock" else lock_target
 
 
 @dataclass(frozen=True)
@@ -153,6 +166,7 @@ class Project:
         update_base: bool = False,
         exclude_newer: str | None = None,
         path: Path | None = None,
+        solver: Solver = "rattler",
     ) -> Lock:
         """Solves the environment, or imports the lock of another tool, and writes the lock file.
 
@@ -163,6 +177,7 @@ class Project:
             exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
                 this ``month``.
             path: the file to write; None: the target's lock file.
+            solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba.
 
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
@@ -184,8 +199,7 @@ class Project:
             base = self._resolve_base(recipe)
         if previous and not update:  # only the base changes
             return write_lock(dated(replace(previous, base=base or self._resolve_base(recipe)), path), path)
-        solve = lock_target if recipe.imported_lock is None else import_lock
-        lock = solve(
+        lock = _solver(recipe, solver)(
             recipe,
             self.settings,
             base=base,
