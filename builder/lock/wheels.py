@@ -83,17 +83,21 @@ class WheelChooser:
 
 def _ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
     """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
+    ranks: dict[Tag, int] = {}
+    for rank, tag in enumerate(wheel_tags(recipe.platform, glibc_minor(recipe), python)):
+        ranks.setdefault(tag, rank)
+    return ranks
+
+
+def wheel_tags(platform: str, glibc: int, python: str) -> list[Tag]:
+    """The tags of wheels that a Python with glibc 2.``glibc`` installs on a platform, the best first."""
     major, minor = (int(number) for number in re.findall(r"\d+", python)[:2])
-    platforms = list(_manylinux(glibc_minor(recipe), ARCHITECTURES[recipe.platform]))
+    platforms = list(_manylinux(glibc, ARCHITECTURES[platform]))
     interpreter = f"cp{major}{minor}"
-    tags = [
+    return [
         *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
         *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
     ]
-    ranks: dict[Tag, int] = {}
-    for rank, tag in enumerate(tags):
-        ranks.setdefault(tag, rank)
-    return ranks
 
 
 def _manylinux(glibc: int, machine: str) -> Iterator[str]:

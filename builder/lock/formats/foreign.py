@@ -41,7 +41,7 @@ class ForeignSource:
 
 @dataclass(frozen=True, slots=True)
 class PinnedRequirement:
-    """``name==version`` of a requirements file. It has no URL until :func:`resolve_hashes` found its file."""
+    """A version, or a URL, without the hash or the URL of the file that is installed: an index names it."""
 
     name: str
     """Normalised as PEP 503 says."""
@@ -49,7 +49,7 @@ class PinnedRequirement:
     sha256: frozenset[str]
     """The hashes that its file may have; empty: any, and the lock stores the one that the index has."""
     text: str
-    """The requirement without marker and hashes, as an index resolves it: ``torch==2.5.1+cpu``."""
+    """The requirement without marker and hashes: ``torch==2.5.1+cpu``, ``torch @ https://...whl``."""
     where: str
     """``FILE:LINE``."""
 
@@ -65,9 +65,12 @@ class ForeignLock:
     sources: tuple[ForeignSource, ...] = ()
     """Those that must be built."""
     pinned: tuple[PinnedRequirement, ...] = ()
-    """Those whose files an index must name (requirements files only), and the lines of its options."""
-    index_options: tuple[str, ...] = ()
-    """``--index-url URL`` and the like, in the file's order (requirements files only)."""
+    """Those whose files an index must name: see :func:`builder.lock.formats.resolve.resolve_hashes`."""
+    index_url: str | None = None
+    """``--index-url`` of a requirements file; None: pip's own."""
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    """URLs, or folders relative to the folder of the file."""
     platforms: tuple[str, ...] = ()
     """The platforms that the file has packages for; empty if it does not say."""
     channels: tuple[str, ...] = ()

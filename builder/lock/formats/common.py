@@ -1,0 +1,209 @@
+"""What the readers of all formats share: reading within limits, errors, and checked packages."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from builder.config.safeyaml import MAX_BYTES, read_bytes
+from builder.errors import LockError, SolveError
+from builder.lock.urls import public
+from builder.lock.wheels import ARCHITECTURES
+from builder.model import FIND_LINKS, LockedPackage, Manager
+
+#: Levels of tables and lists in a TOML file. Lock files have at most 6; Python's reader is recursive.
+MAX_DEPTH = 100
+
+_WORD = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+_FILENAME = re.compile(r"[A-Za-z0-9_][^/\\\s]*")
+_SUBDIR = re.compile(r"[a-z0-9-]+")
+_HEX = {64: re.compile(r"[0-9a-f]{64}"), 32: re.compile(r"[0-9a-f]{32}")}
+RESTORE = "restore the file from version control, or lock again with the tool that wrote it"
+
+
+def read_text(path: Path) -> str:
+    """The text of a lock file.
+
+    Raises:
+        LockError: the file is missing, is not text, or has more than 16 MiB.
+    """
+    try:
+        raw = read_bytes(path)
+    except FileNotFoundError:
+        raise LockError(f"{path}: no such lock file", "check the path in the recipe's 'lock:'") from None
+    except OSError as e:
+        raise LockError(
+            f"{path}: cannot be read: {e.strerror}", "check the path and its permissions"
+        ) from None
+    if len(raw) > MAX_BYTES:
+        raise LockError(f"{path}: the file has more than {MAX_BYTES} bytes", RESTORE)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = raw.count(b"\n", 0, e.start) + 1
+        raise LockError(f"{path}:{line}: not UTF-8 text", RESTORE) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise LockError(f"{path}:{line}: not text", RESTORE)
+    return text
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file. Raises as :func:`read_text`, and for what is not TOML."""
+    text = read_text(path)
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, ValueError) as e:
+        raise LockError(f"{path}: not TOML: {e}", RESTORE) from None
+    except RecursionError:
+        raise LockError(f"{path}: not TOML: lists are more than {MAX_DEPTH} levels deep", RESTORE) from None
+    if _depth_exceeds(data, MAX_DEPTH):
+        raise LockError(f"{path}: tables and lists are more than {MAX_DEPTH} levels deep", RESTORE)
+    return data
+
+
+def _depth_exceeds(data: Any, limit: int) -> bool:
+    """Whether lists and mappings are nested deeper than this; does not recurse."""
+    level: list[Any] = [data]
+    for _ in range(limit):
+        containers = (item for item in level if isinstance(item, dict | list))
+        level = [child for item in containers for child in _children(item)]
+        if not level:
+            return False
+    return True
+
+
+def _children(item: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return item.values() if isinstance(item, dict) else item
+
+
+def where(path: Path, text: str, pattern: str) -> str:
+    """``FILE:LINE`` of the first line that matches a regular expression; ``FILE`` if none does."""
+    match = re.search(pattern, text, re.MULTILINE)
+    return f"{path}:{text.count(chr(10), 0, match.start()) + 1}" if match else str(path)
+
+
+def choices(name: str, known: Sequence[str]) -> str:
+    """What there is instead of a name: the nearest names, else all (at most 20)."""
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}? It has: {_listed(known)}"
+    return f"it has: {_listed(known)}" if known else "it has none"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+
+
+def marker_environment(platform: str, python: str) -> dict[str, str]:
+    """The values of environment markers (PEP 508) for the target's Python; never those of this machine."""
+    numbers = re.findall(r"\d+", python)
+    minor = ".".join(numbers[:2])
+    full = python if len(numbers) > 2 else f"{minor}.0"
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "os_name": "posix",
+        "platform_machine": ARCHITECTURES[platform],
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": minor,
+        "sys_platform": "linux",
+    }
+
+
+class PackageMaker:
+    """Makes checked packages of one lock file."""
+
+    def __init__(self, path: Path, platform: str) -> None:
+        self._path = path
+        self._platform = platform
+
+    def make(
+        self,
+        manager: Manager,
+        name: str,
+        version: str,
+        url: str,
+        *,
+        sha256: str | None,
+        md5: str | None = None,
+        dependencies: Mapping[str, str] | None = None,
+    ) -> LockedPackage:
+        """A package whose URL has no credentials and whose fields may become file names.
+
+        A wheel without a web address gets one in find-links folders.
+
+        Raises:
+            LockError: a name, version, URL or hash is missing or is not one.
+        """
+        is_conda = manager == "conda"
+        name = name if is_conda else canonicalize_name(name)
+        for key, value in (("name", name), ("version", version)):
+            if not isinstance(value, str) or not _WORD.fullmatch(value):
+                raise self.error(f"package {name!r}: {key} is missing or has blanks or control characters")
+        if not url.startswith(("http://", "https://", "builder://")):
+            url = url if is_conda else FIND_LINKS + quote(_last(url), safe="+!")
+        self._check_url(name, url, is_conda)
+        try:
+            url = public(url)
+        except SolveError as e:
+            raise self.error(e.message, e.hint) from None
+        return LockedPackage(
+            name=name,
+            version=version,
+            manager=manager,
+            platform=self._platform,
+            url=url,
+            sha256=self._hex(name, "sha256", sha256, 64),
+            md5=self._hex(name, "md5", md5, 32) if not sha256 or is_conda else None,
+            dependencies=dict(dependencies or {}),
+        )
+
+    def _check_url(self, name: str, url: str, is_conda: bool) -> None:
+        parts = url.partition("#")[0].partition("?")[0].split("/")
+        valid = _WORD.fullmatch(url) and _FILENAME.fullmatch(_last(url)) and len(parts) > 3
+        if not valid or (is_conda and not _SUBDIR.fullmatch(parts[-2])):
+            form = "SUBDIR/FILE" if is_conda else "a file name"
+            raise self.error(f"package {name}: url does not end with {form}: {url[:200]!r}")
+
+    def _hex(self, name: str, kind: str, value: str | None, digits: int) -> str | None:
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or not _HEX[digits].fullmatch(value.lower()):
+            raise self.error(f"package {name}: {str(value)[:80]!r} is not a valid {kind}")
+        return value.lower()
+
+    def no_hash(self, name: str, url: str) -> LockError:
+        """The error for a package without a hash."""
+        return self.error(
+            f"package {name}: {_last(url)} has no sha256",
+            "without a hash a download cannot be verified: lock with an index that has hashes (simple API, "
+            "PEP 691), or put the wheel into a find-links folder and lock with builder",
+        )
+
+    def error(self, message: str, hint: str = RESTORE) -> LockError:
+        """An error that names the file."""
+        return LockError(f"{self._path}: {message}", hint)
+
+
+def _last(url: str) -> str:
+    """The file name at the end of a URL or path."""
+    place = urlsplit(url).path if "://" in url else url.partition("#")[0]
+    return unquote(place).rsplit("/", 1)[-1]
+
+
+def glibc_of(virtual: Mapping[str, str]) -> int:
+    """The x of the target's glibc 2.x, from its virtual packages; 28 if they do not say."""
+    match = re.match(r"2\.(\d+)", virtual.get("__glibc", ""))
+    return int(match[1]) if match else 28
