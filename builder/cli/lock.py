@@ -75,6 +75,8 @@ def lock(
     For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
     packages of that file, and adds what it lacks: Python and the base image.
     """
+    from rich.markup import escape
+
     from builder.cli.markdown import lock_changes, summary
     from builder.lock.changes import compare_locks
     from builder.lock.groups import left_out
@@ -101,7 +103,7 @@ def lock(
             f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
         )
         if line := left_out(recipe, made):
-            context.output.text(f"  {line}")
+            context.output.text(f"  {escape(line)}")
         changes = compare_locks(before, made)
         if before is not None:
             context.output.text(f"  {summary(changes)}")

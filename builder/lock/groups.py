@@ -10,7 +10,6 @@ so a chosen group takes what its packages need, whatever the category of that is
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -62,20 +61,20 @@ def left_out(recipe: Recipe, lock: Lock) -> str:
         return lock.custom.get(LEFT_OUT, "")
     taken = {_key(package) for package in chosen_groups(recipe, lock).for_platform(recipe.platform)}
     rest = [p for p in lock.packages if p.platform == recipe.platform and _key(p) not in taken]
-    counts = Counter(package.category for package in _distinct(rest))
-    return left_out_line(recipe.groups, dict(counts))
+    return left_out_line(recipe.groups, len(_distinct(rest)), {package.category for package in rest})
 
 
-def left_out_line(groups: Sequence[str], counts: dict[str, int]) -> str:
+def left_out_line(groups: Sequence[str], number: int, others: Iterable[str]) -> str:
     """The line about packages that are left out.
 
     Args:
         groups: the chosen ones; empty: ``main``.
-        counts: the number of packages of each group that is left out.
+        number: how many packages are left out.
+        others: the groups that have them.
     """
-    if not counts:
+    if not number:
         return ""
-    number, names = sum(counts.values()), sorted(counts)
+    names = sorted(others)
     packages = "package" if number == 1 else "packages"
     what = f"the group {names[0]}" if len(names) == 1 else f"the groups {', '.join(names)}"
     every = ", ".join([*(groups or (MAIN,)), *names])

@@ -12,8 +12,7 @@ The versions of Python to choose from are those for which every package of the l
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -40,6 +39,8 @@ from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
 
+#: Key of the metadata: what the lock was imported from. Its name and hash are among the lock's inputs.
+_TOOL = "builder.imported-tool"
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
@@ -85,8 +86,10 @@ def import_lock(
     request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
     imported = _import(_Import(request, cutoffs, path))
     custom = inputs(recipe, environment)
-    extra = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
-    if line := _left_out(recipe, imported):
+    extra = {_TOOL: imported.foreign.tool}
+    extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
+    groups = recipe.groups or (MAIN,)
+    if line := left_out_line(groups, len(imported.left_out), imported.left_out_groups):
         extra[LEFT_OUT] = line
     lock = Lock(
         packages=tuple(sorted(imported.packages, key=lambda p: (p.manager, p.name))),
@@ -133,8 +136,10 @@ class _Imported:
     added: tuple[LockedPackage, ...]
     """The conda packages that were solved."""
     channels: tuple[str, ...]
-    more: Mapping[str, int]
-    """The groups that were left out, with the number of packages that only they have."""
+    left_out: frozenset[str]
+    """The names of packages that only groups have which were left out."""
+    left_out_groups: tuple[str, ...]
+    """These groups."""
 
 
 def _import(task: _Import) -> _Imported:
@@ -153,8 +158,8 @@ def _import(task: _Import) -> _Imported:
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
     _refuse_duplicates(task, packages, added)
-    more = _counts(task, foreign, python)
-    return _Imported(foreign, (*packages, *added), tuple(added), tuple(found_in), more)
+    names, groups = _others(task, foreign, python)
+    return _Imported(foreign, (*packages, *added), tuple(added), tuple(found_in), names, groups)
 
 
 # Python ----------------------------------------------------------------------------------------------------
@@ -299,29 +304,27 @@ def _refuse_duplicates(
 # messages --------------------------------------------------------------------------------------------------
 
 
-def _counts(task: _Import, foreign: ForeignLock, python: str | None) -> dict[str, int]:
-    """The groups that were left out, with the number of packages that only they have."""
-    taken = _names(foreign)
-    counts: Counter[str] = Counter()
+def _others(
+    task: _Import, foreign: ForeignLock, python: str | None
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names of packages that only groups have which were left out, and these groups."""
+    taken, names, groups = _names(foreign), set(), []
+    if foreign.format == "pixi":  # its groups are environments, of which one is chosen
+        return frozenset(), ()
     for group in foreign.left_out:
         try:
             found = _names(task.read(python, [group])) - taken
-        except LockError:  # groups that exclude each other, or that have nothing for this platform
+        except LockError:  # a group that has nothing for this platform
             continue
         if found:
-            counts[group] = len(found)
-    return dict(counts)
+            groups.append(group)
+            names |= found
+    return frozenset(names), tuple(groups)
 
 
 def _names(foreign: ForeignLock) -> set[str]:
     names = {package.name for package in foreign.packages}
     return names | {pin.name for pin in foreign.pinned} | {source.name for source in foreign.sources}
-
-
-def _left_out(recipe: Recipe, imported: _Imported) -> str:
-    if imported.foreign.format == "pixi":  # its groups are environments, of which one is chosen
-        return ""
-    return left_out_line(recipe.groups or (MAIN,), imported.more)
 
 
 def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:

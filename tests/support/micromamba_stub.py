@@ -47,7 +47,7 @@ async def _solve(channels: list[str], specs: list[str]) -> list[dict[str, Any]]:
         {
             "name": record.name.normalized,
             "version": str(record.version),
-            "build": record.build,
+            "build": str(record.build),
             "subdir": record.subdir,
             "fn": record.file_name,
             "url": record.url,
