@@ -28,7 +28,6 @@ from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
-from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.spec import Environment, Spec
@@ -236,21 +235,16 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
         LockError: the wheel that fits the target has another hash.
         SolveError: the indexes do not have a version.
     """
-    section = PipSection(task.path, task.request.recipe.root)
-    for option in foreign.index_options:
-        section.read(option, str(task.path))
-    for pin in foreign.pinned:
-        section.read(pin.text, pin.where)
     own = task.request.environment
-    environment = Environment(
-        task.path,
-        "",
-        own.channels,
-        (),
-        tuple(section.specs),
-        section.index or own.index_url,
-        (*section.extra_indexes, *own.extra_index_urls),
-        tuple(section.links),
+    environment = replace(
+        own,
+        path=task.path,
+        pip=tuple(Spec(pin.text, pin.name, pin.where) for pin in foreign.pinned),
+        index_url=foreign.index_url or own.index_url,
+        extra_index_urls=(*foreign.extra_index_urls, *own.extra_index_urls),
+        find_links=foreign.find_links,
+        sources=(),
+        constraints=(),
     )
     request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
     packages = solve_pip_packages(request, conda)
