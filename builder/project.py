@@ -7,9 +7,10 @@ Publishing comes after, in :mod:`builder.publishing`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from builder.bases.resolve import check_base, is_made_here, open_base, resolve_recipe_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
@@ -20,9 +21,12 @@ from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
+from builder.lock.condalock import conda_lock_target
 from builder.lock.date import dated
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock, write_lock
+from builder.lock.groups import chosen_groups, left_out
+from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
 from builder.lock.solve import check_environment, lock_target
@@ -45,6 +49,17 @@ from builder.wheels.locked import build_missing_wheels, place_wheels
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
 PULLED_FROM = "org.builder.pulled-from"
+
+
+#: What solves the conda packages of an environment.
+Solver = Literal["rattler", "conda-lock"]
+
+
+def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
+    """The function that makes the lock of a target."""
+    if recipe.imported_lock is not None:
+        return import_lock
+    return conda_lock_target if solver == "conda-lock" else lock_target
 
 
 @dataclass(frozen=True)
@@ -154,8 +169,10 @@ class Project:
         update: Sequence[str] = (),
         update_base: bool = False,
         exclude_newer: str | None = None,
+        path: Path | None = None,
+        solver: Solver = "rattler",
     ) -> Lock:
-        """Solves the environment and writes the lock file.
+        """Solves the environment, or imports the lock of another tool, and writes the lock file.
 
         Args:
             recipe: the target.
@@ -163,13 +180,15 @@ class Project:
             update_base: take the digest that the base image's reference has now.
             exclude_newer: ignore packages uploaded after this date (``2026-11-01``), or since the start of
                 this ``month``.
+            path: the file to write; None: the target's lock file.
+            solver: ``rattler``, with uv for pip packages, or ``conda-lock``, which runs conda or micromamba.
 
         Raises:
-            LockError: the recipe names a lock made elsewhere, or there is no lock to update.
+            LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
         """
-        path = recipe.lock_path
-        if recipe.lock:
+        path = path or recipe.lock_path
+        if recipe.uses_lock_unchanged:
             raise LockError(
                 f"{recipe.source}: lock: names {path}, which another tool made",
                 "remove 'lock:' from the recipe to let builder lock",
@@ -188,7 +207,7 @@ class Project:
         if previous and not update:  # only the base and its packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
-        lock = lock_target(
+        lock = _solver(recipe, solver)(
             recipe,
             self.settings,
             base=base,
@@ -258,7 +277,7 @@ class Project:
         """
         path = recipe.lock_path
         if not path.exists():
-            if recipe.lock:
+            if recipe.uses_lock_unchanged:
                 raise LockError(
                     f"{recipe.source}: lock: {path} does not exist",
                     "correct the path, or remove 'lock:' to lock here",
@@ -313,11 +332,38 @@ class Project:
         self.check(recipe)
         return self._request(recipe, lock_file)
 
-    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
+    def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
+        """The lock with the packages of the recipe's groups, and its file; reports what is left out.
+
+        Args:
+            recipe: the target.
+            lock_file: a lock file to use instead of the target's own, also one of another tool: what builder
+                makes from it is then in ``dist/``.
+
+        Raises:
+            LockError: see :meth:`ensure_lock`, or the lock has no such group.
+        """
         if lock_file is not None:
-            lock, path = read_lock(lock_file), lock_file
+            lock, path = self._given_lock(recipe, lock_file)
         else:
             lock, path = self.ensure_lock(recipe)
+        if line := left_out(recipe, lock):
+            self.reporter.note(f"{recipe.name}: {line}")
+        return chosen_groups(recipe, lock), path
+
+    def _given_lock(self, recipe: Recipe, lock_file: Path) -> tuple[Lock, Path]:
+        recipe = recipe.model_copy(update={"lock": str(lock_file.absolute())})
+        if recipe.imported_lock is None:
+            return read_lock(lock_file), lock_file
+        path = self.layout / f"{recipe.name}.lock.yml"
+        if path.exists():
+            lock = read_lock(path)
+            if not stale_reasons(recipe, lock, self.settings):
+                return lock, path
+        return self.lock(recipe, path=path), path
+
+    def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
+        lock, path = self.packages_of(recipe, lock_file)
         build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
         return BuildRequest(
             recipe,
@@ -330,9 +376,7 @@ class Project:
         )
 
     def _requested(self, recipe: Recipe) -> frozenset[str]:
-        if not recipe.environment_path.exists():
-            return frozenset()  # a lock that another tool made needs no environment file
-        return read_environment(recipe.environment_path, recipe.platform, recipe.root).requested
+        return recipe_environment(recipe).requested
 
     def place(self, result: BuildResult, layout: Path | None = None, tag: str | None = None) -> Path:
         """Puts a finished build into ``dist/``; returns the OCI layout's folder, or the SIF's path.

@@ -110,7 +110,7 @@ class Workflow:
                     f"{recipe.name} is tested on a GPU ({recipe.gpu.vendor}), and hosted runners have none",
                     "name a runner of yours: --runner self-hosted,gpu (with a scheduler: --smoke slurm)",
                 )
-        updated = [recipe for recipe in recipes if not recipe.lock]
+        updated = [recipe for recipe in recipes if not recipe.uses_lock_unchanged]
         suites = sorted({r.base.partition(":")[2] for r in recipes if r.base.startswith("debian:")})
         hosts = {recipe.registry.host for recipe in recipes}
         if options.registry:

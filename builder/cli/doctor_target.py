@@ -114,7 +114,7 @@ def _file_base(what: str, rest: str, recipe: Recipe) -> Finding:
 
 def _lock(project: Project, recipe: Recipe) -> Sequence[Finding]:
     path, command = recipe.lock_path, f"builder lock {recipe.name}"
-    if not path.exists() and not recipe.lock:
+    if not path.exists() and not recipe.uses_lock_unchanged:
         return [Finding("lock", "missing", f"{path.name} does not exist yet", command)]
     reasons = project.stale(recipe)
     if reasons:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.lock.changes import LockChanges
     from builder.model import Lock
+    from builder.project import Solver
 
 
 @click.command()
@@ -44,6 +45,12 @@ if TYPE_CHECKING:
     "Replaces the recipe's exclude_newer.",
 )
 @click.option(
+    "--solver",
+    type=click.Choice(["rattler", "conda-lock"]),
+    default="rattler",
+    help="Solve with conda-lock, which needs conda, mamba or micromamba. Default: rattler, part of builder.",
+)
+@click.option(
     "--changes",
     "changes_file",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -60,16 +67,24 @@ def lock(
     update: tuple[str, ...],
     update_base: bool,
     exclude_newer: str | None,
+    solver: Solver,
     changes_file: Path | None,
 ) -> None:
-    """Solve environments and write lock files in conda-lock v1 format (default: all targets)."""
+    """Solve environments and write lock files in conda-lock v1 format (default: all targets).
+
+    For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
+    packages of that file, and adds what it lacks: Python and the base image.
+    """
+    from rich.markup import escape
+
     from builder.cli.markdown import lock_changes, summary
     from builder.lock.changes import compare_locks
+    from builder.lock.groups import left_out
     from builder.lock.ospackages import os_packages
     from builder.store.files import write_atomic
 
     project = context.project
-    recipes = [r for r in project.recipes(names) if names or not r.lock]
+    recipes = [r for r in project.recipes(names) if names or not r.uses_lock_unchanged]
     if check:
         results = [_checked(context, r) for r in recipes]
         context.output.result(results)
@@ -81,7 +96,9 @@ def lock(
 
     def lock_one(recipe: Recipe) -> dict[str, Any]:
         before = _earlier(recipe)
-        made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
+        made = project.lock(
+            recipe, update=update, update_base=update_base, exclude_newer=exclude_newer, solver=solver
+        )
         count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
         counted = f"{count['conda']} conda and {count['pip']} pip packages"
         system = os_packages(made)
@@ -89,6 +106,8 @@ def lock(
             count["apt"] = len(system)
             counted = f"{len(system)} OS, {counted}"
         context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
+        if line := left_out(recipe, made):
+            context.output.text(f"  {escape(line)}")
         changes = compare_locks(before, made)
         if before is not None:
             context.output.text(f"  {summary(changes)}")

@@ -50,12 +50,11 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     from builder.fetch.sizes import head_sizes
     from builder.layers.plan import likely_parts, plan_lock
     from builder.lock.environment import find_links
-    from builder.lock.file import read_lock
     from builder.lock.urls import url_variables
 
     project = context.project
     recipe = context.one_recipe(target)
-    lock = read_lock(lock_file) if lock_file else project.ensure_lock(recipe)[0]
+    lock, _ = project.packages_of(recipe, lock_file)
     packages = ordered_packages(recipe, lock)
     with working(context.output, "asking for the sizes of packages"):
         sizes = head_sizes(

@@ -11,7 +11,8 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
@@ -35,6 +36,12 @@ Format = Literal["oci", "sif"]
 
 #: Folders that cannot be the prefix of the conda environment.
 _SYSTEM_FOLDERS = ("", "/usr", "/bin", "/lib")
+#: A path below the project folder that is no file.
+_NO_FILE = "recipes/no environment file"
+#: How the names of conda-lock's files end.
+_CONDA_LOCK_SUFFIXES = (".yml", ".yaml")
+#: Suffixes of environment files and locks that the name of builder's own lock does not have.
+_STEM_SUFFIXES = (".yml", ".yaml", ".toml", ".lock", ".txt", ".in")
 #: Keys of a recipe that a recipe extending it does not inherit.
 _NOT_INHERITED = ("name", "description", "group")
 
@@ -171,11 +178,18 @@ class Recipe(Model):
     ``sif:FILE``."""
     base_packages: tuple[Line, ...] = ()
     """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or NAME:ARCHITECTURE."""
-    environment: Line
-    """The conda environment file, relative to the project folder."""
     lock: Line | None = None
-    """A lock file that another tool wrote (conda-lock 1 to 4), relative to the project folder. It is used
-    unchanged. None: builder writes and updates its own."""
+    """A lock file that another tool wrote, relative to the project folder. One of conda-lock 1 to 4 is used
+    unchanged. From ``uv.lock``, ``pixi.lock``, ``pylock.toml``, requirements with hashes and lists with
+    ``@EXPLICIT`` builder makes its own lock, with the same packages. None: builder solves."""
+    environment: Annotated[Line, Field(validate_default=True)] = ""
+    """The file that names the packages, relative to the project folder: a conda environment file,
+    ``pyproject.toml``, ``pixi.toml`` or pip's requirements. Not needed with ``lock``."""
+    groups: tuple[Line, ...] = ()
+    """Groups of packages for the image: categories of conda-lock, dependency groups and extras of uv,
+    ``pylock.toml`` and ``pyproject.toml``. Empty: ``main``, which are the packages without a group."""
+    lock_environment: Line | None = None
+    """The environment of a ``pixi.lock`` or ``pixi.toml``; None: ``default``."""
     platform: Platform = "linux-64"
     """The processor and system of the target machine, with conda's name."""
     gpu: Gpu = Gpu()
@@ -235,6 +249,13 @@ class Recipe(Model):
                 raise ValueError(f"{name}: ${name} is not replaced by its value here: write the whole value")
         return env
 
+    @field_validator("environment")
+    @classmethod
+    def _names_packages(cls, value: str, info: ValidationInfo) -> str:
+        if not value and not info.data.get("lock"):
+            raise PydanticCustomError("missing", "Field required")
+        return value
+
     @property
     def step_count(self) -> int:
         """How many steps run in the image while it is built, link scripts of packages included."""
@@ -242,16 +263,34 @@ class Recipe(Model):
 
     @property
     def environment_path(self) -> Path:
-        """The environment file."""
-        return self.root / self.environment
+        """The environment file. It need not exist with ``lock``; without ``environment`` it never does.
+
+        :func:`builder.lock.environment.recipe_environment` reads it.
+        """
+        return self.root / (self.environment or _NO_FILE)
+
+    @property
+    def imported_lock(self) -> Path | None:
+        """The lock file of another tool from which builder makes its own; None if there is none."""
+        is_imported = self.lock is not None and not self.lock.endswith(_CONDA_LOCK_SUFFIXES)
+        return self.root / str(self.lock) if is_imported else None
+
+    @property
+    def uses_lock_unchanged(self) -> bool:
+        """Whether the target's lock file is one of conda-lock, which builder does not write."""
+        return self.lock is not None and self.imported_lock is None
 
     @property
     def lock_path(self) -> Path:
-        """The recipe's ``lock``, or ``<environment stem>.<target>.lock.yml`` beside the environment file."""
-        if self.lock:
-            return self.root / self.lock
-        path = self.environment_path
-        stem = path.name.removesuffix(".yml").removesuffix(".yaml")
+        """The lock file that images are built from.
+
+        It is the recipe's ``lock`` if that is one of conda-lock, else ``<stem>.<target>.lock.yml`` beside the
+        lock of another tool, or beside the environment file.
+        """
+        path = self.root / (self.lock or self.environment)
+        if self.uses_lock_unchanged:
+            return path
+        stem = path.stem if path.suffix in _STEM_SUFFIXES else path.name
         return path.with_name(f"{stem}.{self.name}.lock.yml")
 
     @property

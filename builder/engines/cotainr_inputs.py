@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from builder.engines.base import BuildRequest
-from builder.lock.environment import find_links, read_environment
+from builder.lock.environment import find_links, recipe_environment
 from builder.model import Fetched, LockedPackage
 from builder.redact import redact
 from builder.store.files import link_or_copy
@@ -66,11 +66,9 @@ def _channels(conda: Sequence[LockedPackage]) -> list[str]:
 def _index_options(request: BuildRequest) -> list[str]:
     """pip's options from the recipe and from the environment file, as lines of a requirements file."""
     recipe = request.recipe
-    index, extra = recipe.pip.index_url, list(recipe.pip.extra_index_urls)
-    if recipe.environment_path.exists():
-        own = read_environment(recipe.environment_path, recipe.platform, recipe.root)
-        index = index or own.index_url
-        extra += own.extra_index_urls
+    own = recipe_environment(recipe)
+    index = recipe.pip.index_url or own.index_url
+    extra = [*recipe.pip.extra_index_urls, *own.extra_index_urls]
     options = [f"--index-url {redact(index)}"] if index else []
     options += [f"--extra-index-url {redact(url)}" for url in dict.fromkeys(extra)]
     options += [f"--find-links {redact(link)}" for link in find_links(recipe) if "://" in link]

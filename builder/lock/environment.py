@@ -19,6 +19,7 @@ from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
+from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
@@ -86,6 +87,26 @@ def read_environment(path: Path, platform: str, root: Path | None = None) -> Env
     return _Reader(path, root or path.parent).read(document, platform)
 
 
+def recipe_environment(recipe: Recipe) -> Environment:
+    """What the environment file of a recipe asks for; nothing if a recipe with a lock has no such file.
+
+    Raises:
+        ConfigError: see :func:`read_environment`.
+    """
+    path = recipe.environment_path
+    if not path.exists():
+        return Environment(path, "", (), (), ())
+    if is_manifest(path):
+        return read_manifest(
+            path,
+            recipe.platform,
+            recipe.root,
+            groups=() if recipe.lock else recipe.groups,
+            environment=recipe.lock_environment,
+        )
+    return read_environment(path, recipe.platform, recipe.root)
+
+
 def _of_other_tool(path: Path, text: str) -> ConfigError | None:
     """The error for a file that another tool reads or writes; None if it is not known to be one."""
     found = other_file(path, text)
@@ -101,10 +122,8 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
     """The folders (absolute) and URLs with wheels that the environment file and the recipe name, and the
     project's folder with wheels that builder built.
     """
-    places: list[tuple[str, Path]] = []
-    if recipe.environment_path.exists():  # a target whose lock was made elsewhere needs no environment file
-        environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
-        places += [(link, environment.path.parent) for link in environment.find_links]
+    environment = recipe_environment(recipe)
+    places = [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
     own = recipe.root / WHEELS_FOLDER
     if own.is_dir():

@@ -7,16 +7,20 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
+from builder.config.safeyaml import read_bytes
 from builder.errors import ConfigError, LockError
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
+from builder.lock.groups import chosen_groups, is_own
 from builder.lock.names import pypi_name
-from builder.lock.spec import Environment
+from builder.lock.spec import Environment, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
@@ -36,6 +40,9 @@ _TITLES = {
     "base-packages": "base_packages",
     "sources-asked": "source packages",
     "constraints": "constraints",
+    "imported": "lock",
+    "groups": "groups",
+    "lock-environment": "lock_environment",
 }
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"
@@ -140,10 +147,28 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "constraints": sorted(s.text for s in environment.constraints),
     }
     values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
+    if recipe.imported_lock is not None:
+        values["imported"] = imported_file(recipe.imported_lock)
+        values["groups"] = sorted(recipe.groups)
+        values["lock-environment"] = recipe.lock_environment or ""
     return {
         _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
         for key, v in values.items()
     }
+
+
+def imported_file(path: Path) -> dict[str, str]:
+    """The name and the SHA-256 of a lock of another tool.
+
+    Raises:
+        LockError: the file cannot be read.
+    """
+    try:
+        return {"file": path.name, "sha256": hashlib.sha256(read_bytes(path)).hexdigest()}
+    except OSError as e:
+        raise LockError(
+            f"{path}: the lock file cannot be read: {e.strerror}", "correct 'lock:' in the recipe"
+        ) from None
 
 
 def content_hash(custom: Mapping[str, str]) -> str:
@@ -166,13 +191,18 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
     reasons = []
     if lock.base and lock.base.reference != recipe.base:
         reasons.append(f"base changed from {lock.base.reference} to {recipe.base}")
-    if _PREFIX + "conda" not in lock.custom:
-        return reasons + _missing(recipe, lock)
-    now = inputs(recipe, read_environment(recipe.environment_path, recipe.platform, recipe.root))
+    if not is_own(lock):
+        return reasons + missing(recipe, chosen_groups(recipe, lock))
+    now = inputs(recipe, recipe_environment(recipe))
     for key, title in _TITLES.items():
         absent = "[]" if key in _OPTIONAL else ""
         old, new = lock.custom.get(_PREFIX + key, absent), now.get(_PREFIX + key, absent)
-        if old != new:
+        if old == new:
+            continue
+        if key == "imported":
+            name = recipe.imported_lock.name if recipe.imported_lock else "the lock of another tool"
+            reasons.append(f"{name} changed")
+        else:
             reasons.append(f"{title} changed{_difference(old, new)}")
     return reasons + _changed_folders(recipe, lock)
 
@@ -247,15 +277,32 @@ def _items(value: Any) -> list[str] | None:
     return [str(item) for item in value] if isinstance(value, list) else None
 
 
-def _missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """The packages of the environment file that are not in a lock of another tool, with file and line."""
-    if not recipe.environment_path.exists():
-        return []  # a target whose lock was made elsewhere needs no environment file
-    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
-    names = {package.name.lower() for package in lock.packages if package.platform == recipe.platform}
+def missing(recipe: Recipe, lock: Lock) -> list[str]:
+    """The packages of the environment file that a lock of another tool lacks, with file and line.
+
+    What has to be built from a source is not checked, because a lock need not know it by its name.
+    """
+    packages = lock.for_platform(recipe.platform)
+    names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
-    specs = (*environment.conda, *environment.pip)
-    missing = [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
-    # conda-lock locks git repositories and archives, but no folder of the project
-    sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
-    return missing + [f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names]
+    python = next((p.version for p in packages if p.manager == "conda" and p.name == "python"), "")
+    environment = recipe_environment(recipe)
+    specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
+    specs += [spec for spec in environment.pip if _applies(spec, recipe, python)]
+    return [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+
+
+def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:
+    """Whether a requirement of pip is for the target, as its marker says."""
+    marker = Requirement(spec.text).marker
+    target = {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "os_name": "posix",
+        "platform_machine": _ARCHSPEC[recipe.platform],
+        "implementation_name": "cpython",
+        "platform_python_implementation": "CPython",
+    }
+    if python:
+        target |= {"python_full_version": python, "python_version": ".".join(python.split(".")[:2])}
+    return marker is None or marker.evaluate(target)

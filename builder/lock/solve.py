@@ -17,7 +17,7 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
 from builder.lock.date import SOLVED_BEFORE, TIME
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.model import Lock, LockedBase, LockedPackage
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Cutoffs:
-    """Packages published later are ignored; None takes all."""
+class Cutoffs:
+    """The dates of a solve: packages published later are ignored; None takes all."""
 
     conda: datetime | None
     pip: datetime | None
@@ -39,6 +39,21 @@ class _Cutoffs:
     def text(self) -> str:
         """The date of the conda packages as the lock's metadata has it."""
         return self.conda.strftime(TIME) if self.conda else ""
+
+    @classmethod
+    def of(cls, recipe: Recipe, exclude_newer: str | None) -> Cutoffs:
+        """The recipe's dates, or the one that replaces them.
+
+        Raises:
+            ConfigError: a text is not a date.
+        """
+        override = cutoff(exclude_newer, "--exclude-newer")
+        if override:
+            return cls(override, override)
+        return cls(
+            cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
+            cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),
+        )
 
 
 def lock_target(
@@ -73,8 +88,8 @@ def lock_target(
         FetchError: a channel or index does not answer, and the recipe names no fallback.
         WheelError: a wheel cannot be built from its source.
     """
-    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
-    cutoffs = _cutoffs(recipe, exclude_newer)
+    environment = recipe_environment(recipe)
+    cutoffs = Cutoffs.of(recipe, exclude_newer)
     old = previous.for_platform(recipe.platform) if previous else ()
     old_conda = [package for package in old if package.manager == "conda"]
     old_pip = [package for package in old if package.manager == "pip"]
@@ -87,10 +102,10 @@ def lock_target(
         reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
-        conda, found_in = _solve_conda(conda_request)
+        conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
     has_pip = environment.pip or environment.sources
-    pip = _solve_pip(pip_request, conda, wheel_builder) if has_pip else []
+    pip = solve_pip_packages(pip_request, conda, wheel_builder) if has_pip else []
 
     date = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
@@ -111,6 +126,9 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         ConfigError: the file or a date is wrong, or the file names no channels.
     """
     path = recipe.environment_path
+    if recipe.lock and not path.exists():
+        Cutoffs.of(recipe, exclude_newer)
+        return
     if not path.exists():
         files = [str(found.relative_to(recipe.root)) for found in _yaml_files(recipe.root)]
         near = difflib.get_close_matches(recipe.environment, files, n=1, cutoff=0.5)
@@ -118,9 +136,9 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         if near:
             hint = f"did you mean environment: {near[0]}?"
         raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
-    environment = read_environment(path, recipe.platform, recipe.root)
-    _cutoffs(recipe, exclude_newer)
-    if not channels(recipe, environment):
+    environment = recipe_environment(recipe)
+    Cutoffs.of(recipe, exclude_newer)
+    if not recipe.lock and not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
 
 
@@ -130,16 +148,6 @@ def _yaml_files(root: Path) -> list[Path]:
     return [path for path in found if path.parent.name != "recipes" and not path.name.endswith(".lock.yml")]
 
 
-def _cutoffs(recipe: Recipe, exclude_newer: str | None) -> _Cutoffs:
-    override = cutoff(exclude_newer, "--exclude-newer")
-    if override:
-        return _Cutoffs(override, override)
-    return _Cutoffs(
-        cutoff(recipe.conda.exclude_newer, f"{recipe.source}: conda"),
-        cutoff(recipe.pip.exclude_newer, f"{recipe.source}: pip"),
-    )
-
-
 def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
     """Whether an earlier lock has the conda packages for the same sources and the same date."""
     if previous.custom.get(SOLVED_BEFORE, "") != date:
@@ -147,7 +155,8 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
     return all(custom[key] == previous.custom.get(key) for key in CONDA_INPUTS)
 
 
-def _solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
+def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
+    """:func:`builder.lock.conda.solve_conda`, with progress and a note about the result."""
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
@@ -155,9 +164,10 @@ def _solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str,
     return solved
 
 
-def _solve_pip(
-    request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None
+def solve_pip_packages(
+    request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None = None
 ) -> list[LockedPackage]:
+    """:func:`builder.lock.pip.solve_pip`, with progress and a note about the result."""
     from builder.lock.pip import solve_pip
 
     def work() -> list[LockedPackage]:

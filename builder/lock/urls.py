@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from builder.config.recipe import Recipe
 from builder.errors import SolveError
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.net.pipconfig import pip_configuration
 from builder.net.urlvariables import UrlVariables, variables_in
 from builder.redact import redact
@@ -24,10 +24,9 @@ def url_variables(recipe: Recipe) -> UrlVariables:
     pip = pip_configuration()
     urls = [*recipe.conda.channels, recipe.pip.index_url, *recipe.pip.extra_index_urls]
     urls += [*recipe.pip.find_links, pip.index_url, *pip.extra_index_urls, *pip.find_links]
-    if recipe.environment_path.exists():
-        own = read_environment(recipe.environment_path, recipe.platform, recipe.root)
-        urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
-        urls += [source.url for source in own.sources]
+    own = recipe_environment(recipe)
+    urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
+    urls += [source.url for source in own.sources]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
 

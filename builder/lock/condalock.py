@@ -1,0 +1,225 @@
+"""Solves an environment with conda-lock, which runs conda, mamba or micromamba (``builder lock --solver``).
+
+conda-lock runs as a program of its own: it takes half a second to import, and replaces parts of other
+modules.
+It receives what builder's own solvers receive: the channels that answer (or their mirrors), the target's
+virtual packages, and builder's names of PyPI projects.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from builder.config.recipe import Recipe
+from builder.errors import FetchError, LockError, SolveError, UsageError
+from builder.lock.channels import SolverChannel, reachable_channels
+from builder.lock.environment import recipe_environment
+from builder.lock.file import read_lock
+from builder.lock.groups import MAIN
+from builder.lock.inputs import content_hash, inputs, virtual_packages
+from builder.lock.names import conda_mapping
+from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.spec import Environment
+from builder.lock.urls import public
+from builder.model import DEBIAN_CHANNEL, Lock, LockedBase, LockedPackage
+from builder.net.mirrors import mirrored_url, public_url
+from builder.progress import QUIET, Reporter, working
+from builder.redact import redact
+from builder.settings import Settings
+from builder.store.temporary import temporary_name
+
+#: Programs that solve for conda-lock, the fastest first, and the variables that name one.
+PROGRAMS = ("micromamba", "mamba", "conda")
+_VARIABLES = ("MAMBA_EXE", "CONDA_EXE")
+#: Seconds that conda-lock may take. Large environments take conda minutes.
+_TIME_LIMIT_S = 1800
+#: Lines of conda-lock's output that an error shows.
+_SHOWN_LINES = 30
+
+
+def conda_lock_target(
+    recipe: Recipe,
+    settings: Settings,
+    *,
+    base: LockedBase | None,
+    previous: Lock | None = None,
+    update: Sequence[str] = (),
+    exclude_newer: str | None = None,
+    wheel_builder: WheelBuilder | None = None,
+    reporter: Reporter = QUIET,
+) -> Lock:
+    """Solves the environment of a target with conda-lock. Writes nothing.
+
+    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` is not used.
+
+    Raises:
+        UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a variable.
+        SolveError: no program that solves is installed, or it found no solution; the message has its output.
+        FetchError: a channel does not answer, or there is no result in time.
+    """
+    _check_options(recipe, update, exclude_newer)
+    program = _program()
+    environment = recipe_environment(recipe)
+    if environment.sources:
+        source = environment.sources[0]
+        raise UsageError(
+            f"{source.where}: conda-lock cannot lock {redact(source.text)}", "leave out --solver conda-lock"
+        )
+    request = SolveRequest(recipe, environment, settings, reporter=reporter)
+    channels = reachable_channels(request)
+    _check_channels(channels)
+    with working(reporter, f"solving with conda-lock and {program.name}"):
+        solved = _solve(request, channels, program)
+    packages = [_locked(package, channels, settings) for package in solved]
+    custom = inputs(recipe, environment)
+    return Lock(
+        packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
+        platforms=(recipe.platform,),
+        channels=tuple(redact(channel.name) for channel in channels),
+        sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
+        content_hash={recipe.platform: content_hash(custom)},
+        custom=custom,
+        base=base,
+    )
+
+
+def _check_options(recipe: Recipe, update: Sequence[str], exclude_newer: str | None) -> None:
+    if update:
+        raise UsageError("--update does not work with --solver conda-lock", "leave out one of the two")
+    if exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer:
+        raise UsageError(
+            "conda-lock cannot leave out packages by their date (exclude_newer)",
+            "leave out --solver conda-lock, or exclude_newer",
+        )
+
+
+def _program() -> Path:
+    """The program that solves; builder never downloads one."""
+    found = [shutil.which(name) for name in PROGRAMS]
+    found += [path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)]
+    for path in found:
+        if path:
+            return Path(path).absolute()
+    raise SolveError(
+        "--solver conda-lock needs conda, mamba or micromamba, and none is installed",
+        "install micromamba, or leave out --solver conda-lock: builder solves without conda",
+    )
+
+
+def _check_channels(channels: Sequence[SolverChannel]) -> None:
+    """Refuses what conda-lock cannot lock, or would pass to conda on its command line."""
+    for channel in channels:
+        if channel.locked == DEBIAN_CHANNEL:
+            continue
+        if "$" in channel.name or redact(channel.actual) != channel.actual:
+            raise UsageError(
+                f"channel {channel.name}: conda-lock would put its password on the command line of conda",
+                "leave out --solver conda-lock",
+            )
+
+
+def _solve(
+    request: SolveRequest, channels: Sequence[SolverChannel], program: Path
+) -> tuple[LockedPackage, ...]:
+    """The packages of the lock that conda-lock writes."""
+    recipe, tmpdir = request.recipe, request.settings.tmpdir
+    tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
+        work = Path(name)
+        _write(work / "environment.yml", _environment_file(request, channels))
+        _write(work / "virtual.yml", _virtual_file(recipe))
+        names = {
+            pypi: {"conda_name": conda, "pypi_name": pypi}
+            for conda, pypi in conda_mapping(request.settings).items()
+        }
+        _write(work / "names.json", names)
+        _run(_command(recipe.platform, program), work, request)
+        try:
+            lock = read_lock(work / "conda-lock.yml")
+        except LockError as e:
+            raise SolveError(f"conda-lock made no valid lock: {e.message}", "leave out --solver") from None
+    return tuple(replace(p, category=MAIN) for p in lock.packages if p.platform == recipe.platform)
+
+
+def _command(platform: str, program: Path) -> list[str]:
+    command = [sys.executable, "-m", "conda_lock", "lock", "--conda", str(program)]
+    command += ["--file", "environment.yml", "--platform", platform, "--lockfile", "conda-lock.yml"]
+    command += ["--virtual-package-spec", "virtual.yml", "--pypi_to_conda_lookup_file", "names.json"]
+    return [*command, "--log-level", "WARNING"]
+
+
+def _run(command: Sequence[str], work: Path, request: SolveRequest) -> None:
+    path = request.environment.path
+    env = {name: value for name, value in os.environ.items() if not name.startswith("BUILDER_")}
+    try:
+        done = subprocess.run(
+            command, cwd=work, env=env, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise FetchError(
+            f"{path}: conda-lock found no solution within {_TIME_LIMIT_S} s", "leave out --solver conda-lock"
+        ) from None
+    if done.returncode:
+        text = redact(done.stderr or done.stdout).replace(f"{work}/", "")
+        # conda-lock prints conda's reason, the command and its output, and then a traceback of its own
+        reason = re.split(r"^(?:    Command: |Traceback )", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
+        reason = "\n".join((reason or text.strip()).splitlines()[-_SHOWN_LINES:])
+        raise SolveError(
+            f"{path}: conda-lock found no solution for {request.recipe.platform}:\n{reason}",
+            "change the versions of the environment file, or leave out --solver conda-lock",
+        )
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
+    """Writes a file in YAML (or JSON) that only this user can read: URLs of indexes may have passwords."""
+    path.touch(mode=0o600)
+    is_json = path.suffix == ".json"
+    path.write_text(json.dumps(data) if is_json else yaml.safe_dump(data, sort_keys=False))
+
+
+def _environment_file(request: SolveRequest, channels: Sequence[SolverChannel]) -> dict[str, Any]:
+    """What builder read from the environment file, as a plain environment file."""
+    own = request.environment
+    dependencies: list[Any] = [spec.text for spec in own.conda]
+    if own.pip:
+        dependencies.append({"pip": [spec.text for spec in own.pip]})
+    data: dict[str, Any] = {
+        "channels": [channel.actual.rstrip("/") for channel in channels],
+        "dependencies": dependencies,
+        "platforms": [request.recipe.platform],
+    }
+    indexes = _indexes(request, own)
+    return {**data, "pip-repositories": indexes} if indexes else data
+
+
+def _indexes(request: SolveRequest, own: Environment) -> list[str]:
+    pip = request.recipe.pip
+    urls = [pip.index_url or own.index_url, *own.extra_index_urls, *pip.extra_index_urls]
+    return [mirrored_url(request.settings, url) for url in urls if url]
+
+
+def _virtual_file(recipe: Recipe) -> dict[str, Any]:
+    """The target's virtual packages; conda-lock puts a blank before the build string."""
+    packages = {name: value.replace("=", " ") for name, value in virtual_packages(recipe).items()}
+    return {"subdirs": {recipe.platform: {"packages": packages}}}
+
+
+def _locked(package: LockedPackage, channels: Sequence[SolverChannel], settings: Settings) -> LockedPackage:
+    """The package with the URL that other machines know."""
+    url = package.url
+    for channel in channels:
+        if url.startswith(channel.actual):
+            return replace(package, url=public(channel.locked + url[len(channel.actual) :]))
+    return replace(package, url=public(public_url(settings, url)))

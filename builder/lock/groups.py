@@ -1,0 +1,146 @@
+"""The groups of a lock: which packages go into the image, and which are left out.
+
+conda-lock writes a category beside each package. A package that ``main`` and ``dev`` need has one of the two,
+so a chosen group takes what its packages need, whatever the category of that is::
+
+    main: flask -> werkzeug        groups: [main]   flask, werkzeug
+    dev:  werkzeug, pytest         left out         pytest
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from packaging.utils import canonicalize_name
+
+from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
+from builder.errors import LockError
+from builder.lock.names import pypi_name
+from builder.model import Lock, LockedPackage
+
+#: The group of the packages that belong to no other one.
+MAIN = "main"
+#: Key of the metadata of a lock that was imported: the line about what is left out.
+LEFT_OUT = "builder.left-out"
+#: Key of the metadata of each lock that builder made.
+_OWN = "builder.conda"
+
+
+def is_own(lock: Lock) -> bool:
+    """Whether builder made the lock, and recorded what from."""
+    return _OWN in lock.custom
+
+
+def chosen_groups(recipe: Recipe, lock: Lock) -> Lock:
+    """The lock with the packages of the recipe's ``groups`` for its platform, all in the category ``main``.
+
+    Packages for other platforms stay as they are, and so does a lock of builder: it has only what was chosen.
+
+    Raises:
+        LockError: the lock has no such group, or no package for the platform.
+    """
+    if is_own(lock):
+        return lock
+    here = [package for package in lock.packages if package.platform == recipe.platform]
+    chosen = _with_needed(here, _groups(recipe, here, lock))
+    main = tuple(replace(package, category=MAIN) for package in _distinct(chosen))
+    others = tuple(package for package in lock.packages if package.platform != recipe.platform)
+    return replace(lock, packages=(*main, *others))
+
+
+def left_out(recipe: Recipe, lock: Lock) -> str:
+    """One line about the packages that the recipe's ``groups`` leave out; empty if they leave out none.
+
+    Raises:
+        LockError: see :func:`chosen_groups`.
+    """
+    if is_own(lock):
+        return lock.custom.get(LEFT_OUT, "")
+    taken = {_key(package) for package in chosen_groups(recipe, lock).for_platform(recipe.platform)}
+    rest = [p for p in lock.packages if p.platform == recipe.platform and _key(p) not in taken]
+    return left_out_line(recipe.groups, len(_distinct(rest)), {package.category for package in rest})
+
+
+def left_out_line(groups: Sequence[str], number: int, others: Iterable[str]) -> str:
+    """The line about packages that are left out.
+
+    Args:
+        groups: the chosen ones; empty: ``main``.
+        number: how many packages are left out.
+        others: the groups that have them.
+    """
+    if not number:
+        return ""
+    names = sorted(others)
+    packages = "package" if number == 1 else "packages"
+    what = f"the group {names[0]}" if len(names) == 1 else f"the groups {', '.join(names)}"
+    every = ", ".join([*(groups or (MAIN,)), *names])
+    return f"left out: {number} {packages} of {what}; to include them: groups: [{every}]"
+
+
+def unknown_group(recipe: Recipe, group: str, known: Iterable[str], file: object) -> LockError:
+    """The error for a group that a lock does not have."""
+    names = sorted(known)
+    near = difflib.get_close_matches(group, names, n=1)
+    hint = f"its groups: {', '.join(names) or 'none'}"
+    if near:
+        hint = f"did you mean {near[0]}? {hint}"
+    return LockError(f"{place_of(recipe.source, 'groups')}: {file} has no group {group!r}", hint)
+
+
+def _groups(recipe: Recipe, packages: Sequence[LockedPackage], lock: Lock) -> tuple[str, ...]:
+    """The groups to take, after checks."""
+    known = {package.category for package in packages}
+    if not known:
+        others = sorted({package.platform for package in lock.packages})
+        raise LockError(
+            f"{recipe.lock_path}: the lock of target {recipe.name} has no package for {recipe.platform}",
+            f"it has packages for {', '.join(others)}: lock again for {recipe.platform}"
+            if others
+            else "lock again",
+        )
+    if not recipe.groups and MAIN not in known:
+        raise LockError(
+            f"{recipe.lock_path}: no package of the lock is in the group {MAIN}",
+            f"name the groups of the image in {recipe.source}: groups: [{', '.join(sorted(known))}]",
+        )
+    for group in recipe.groups:
+        if group not in known and group != MAIN:
+            raise unknown_group(recipe, group, known, recipe.lock_path)
+    return recipe.groups or (MAIN,)
+
+
+def _with_needed(packages: Sequence[LockedPackage], groups: Sequence[str]) -> list[LockedPackage]:
+    """The packages of some groups, and all that they need, in the order of the lock."""
+    by_name: dict[str, list[LockedPackage]] = {}
+    for package in packages:
+        for name in _names(package.name):
+            by_name.setdefault(name, []).append(package)
+    waiting = [package for package in packages if package.category in groups]
+    found = {id(package) for package in waiting}
+    taken = {_key(package) for package in waiting}
+    while waiting:
+        for dependency in waiting.pop().dependencies:
+            for needed in by_name.get(canonicalize_name(dependency), ()):
+                if _key(needed) not in taken:
+                    taken.add(_key(needed))
+                    found.add(id(needed))
+                    waiting.append(needed)
+    return [package for package in packages if id(package) in found]
+
+
+def _names(name: str) -> set[str]:
+    """The names by which other packages name a package: conda's, and that of PyPI."""
+    return {canonicalize_name(name), pypi_name(name)}
+
+
+def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
+    """The packages without repetitions: one of two groups is in the lock twice."""
+    return list({_key(package): package for package in packages}.values())
+
+
+def _key(package: LockedPackage) -> tuple[str, str]:
+    return package.manager, canonicalize_name(package.name)

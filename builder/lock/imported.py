@@ -1,0 +1,338 @@
+"""From the lock of another tool to builder's own lock: the same packages, and what that lock lacks.
+
+A lock of pip packages has no Python, so it is solved from the conda channels; no lock pins a base image::
+
+    uv.lock: flask 3.1.0, werkzeug 3.1.3   ->   flask 3.1.0, werkzeug 3.1.3     as in uv.lock
+    requires-python: ">=3.11"                   python 3.11.9, openssl, ...     solved: python 3.11.*|3.12.*
+                                                builder.base-digest             the recipe's base
+
+The versions of Python to choose from are those for which every package of the lock has a wheel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from builder.config.recipe import Recipe
+from builder.errors import LockError, UsageError
+from builder.lock.date import SOLVED_BEFORE
+from builder.lock.environment import recipe_environment
+from builder.lock.formats import ForeignLock, foreign_python, read_foreign
+from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
+from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
+from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
+from builder.lock.names import pypi_name
+from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
+from builder.lock.spec import Environment, Spec
+from builder.lock.urls import public
+from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
+from builder.net.mirrors import public_url
+from builder.progress import QUIET, Reporter
+from builder.redact import redact
+from builder.settings import Settings
+
+#: Key of the metadata: what the lock was imported from. Its name and hash are among the lock's inputs.
+_TOOL = "builder.imported-tool"
+#: Minor versions of Python 3 that a lock may be for.
+_MINORS = range(8, 16)
+#: conda packages that a lock of pip packages may have too: its wheel is used.
+_TOOLS = frozenset({"pip", "setuptools", "wheel"})
+
+
+def import_lock(
+    recipe: Recipe,
+    settings: Settings,
+    *,
+    base: LockedBase | None,
+    previous: Lock | None = None,
+    update: Sequence[str] = (),
+    exclude_newer: str | None = None,
+    wheel_builder: WheelBuilder | None = None,
+    reporter: Reporter = QUIET,
+) -> Lock:
+    """Makes builder's lock of a target from the lock of another tool. Writes nothing.
+
+    Args:
+        recipe: the target's recipe; its ``lock`` names the file.
+        settings: cache, mirrors, and whether to work offline.
+        base: the base image that the lock pins.
+        previous: not used: all versions are those of the file.
+        update: must be empty.
+        exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
+        reporter: receives progress, and what was imported, added and left out.
+
+    Raises:
+        LockError: the file is damaged, has nothing for this target, or lacks what the environment asks for.
+        UsageError: ``update`` names a package.
+        SolveError: no Python satisfies the lock; the message contains the solver's reason.
+        FetchError: a channel or index does not answer, and the recipe names no fallback.
+    """
+    path = recipe.imported_lock
+    assert path is not None
+    if update:
+        raise UsageError(
+            f"--update {update[0]}: the versions of target {recipe.name} are those of {path.name}",
+            f"update it with the tool that wrote {path.name}, then: builder lock {recipe.name}",
+        )
+    environment = recipe_environment(recipe)
+    cutoffs = Cutoffs.of(recipe, exclude_newer)
+    request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
+    imported = _import(_Import(request, cutoffs, path))
+    custom = inputs(recipe, environment)
+    extra = {_TOOL: imported.foreign.tool}
+    extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
+    groups = recipe.groups or (MAIN,)
+    if line := left_out_line(groups, len(imported.left_out), imported.left_out_groups):
+        extra[LEFT_OUT] = line
+    lock = Lock(
+        packages=tuple(sorted(imported.packages, key=lambda p: (p.manager, p.name))),
+        platforms=(recipe.platform,),
+        channels=tuple(redact(channel) for channel in imported.channels),
+        sources=(os.path.relpath(path, recipe.lock_path.parent),),
+        content_hash={recipe.platform: content_hash(custom)},
+        custom={**custom, **extra},
+        base=base,
+    )
+    if lacking := missing(recipe, lock):
+        raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
+    _report(recipe, imported, reporter)
+    return lock
+
+
+@dataclass(frozen=True)
+class _Import:
+    """One lock to import."""
+
+    request: SolveRequest
+    cutoffs: Cutoffs
+    path: Path
+
+    def read(self, python: str | None, groups: Sequence[str] | None = None) -> ForeignLock:
+        """The packages of the lock for a version of Python, of the recipe's groups or of others."""
+        recipe = self.request.recipe
+        return read_foreign(
+            self.path,
+            recipe.platform,
+            python_version=python,
+            groups=recipe.groups if groups is None else groups,
+            environment=recipe.lock_environment,
+            virtual=virtual_packages(recipe),
+        )
+
+
+@dataclass(frozen=True)
+class _Imported:
+    """What was imported."""
+
+    foreign: ForeignLock
+    packages: tuple[LockedPackage, ...]
+    added: tuple[LockedPackage, ...]
+    """The conda packages that were solved."""
+    channels: tuple[str, ...]
+    left_out: frozenset[str]
+    """The names of packages that only groups have which were left out."""
+    left_out_groups: tuple[str, ...]
+    """These groups."""
+
+
+def _import(task: _Import) -> _Imported:
+    needed = foreign_python(task.path)
+    if needed is None:
+        foreign = task.read(None)
+        added: list[LockedPackage] = []
+        found_in = foreign.channels
+        python = None
+    else:
+        added, found_in = _solve_python(task, needed)
+        python = next(package.version for package in added if package.name == "python")
+        foreign = task.read(python)
+    _refuse_sources(task, foreign)
+    packages = [_public(package, task.request.settings) for package in foreign.packages]
+    if foreign.pinned:
+        packages += _resolved(task, foreign, added)
+    _refuse_duplicates(task, packages, added)
+    names, groups = _others(task, foreign, python)
+    return _Imported(foreign, (*packages, *added), tuple(added), tuple(found_in), names, groups)
+
+
+# Python ----------------------------------------------------------------------------------------------------
+
+
+def _with_channels(recipe: Recipe, environment: Environment) -> Environment:
+    """The environment with the channels from which Python is solved."""
+    named = channels(recipe, environment)
+    return replace(environment, channels=named or (CHANNEL,))
+
+
+def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
+    """The conda packages of the environment file, and a Python that fits the lock.
+
+    Raises:
+        LockError: no version of Python fits.
+        SolveError: the channels have none of those that fit.
+    """
+    versions = _versions(task, needed)
+    spec = Spec(f"python {'|'.join(f'{version}.*' for version in versions)}", "python", str(task.path))
+    environment = task.request.environment
+    conda = [s for s in environment.conda if s.text != "pip" or not is_manifest(environment.path)]
+    pinned = pinned_python(task.path.parent)
+    if pinned and not any(s.name == "python" and s.text.endswith(f"={pinned}") for s in conda):
+        where = str(task.path.parent / ".python-version")
+        conda.append(Spec(f"python={pinned}", "python", where))
+    request = replace(
+        task.request,
+        newest=task.cutoffs.conda,
+        environment=replace(environment, path=task.path, conda=(*conda, spec), pip=()),
+    )
+    return solve_conda_packages(request)
+
+
+def _versions(task: _Import, needed: str) -> list[str]:
+    """The minor versions of Python for which the lock has all its packages, the oldest first."""
+    try:
+        allowed = SpecifierSet(needed)
+    except InvalidSpecifier:
+        allowed = SpecifierSet()
+    # ">=3.11.2" allows a later release of 3.11
+    versions = [f"3.{minor}" for minor in _MINORS if f"3.{minor}.99" in allowed]
+    fitting, problem = [], None
+    for version in versions:
+        try:
+            task.read(version)
+        except LockError as e:
+            problem = e
+        else:
+            fitting.append(version)
+    if not fitting:
+        raise problem or LockError(
+            f"{task.path}: requires Python {needed}, and builder knows 3.{_MINORS[0]} to 3.{_MINORS[-1]}",
+            "lock again for one of these versions",
+        )
+    return fitting
+
+
+# packages --------------------------------------------------------------------------------------------------
+
+
+def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
+    """The package with its public URL, without credentials; for a local file a URL by its name."""
+    url = public_url(settings, package.url)
+    if not url.startswith(("http://", "https://", "builder://")):
+        url = FIND_LINKS + package.filename
+    return replace(package, url=public(url))
+
+
+def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+    """The wheels of a requirements file, from the indexes, with one of the hashes of the file.
+
+    Raises:
+        LockError: the wheel that fits the target has another hash.
+        SolveError: the indexes do not have a version.
+    """
+    own = task.request.environment
+    environment = replace(
+        own,
+        path=task.path,
+        pip=tuple(Spec(pin.text, pin.name, pin.where) for pin in foreign.pinned),
+        index_url=foreign.index_url or own.index_url,
+        extra_index_urls=(*foreign.extra_index_urls, *own.extra_index_urls),
+        find_links=foreign.find_links,
+        sources=(),
+        constraints=(),
+    )
+    request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
+    packages = solve_pip_packages(request, conda)
+    hashes = {pin.name: pin for pin in foreign.pinned}
+    for package in packages:
+        pin = hashes.get(canonicalize_name(package.name))
+        if pin is None:
+            task.request.reporter.warn(
+                f"{task.path}: does not list {package.name}, which its packages need: "
+                f"{package.version} was added"
+            )
+        elif pin.sha256 and package.sha256 not in pin.sha256:
+            raise LockError(
+                f"{pin.where}: {package.filename}: its index has the sha256 {package.sha256}, which is not "
+                "one of the file's",
+                f"lock again for {task.request.recipe.platform} with the tool that wrote {task.path.name}",
+            )
+    return packages
+
+
+def _refuse_sources(task: _Import, foreign: ForeignLock) -> None:
+    """Packages that must be built; the project itself is not a package of the lock."""
+    for source in foreign.sources:
+        if source.kind == "local" and source.editable:
+            task.request.reporter.note(
+                f"{task.path.name}: {source.name} is the project's own code and not installed: "
+                "files: copies it into the image"
+            )
+            continue
+        raise LockError(
+            f"{source.where or task.path}: {source.name} is locked as source ({source.kind})",
+            f"lock a version of {source.name} that has a wheel for {task.request.recipe.platform}",
+        )
+
+
+def _refuse_duplicates(
+    task: _Import, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
+) -> None:
+    """Raises LockError if conda packages of the environment file are in a lock of pip packages too."""
+    names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
+    for package in added:
+        name = pypi_name(package.name)
+        if "python" in package.dependencies and name in names - _TOOLS:
+            raise LockError(
+                f"{task.request.environment.path}: {package.name} is among the conda packages, and "
+                f"{task.path.name} has it as a wheel",
+                "remove it from the conda packages of the environment file",
+            )
+
+
+# messages --------------------------------------------------------------------------------------------------
+
+
+def _others(
+    task: _Import, foreign: ForeignLock, python: str | None
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names of packages that only groups have which were left out, and these groups."""
+    taken, names, groups = _names(foreign), set(), []
+    if foreign.format == "pixi":  # its groups are environments, of which one is chosen
+        return frozenset(), ()
+    for group in foreign.left_out:
+        try:
+            found = _names(task.read(python, [group])) - taken
+        except LockError:  # a group that has nothing for this platform
+            continue
+        if found:
+            groups.append(group)
+            names |= found
+    return frozenset(names), tuple(groups)
+
+
+def _names(foreign: ForeignLock) -> set[str]:
+    names = {package.name for package in foreign.packages}
+    return names | {pin.name for pin in foreign.pinned} | {source.name for source in foreign.sources}
+
+
+def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
+    """Reports what was imported and added; what is left out is reported with each build."""
+    foreign = imported.foreign
+    number = len(imported.packages) - len(imported.added)
+    reporter.note(f"{recipe.name}: {number} packages imported from {foreign.path.name}, {foreign.tool}")
+    python = next((package for package in imported.added if package.name == "python"), None)
+    if python is not None:
+        others = len(imported.added) - 1
+        more = f" and {others} more conda packages" if others else ""
+        reporter.note(
+            f"{recipe.name}: added python {python.version}{more} from {', '.join(imported.channels)}"
+        )
+    for note in foreign.notes:
+        reporter.note(f"{recipe.name}: {note}")

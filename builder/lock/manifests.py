@@ -1,0 +1,382 @@
+"""Files of other tools as environment files: ``pyproject.toml``, ``pixi.toml`` and pip's requirements.
+
+What these files say is put into the words of an environment file, so that all kinds have the same rules and
+messages: conda specs, and lines of a pip section::
+
+    pyproject.toml                             conda                 pip
+    requires-python = ">=3.11"                 python >=3.11         -e .
+    dependencies = ["flask>=3"]                pip                   flask>=3
+    [tool.uv.sources]
+    torch = {index = "pytorch"}                                      --extra-index-url https://...
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from builder.errors import ConfigError
+from builder.lock.pipsection import PipSection
+from builder.lock.spec import Environment, Spec
+from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
+
+#: The channel of files that name none.
+CHANNEL = "conda-forge"
+#: The group of what is required without a group.
+MAIN = "main"
+_PYPI = "https://pypi.org/simple"
+_REQUIREMENTS = (".txt", ".in")
+#: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
+_PIXI_TARGETS = ("unix", "linux")
+_PYTHON_VERSION = re.compile(r"(?:cpython-|python-)?(3\.\d+)(\.\d+)?")
+#: Characters of ``.python-version`` that are read.
+_PYTHON_VERSION_CHARS = 100
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file is one that :func:`read_manifest` reads, by its name."""
+    return path.name in ("pyproject.toml", "pixi.toml") or path.suffix in _REQUIREMENTS
+
+
+def read_manifest(
+    path: Path,
+    platform: str,
+    root: Path | None = None,
+    *,
+    groups: Sequence[str] = (),
+    environment: str | None = None,
+) -> Environment:
+    """Reads a file of another tool as an environment file.
+
+    Args:
+        path: ``pyproject.toml``, ``pixi.toml``, or a requirements file (``*.txt``, ``*.in``).
+        platform: with conda's name.
+        root: the project folder, in which requirements files may be; None: the folder of the file.
+        groups: dependency groups and extras of a ``pyproject.toml``; ``main`` is what has no group. Empty:
+            ``main``.
+        environment: the environment of a pixi project; None: ``default``.
+
+    Raises:
+        ConfigError: the file is not valid, has no such group or environment, or contains what cannot be
+            locked. The message names file and line.
+    """
+    reader = _Reader(path, PipSection(path, root or path.parent))
+    if path.suffix in _REQUIREMENTS:
+        _refuse_groups(path, groups)
+        reader.pip(f"-r {path.name}", str(path))
+        return reader.environment()
+    file = load_toml(path)
+    pixi = table(file.data, "tool", "pixi") if path.name == "pyproject.toml" else file.data
+    project = _Project(file) if path.name == "pyproject.toml" else None
+    if pixi:
+        _refuse_groups(path, groups)
+        _Pixi(file, pixi, platform, project).read(reader, environment)
+    elif project is not None:
+        project.read(reader, groups)
+    return reader.environment()
+
+
+def _refuse_groups(path: Path, groups: Sequence[str]) -> None:
+    named = [group for group in groups if group != MAIN]
+    if named:
+        raise ConfigError(
+            f"{path}: the file has no groups, and the recipe names {', '.join(named)}",
+            "remove 'groups:' from the recipe; lock_environment: NAME chooses an environment of pixi",
+        )
+
+
+class _Reader:
+    """Collects what a file asks for."""
+
+    def __init__(self, path: Path, section: PipSection) -> None:
+        self.path = path
+        self.channels: list[str] = []
+        self._conda: dict[str, Spec] = {}
+        self._section = section
+
+    def conda(self, text: str, name: str, where: str) -> None:
+        self._conda.setdefault(text, Spec(text, name.lower(), where))
+
+    def pip(self, text: str, where: str) -> None:
+        self._section.read(text, where)
+
+    def index(self, url: Any) -> None:
+        text = str(url or "").rstrip("/")
+        if text and text != _PYPI and text not in self._section.extra_indexes:
+            self._section.extra_indexes.append(text)
+
+    def python(self, specifier: str, where: str) -> None:
+        """The version of Python: ``requires-python``, and the ``.python-version`` beside the file."""
+        self.conda(f"python {conda_version(specifier)}".strip(), "python", where)
+        version = pinned_python(self.path.parent)
+        if version:
+            self.conda(f"python={version}", "python", f"{self.path.parent / '.python-version'}:1")
+
+    def environment(self) -> Environment:
+        if not any(spec.name == "python" for spec in self._conda.values()):
+            self.python("", str(self.path))
+        if not any(spec.name == "pip" for spec in self._conda.values()):
+            self.conda("pip", "pip", str(self.path))
+        section = self._section
+        return Environment(
+            self.path,
+            "",
+            tuple(dict.fromkeys(self.channels)) or (CHANNEL,),
+            tuple(self._conda.values()),
+            tuple(section.specs),
+            section.index,
+            tuple(dict.fromkeys(section.extra_indexes)),
+            tuple(dict.fromkeys(section.links)),
+        )
+
+
+def conda_version(specifier: str) -> str:
+    """A version specifier of PEP 440 (or Poetry's ``^3.10``) as conda writes it; empty accepts any."""
+    parts = [part.replace(" ", "") for part in specifier.split(",") if part.strip(" *")]
+    found = []
+    for part in parts:
+        caret = re.fullmatch(r"\^(\d+)((?:\.\d+)*)", part)
+        if caret:
+            found += [f">={caret[1]}{caret[2]}", f"<{int(caret[1]) + 1}"]
+        elif part.endswith(".*") and part.startswith("=="):
+            found.append(part.removeprefix("=="))
+        else:
+            found.append(part.replace("===", "=="))
+    return ",".join(found)
+
+
+def pinned_python(folder: Path) -> str:
+    """The version in ``.python-version`` of a folder, such as ``3.11``; empty if there is none."""
+    path = folder / ".python-version"
+    if not path.is_file():
+        return ""
+    with path.open(errors="replace") as file:
+        line = file.read(_PYTHON_VERSION_CHARS).strip()
+    match = _PYTHON_VERSION.fullmatch(line)
+    return match[1] + (match[2] or "") if match else ""
+
+
+class _Project:
+    """``[project]`` of a ``pyproject.toml``, with the tables of uv."""
+
+    def __init__(self, file: TomlFile) -> None:
+        self._file = file
+        self._project = table(file.data, "project")
+        self._extras = table(self._project.get("optional-dependencies"))
+        self._groups = table(file.data, "dependency-groups")
+        uv = table(file.data, "tool", "uv")
+        self._sources = {canonicalize_name(k): v for k, v in table(uv.get("sources")).items()}
+        self._indexes = [table(entry) for entry in items(uv.get("index"))]
+
+    @property
+    def groups(self) -> list[str]:
+        """The names of extras and dependency groups."""
+        return [*self._extras, *self._groups]
+
+    def read(self, reader: _Reader, groups: Sequence[str]) -> None:
+        self.read_python(reader)
+        for group in groups or (MAIN,):
+            if group != MAIN or group in self.groups:
+                self.read_group(reader, group)
+            else:
+                self.read_main(reader)
+        for entry in self._indexes:
+            if not entry.get("explicit"):
+                reader.index(entry.get("url"))
+
+    def read_python(self, reader: _Reader) -> None:
+        text = str(self._project.get("requires-python", ""))
+        reader.python(text, self._file.where(text) if text else str(self._file.path))
+
+    def read_main(self, reader: _Reader) -> None:
+        """The project's dependencies."""
+        if not self._project:
+            raise _no_project(self._file)
+        if "dependencies" in strings(self._project.get("dynamic")):
+            self._read_dynamic(reader)
+        for text in strings(self._project.get("dependencies")):
+            self._read(reader, text)
+
+    def read_group(self, reader: _Reader, group: str) -> None:
+        """The requirements of an extra or a dependency group."""
+        if group not in self.groups:
+            near = difflib.get_close_matches(group, self.groups, n=1)
+            known = f"it has: {', '.join([MAIN, *self.groups])}"
+            raise ConfigError(
+                f"{self._file.path}: no extra and no dependency group {group!r}",
+                f"did you mean {near[0]}? {known}" if near else known,
+            )
+        for text in strings(self._extras.get(group)):
+            self._read(reader, text)
+        for text in self._members(group, set()):
+            self._read(reader, text)
+
+    def _members(self, group: str, seen: set[str]) -> Iterator[str]:
+        """The requirements of a dependency group, with the groups that it includes (PEP 735), each once."""
+        if group in seen:
+            return
+        seen.add(group)
+        for item in items(self._groups.get(group)):
+            if isinstance(item, str):
+                yield item
+            elif include := table(item).get("include-group"):
+                yield from self._members(str(include), seen)
+
+    def _read_dynamic(self, reader: _Reader) -> None:
+        """Dependencies that setuptools reads from requirements files; others only a build knows."""
+        named = table(self._file.data, "tool", "setuptools", "dynamic", "dependencies").get("file")
+        files = [named] if isinstance(named, str) else strings(named)
+        if not files:
+            raise ConfigError(
+                f"{self._file.where('dependencies')}: the dependencies are dynamic: only a build of the "
+                "project knows them",
+                "name a file that lists them: environment: requirements.txt",
+            )
+        for file in files:
+            reader.pip(f"-r {file}", self._file.where(file))
+
+    def _read(self, reader: _Reader, text: str) -> None:
+        """A requirement, from where ``[tool.uv.sources]`` says."""
+        where = self._file.where(text)
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError):
+            reader.pip(text, where)  # which says what is wrong
+            return
+        if canonicalize_name(requirement.name) == canonicalize_name(str(self._project.get("name", ""))):
+            for extra in sorted(requirement.extras):  # an extra of the project that names others
+                self.read_group(reader, extra)
+            return
+        source = self._sources.get(canonicalize_name(requirement.name))
+        entries = [table(entry) for entry in (source if isinstance(source, list) else [source])]
+        places = [place for entry in entries if (place := _place(requirement, entry))]
+        for entry in entries:
+            named = [index for index in self._indexes if index.get("name") == entry.get("index", "")]
+            for index in named:
+                reader.index(index.get("url"))
+        for line in places or [text]:
+            reader.pip(line, where)
+
+
+def _no_project(file: TomlFile) -> ConfigError:
+    if table(file.data, "tool", "poetry"):
+        return ConfigError(
+            f"{file.path}: the dependencies are in [tool.poetry], which builder does not read",
+            "poetry export -o requirements.txt writes them: lock: requirements.txt",
+        )
+    return ConfigError(
+        f"{file.path}: no [project] with dependencies", "add them, or name another file: environment: FILE"
+    )
+
+
+def _place(requirement: Requirement, source: Mapping[str, Any]) -> str:
+    """The line of a pip section for an entry of ``[tool.uv.sources]``; empty for one of an index."""
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    marker = source.get("marker") or requirement.marker
+    tail = f" ; {marker}" if marker else ""
+    if source.get("git"):
+        revision = source.get("rev") or source.get("tag") or source.get("branch")
+        at = f"@{revision}" if revision else ""
+        folder = f"#subdirectory={source['subdirectory']}" if source.get("subdirectory") else ""
+        return f"{requirement.name}{extras} @ git+{source['git']}{at}{folder}{tail}"
+    if source.get("url"):
+        return f"{requirement.name}{extras} @ {source['url']}{tail}"
+    if source.get("path"):
+        path = str(source["path"])
+        local = path if path.startswith(("/", ".")) else f"./{path}"
+        return f"-e {local}{extras}" if source.get("editable") else f"{local}{extras}"
+    return ""
+
+
+class _Pixi:
+    """A pixi project: ``pixi.toml``, or ``[tool.pixi]`` of a ``pyproject.toml``."""
+
+    def __init__(
+        self, file: TomlFile, pixi: Mapping[str, Any], platform: str, project: _Project | None
+    ) -> None:
+        self._file = file
+        self._pixi = pixi
+        self._targets = (*_PIXI_TARGETS, platform)
+        self._project = project
+
+    def read(self, reader: _Reader, name: str | None) -> None:
+        workspace = table(self._pixi.get("workspace") or self._pixi.get("project"))
+        features, has_default = self._environment(name or "default")
+        tables = [table(self._pixi.get("feature")).get(feature) for feature in features]
+        for channel in [c for t in tables for c in items(table(t).get("channels"))]:
+            reader.channels.append(_channel(channel))
+        reader.channels += [_channel(channel) for channel in items(workspace.get("channels"))]
+        if has_default:
+            tables.insert(0, dict(self._pixi))
+        for part in [p for t in tables for p in self._parts(table(t))]:
+            self._read_table(reader, part)
+        if self._project is not None:
+            self._project.read_python(reader)
+            if has_default:
+                self._project.read_main(reader)
+            for feature in features:
+                if feature in self._project.groups:
+                    self._project.read_group(reader, feature)
+
+    def _environment(self, name: str) -> tuple[list[str], bool]:
+        """The features of an environment, and whether it has the default one too."""
+        environments = table(self._pixi.get("environments"))
+        if name not in environments:
+            if name == "default":
+                return [], True
+            known = ["default", *environments]
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"{self._file.path}: no environment {name!r}",
+                f"{f'did you mean {near[0]}? ' if near else ''}its environments: {', '.join(known)}",
+            )
+        entry = environments[name]
+        features = strings(entry if isinstance(entry, list) else table(entry).get("features"))
+        return features, not table(entry).get("no-default-feature", False)
+
+    def _parts(self, one: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """A table, and its parts for the platform."""
+        yield one
+        for target in self._targets:
+            yield table(table(one.get("target")).get(target))
+
+    def _read_table(self, reader: _Reader, part: Mapping[str, Any]) -> None:
+        for name, value in table(part.get("dependencies")).items():
+            reader.conda(_conda_spec(str(name), value), str(name), self._file.where(str(name)))
+        for name, value in table(part.get("pypi-dependencies")).items():
+            entry = value if isinstance(value, dict) else {"version": value}
+            reader.pip(_pypi_line(str(name), entry), self._file.where(str(name)))
+            reader.index(entry.get("index"))
+        for url in strings(table(part.get("pypi-options")).get("extra-index-urls")):
+            reader.index(url)
+
+
+def _channel(value: Any) -> str:
+    return str(table(value).get("channel", "")) or str(value)
+
+
+def _conda_spec(name: str, value: Any) -> str:
+    """A conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel = ...}``."""
+    entry = value if isinstance(value, dict) else {"version": value}
+    version, build = (str(entry.get(key, "*")) for key in ("version", "build"))
+    channel = f"{entry['channel']}::" if entry.get("channel") else ""
+    words = [channel + name, *([] if version == build == "*" else [version.replace(" ", "")])]
+    return " ".join(words if build == "*" else [*words, build])
+
+
+def _pypi_line(name: str, entry: Mapping[str, Any]) -> str:
+    """The line of a pip section for an entry of ``[pypi-dependencies]``."""
+    extras = strings(entry.get("extras"))
+    bare = name + (f"[{','.join(extras)}]" if extras else "")
+    try:
+        place = _place(Requirement(bare), entry)
+    except InvalidRequirement:
+        place = ""
+    version = str(entry.get("version", "*"))
+    return place or bare + ("" if version == "*" else version)

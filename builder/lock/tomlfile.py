@@ -1,0 +1,67 @@
+"""TOML files of other tools. Their values may have any type; what has the wrong one is ignored."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.errors import ConfigError
+
+#: Bytes of a TOML file. The uv.lock of 300 packages has 1 MB.
+MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A parsed TOML file."""
+
+    path: Path
+    text: str
+    data: dict[str, Any]
+
+    def where(self, value: str) -> str:
+        """Returns ``FILE:LINE`` of the first line with a text in quotation marks; without it the file."""
+        quoted = (json.dumps(value), f"'{value}'", f"{value} =")
+        for number, line in enumerate(self.text.splitlines(), 1):
+            if any(text in line for text in quoted):
+                return f"{self.path}:{number}"
+        return str(self.path)
+
+
+def load_toml(path: Path) -> TomlFile:
+    """Reads a TOML file.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML; the message names the line.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise ConfigError(f"{path}: the file has more than {MAX_BYTES} bytes", "name another file")
+        text = raw.decode()
+        return TomlFile(path, text, tomllib.loads(text))
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: cannot be read: {e}", "it must be a UTF-8 text file") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as e:  # tomllib's parser of arrays is recursive
+        raise ConfigError(f"{path}: not valid TOML: {e}", "correct the file") from None
+
+
+def table(value: Any, *keys: str) -> dict[str, Any]:
+    """A table, or the one below it at these keys; empty for anything else."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def items(value: Any) -> list[Any]:
+    """A list; empty for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def strings(value: Any) -> list[str]:
+    """The texts of a list."""
+    return [item for item in items(value) if isinstance(item, str)]
