@@ -35,6 +35,9 @@ class Environment:
     find_links: tuple[str, ...] = ()
     """URLs, or folders as written, relative to the folder of the environment file."""
 
+    notes: tuple[str, ...] = ()
+    """What conda ignores in the file, each with ``FILE:LINE`` and what to write."""
+
     @property
     def requested(self) -> frozenset[str]:
         """The names of all packages that the file lists."""
