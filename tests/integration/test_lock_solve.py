@@ -246,6 +246,48 @@ def test_mirror(target, settings, channel):
     assert made.channels == ("conda-forge",)
 
 
+@pytest.mark.parametrize(
+    ("channels", "spec"),
+    [
+        (["conda-forge"], "conda-forge::libz"),
+        (["conda-forge"], "conda-forge/linux-64::libz >=1"),
+        (["conda-forge"], "https://conda.anaconda.org/conda-forge::libz"),
+        (["https://conda.anaconda.org/conda-forge/"], "conda-forge::libz"),
+        (["https://host.example/mirror/conda-forge"], "conda-forge::libz"),
+        (["empty"], "conda-forge::libz"),  # conda adds a channel that only a spec names
+        (["defaults"], "defaults::libz"),
+        (["defaults"], "pkgs/main::libz"),
+        (["pkgs/main"], "defaults::libz"),
+    ],
+)
+def test_channel_of_spec(target, settings, channel, tmp_path, channels, spec):
+    """``channel::package`` is found in a mirror, and the lock has the public URL."""
+    index_channel(tmp_path / "empty")
+    mirrors = (
+        ("https://conda.anaconda.org/conda-forge", channel.url),
+        ("https://host.example/mirror/conda-forge", channel.url),
+        ("https://conda.anaconda.org/empty", (tmp_path / "empty").as_uri()),
+        ("https://repo.anaconda.com/pkgs/main", channel.url),
+        ("https://repo.anaconda.com/pkgs/r", (tmp_path / "empty").as_uri()),
+    )
+    made = lock(target(f"- '{spec}'\n", channels=channels), replace(settings, mirrors=mirrors))
+    assert made.packages[0].url.startswith("https://") and made.packages[0].version == "1.1"
+    assert made.packages[0].url.endswith(
+        ("conda-forge/linux-64/libz-1.1-0.conda", "main/linux-64/libz-1.1-0.conda")
+    )
+
+
+def test_channel_of_spec_without_mirror(target, settings, channel, tmp_path):
+    """A package comes from the channel that its spec names, and from no other."""
+    make_package(tmp_path / "first", "libz", "9.0")
+    index_channel(tmp_path / "first")
+    first = (tmp_path / "first").as_uri()
+    made = lock(target(f"- '{channel.url}::libz'\n", channels=(first, channel.url)), settings)
+    assert versions(made) == {"libz": "1.1"}
+    with pytest.raises(SolveError, match="bystander"):
+        lock(target(f"- '{first}::bystander'\n", channels=(first, channel.url)), settings)
+
+
 def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
     """As in conda-lock, the lock names the variable and the server sees its value."""
     make_package(tmp_path / "pages" / "t" / "s3cret" / "mine", "python", "3.11.9")
