@@ -15,6 +15,7 @@ from builder.channel.contents import PYTHON
 from builder.channel.debs import Deb, download_debs
 from builder.errors import FetchError
 from builder.model import DEBIAN_CHANNEL, LockedPackage
+from builder.oci.config import host_architecture
 from builder.run.base import Mount
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -54,7 +55,7 @@ def _headers(settings: Settings, store: Store) -> Path:
         work = temporary_beside(folder)
         try:
             work.mkdir()
-            deb = Deb.unpack(download_debs([_DEB], work)[_DEB], work / "deb")
+            deb = Deb.unpack(download_debs([_DEB], work, host_architecture())[_DEB], work / "deb")
             _flatten(deb.tree, work / "include")
             (work / "include").rename(folder)
         finally:
