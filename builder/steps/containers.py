@@ -53,10 +53,13 @@ def run_in_engine(name: str, job: Job, options: RunOptions) -> Nodes:
         ImageError: A command failed.
         RunnerError: The engine does not work, or there is none of that name.
     """
-    kind = {"docker": DockerRunner, **_PODMAN}.get(name)
-    if kind is None:
+    runner: DockerRunner | PodmanRunner
+    if name == "docker":
+        runner = DockerRunner(job.settings, job.store, job.reporter)
+    elif name in _PODMAN:
+        runner = _PODMAN[name](job.settings, job.store, job.reporter)
+    else:
         raise RunnerError(f"{name} runs no build steps", f"use one of userns, {', '.join(ENGINES)}")
-    runner = kind(job.settings, job.store, job.reporter)
     if (problem := runner.available()) is not None:
         raise RunnerError(
             f"{name} does not work here: {problem}", "builder doctor shows the state of runners"

@@ -17,6 +17,7 @@ from builder.layers.build import make_layer
 from builder.model import Image, Layer
 from builder.progress import QUIET, Reporter, working
 from builder.run.base import RunOptions, check_mounts
+from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
 from builder.run.rootfs import cached_rootfs
 from builder.run.userns import namespaces_problem, run_recorded
@@ -119,6 +120,8 @@ def _layer(job: Job, runner: str) -> Layer:
 
 def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
     """Runs a step with the user-namespace runner."""
+    if seccomp_library() is None:
+        job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
     try:
         done = run_recorded(rootfs, job.folder, job.step.arguments, options)
     except RunnerError as e:
