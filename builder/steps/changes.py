@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from builder.errors import ImageError
 from builder.layers.entry import Entry, Range
 from builder.layers.tar import check_path
 from builder.model import Layer
@@ -70,6 +71,7 @@ def nodes_of_upper(upper: Path) -> Nodes:
 
     Raises:
         LayerError: A path is too long or too deep, or no text.
+        ImageError: A name is that of a whiteout.
     """
     found: Nodes = {}
     pending = [""]
@@ -81,6 +83,10 @@ def nodes_of_upper(upper: Path) -> Nodes:
                 if path in LEFT_OUT:
                     continue
                 check_path(path)
+                if item.name.startswith(_WHITEOUT):
+                    raise ImageError(
+                        f"the step left /{path}, a name that deletes files of other layers", "rename it"
+                    )
                 node = _node(upper / path)
                 found[path] = node
                 if node.kind == "dir":

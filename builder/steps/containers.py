@@ -67,11 +67,11 @@ def run_in_engine(name: str, job: Job, options: RunOptions) -> Nodes:
     archive = job.folder / "image.tar"
     done = runner.run_recorded(job.image, job.step.arguments, options, archive)
     job.output.check(done, job.step)
-    top = _top_layer(archive, len(job.image.layers), job.folder / "layer.tar")
+    top = top_layer(archive, len(job.image.layers), job.folder / "layer.tar")
     return {} if top is None else nodes_of_layer(top, job.store, job.folder / "files")
 
 
-def _top_layer(archive: Path, below: int, path: Path) -> Layer | None:
+def top_layer(archive: Path, below: int, path: Path) -> Layer | None:
     """Copies the topmost layer of a saved image into a file; None if the step left no layer.
 
     Args:

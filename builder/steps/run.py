@@ -7,7 +7,6 @@ commits it (:mod:`builder.steps.containers`).
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 
@@ -29,10 +28,9 @@ from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
+from builder.text import human_bytes
 
 __all__ = ["StepRun", "run_step"]
-
-log = logging.getLogger(__name__)
 
 _NO_OVERLAY = "an overlay on disk"
 #: Paths that a note names.
@@ -80,7 +78,7 @@ def run_step(
         finally:
             remove_tree(folder)
     seconds = time.monotonic() - started
-    log.info("%s: %.1f s, %d bytes in its layer", task, seconds, layer.descriptor.size)
+    reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
@@ -129,7 +127,8 @@ def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
             raise
         raise RunnerError(
             f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",
-            "set BUILDER_TMPDIR to a folder on a local disk, or install docker or podman",
+            "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), or install docker "
+            "or podman",
         ) from None
     job.output.check(done, job.step)
     return nodes_of_upper(job.folder / "upper")

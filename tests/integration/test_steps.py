@@ -181,6 +181,17 @@ def test_sif(built: Builder, project: TinyProject, target: str) -> None:
     assert paths == ["/opt/builder/conda-lock.yml"]
 
 
+def test_over_a_sif(built: Builder, project: TinyProject) -> None:
+    """A step over the partitions of a SIF that is the base."""
+    recipe = project.root / "recipes" / "over.yaml"
+    shutil.copy(project.recipe, recipe)
+    steps = [{"run": "cat /opt/data > /opt/again; test -s /opt/copy"}]
+    edit(recipe, base="sif:dist/layered.sif", format="sif", steps=steps)
+    built.run("build", "over", env=project.variables())
+    done = built.run("run", "over", "--", "/bin/cat", "/opt/again", env=project.variables())
+    assert done.stdout.splitlines()[-1] == "data"
+
+
 def test_project(built: Builder, project: TinyProject) -> None:
     """The steps saw packages and files; a step that fails keeps nothing and names its line."""
     environ = project.variables()
