@@ -18,7 +18,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.run.base import RunOptions, check_mounts
 from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
-from builder.run.rootfs import cached_rootfs
+from builder.run.rootfs import cached_lower
 from builder.run.userns import namespaces_problem, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
@@ -91,7 +91,7 @@ def _layer(job: Job, runner: str) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
-    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
+    rootfs = cached_lower(job.image, job.settings, job.store, job.reporter, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,
