@@ -119,14 +119,14 @@ class PodmanRunner(Runner):
                 self._check_started(done)
                 if done.returncode == 0:
                     self._must([self.name, "commit", "--quiet", container, committed])
-                    save = [self.name, "save", "--format", "docker-archive", "--output", archive]
+                    save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
                     self._must([*save, committed])
             finally:
                 execute([self.name, "rm", "--force", "--time", "1", "--ignore", container], timeout_s=60)
                 execute([self.name, "rmi", "--ignore", committed], timeout_s=60)
         return done
 
-    def _must(self, command: Sequence[str | Path]) -> None:
+    def _must(self, command: Sequence[str]) -> None:
         done = execute(command)
         if done.returncode:
             raise self._error(f"{self.name} {command[1]} failed: {reason(done.stderr)}")
