@@ -274,6 +274,7 @@ class Project:
         engine: str | None = None,
         accept_licenses: bool = False,
         rebuild: bool = False,
+        check_steps: bool = False,
     ) -> BuildResult:
         """Builds a target from its lock, or from ``lock_file``. :meth:`place` puts the result into ``dist/``.
 
@@ -285,6 +286,7 @@ class Project:
             engine: the engine to use instead of the recipe's.
             accept_licenses: the user accepts the licences that the engine asks about.
             rebuild: build again even if nothing changed (engines docker, apptainer and cotainr).
+            check_steps: run each step of the recipe twice, and compare.
         """
         entries = self.check(recipe)
         request = replace(
@@ -293,6 +295,7 @@ class Project:
             annotations=annotations or {},
             accept_licenses=accept_licenses,
             rebuild=rebuild,
+            check_steps=check_steps,
         )
         if warning := secret_warning(recipe, entries):
             self.reporter.warn(warning)

@@ -18,7 +18,7 @@ from builder.cli.context import (
     wishes_options,
 )
 from builder.engines.dispatch import ENGINES
-from builder.errors import UsageError
+from builder.errors import ImageError, UsageError
 from builder.progress import working
 from builder.store.folders import CacheFolders
 from builder.text import human_bytes
@@ -32,6 +32,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 #: How many file conflicts are listed.
 _SHOWN_CONFLICTS = 5
+#: How many differences between two runs of the steps are listed.
+_SHOWN_DIFFERENCES = 50
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class BuildOptions:
     time: str | None
     accept_licenses: bool
     rebuild: bool
+    check_reproducible: bool
     source: str | None
     revision: str | None
 
@@ -107,6 +110,11 @@ class BuildOptions:
     is_flag=True,
     help="Rebuild even if nothing changed (engines docker, apptainer, cotainr).",
 )
+@click.option(
+    "--check-reproducible",
+    is_flag=True,
+    help="Run the recipe's steps twice and show what differs; exit 8 if anything does.",
+)
 @click.option("--source", envvar="BUILDER_SOURCE", help="Annotation org.opencontainers.image.source.")
 @click.option("--revision", envvar="BUILDER_REVISION", help="Annotation org.opencontainers.image.revision.")
 @wishes_options
@@ -141,12 +149,42 @@ def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict
         engine=options.engine,
         accept_licenses=options.accept_licenses,
         rebuild=options.rebuild,
+        check_steps=options.check_reproducible,
     )
     place = project.place(result, options.layout)
     answer = print_build(context, result, place)
     if result.image and not result.sif:
         answer |= _write_other_forms(context, result.image, recipe.name, options)
+    if options.check_reproducible:
+        _print_differences(context, result)
     return answer
+
+
+def _print_differences(context: Context, result: BuildResult) -> None:
+    """Prints what a second run of the steps left otherwise.
+
+    Raises:
+        ImageError: there is a difference.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    name, count = result.recipe.name, result.recipe.step_count
+    if not result.differences:
+        context.output.note(f"{name}: {count} steps ran twice, with equal results")
+        return
+    table = Table("step", "path", "what differs", box=None)
+    for found in result.differences[:_SHOWN_DIFFERENCES]:
+        table.add_row(escape(found.step), escape(found.path), found.what)
+    context.output.table(table)
+    more = len(result.differences) - _SHOWN_DIFFERENCES
+    if more > 0:
+        context.output.note(f"and {more} more")
+    raise ImageError(
+        f"{len(result.differences)} files of target {name} differ between two runs of its steps",
+        "pin what the steps download, and leave out times and random numbers (SOURCE_DATE_EPOCH is set); "
+        "the image is written, and is the one of the first run",
+    )
 
 
 def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
@@ -200,6 +238,7 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
         "size": result.artifact.size,
         "layers": layers,
         "conflicts": [{"path": c.path, "winner": c.winner, "losers": c.losers} for c in result.conflicts],
+        "differences": [{"step": d.step, "path": d.path, "what": d.what} for d in result.differences],
         "notes": result.notes,
         "seconds": result.timings,
     }
@@ -278,4 +317,6 @@ def _job_command(context: Context, recipe: Recipe, options: BuildOptions) -> lis
         command.append("--accept-licenses")
     if options.rebuild:
         command.append("--rebuild")
+    if options.check_reproducible:
+        command.append("--check-reproducible")
     return command

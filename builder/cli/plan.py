@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,7 @@ from builder.progress import working
 from builder.text import human_bytes
 
 if TYPE_CHECKING:
+    from builder.config.recipe import Recipe
     from builder.layers.plan import LayerPlan
 
 
@@ -64,12 +65,14 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             find_links=find_links(recipe),
             variables=url_variables(recipe),
         )
-    budget = MAX_LAYERS - OVERHEAD - 1
+    budget = MAX_LAYERS - OVERHEAD - 1 - recipe.step_count
     plans = plan_lock(packages, sizes, recipe.layers, budget=budget, parts=likely_parts(sizes))
 
     unknown = sum(sizes.get(p.key) is None for p in packages)
     rows = [_row(layer, sizes) for layer in plans]
     result = {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown}
+    if recipe.step_count:
+        result["steps"] = _steps(recipe)
     if form == "markdown":
         context.output.result(result, escape(plan_page(recipe, lock, result, packages)))
         return
@@ -78,6 +81,9 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
     context.output.table(table)
+    for step in _steps(recipe):
+        network = " (with network)" if step["network"] else ""
+        context.output.text(f"step: {escape(step['title'])}{network}")
 
     if unknown:
         context.output.warn(
@@ -89,6 +95,21 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             "the parts of a package (1/2) are an estimate: only a build knows the sizes of the files"
         )
     context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
+
+
+def _steps(recipe: Recipe) -> list[dict[str, Any]]:
+    """What runs in the image while it is built, in order."""
+    from builder.steps.recipe import recipe_steps
+
+    scripts = [name for name, policy in recipe.conda.post_link.items() if policy == "run"]
+    below, above = recipe_steps(recipe)
+    return [
+        *({"title": f"post-link script of {name}", "commands": [], "network": False} for name in scripts),
+        *(
+            {"title": step.name, "commands": step.commands, "network": step.network}
+            for step in (*below, *above)
+        ),
+    ]
 
 
 def _size(layer: LayerPlan, sizes: Mapping[str, int | None]) -> str:

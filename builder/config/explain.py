@@ -36,7 +36,9 @@ _FOREIGN_KEYS = {
     "tag": "registry: {tags: [latest]}",
     "tags": "registry: {tags: [latest]}",
     "repository": "registry: {host: HOST, repository: NAME}",
-    "run": "nothing: no command runs while the image is built; list packages in the environment file",
+    "run": "steps: [{run: COMMAND}], which runs in the image while it is built",
+    "post": "steps: [{run: COMMAND}], which runs in the image while it is built",
+    "commands": "steps: [{run: COMMAND}], which runs in the image while it is built",
 }
 #: Values that mean another one of a list.
 _FOREIGN_VALUES = {
@@ -59,6 +61,7 @@ _EXAMPLES = {
     "environment": "environment: environment.yml",
     "source": "source: train.py",
     "target": "target: /app/train.py",
+    "run": "run: COMMAND",
 }
 _KINDS = {
     str: "text",

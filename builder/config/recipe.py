@@ -19,6 +19,7 @@ from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import all_site_files, load_site, site_of, yaml_files
 from builder.config.smoketest import SmokeTest
+from builder.config.steps import Step
 from builder.config.targetname import target_hint
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
@@ -58,9 +59,9 @@ class Conda(Model):
     the month of locking began. None: use all."""
     prefix: Line = "/opt/conda"
     """Where the environment is in the image."""
-    post_link: dict[Line, Literal["skip"]] = Field(default_factory=dict)
-    """Packages whose post-link script can be skipped. The engine ``layered`` runs no scripts, so it refuses
-    all other packages that have one."""
+    post_link: dict[Line, Literal["skip", "run"]] = Field(default_factory=dict)
+    """What happens to a package's post-link script: ``skip`` leaves it out, ``run`` runs it in the image
+    after the packages. The engine ``layered`` refuses all other packages that have one."""
 
     @field_validator("prefix")
     @classmethod
@@ -184,6 +185,9 @@ class Recipe(Model):
     """Options of the pip packages."""
     files: tuple[Files, ...] = ()
     """Files to copy into the image."""
+    steps: tuple[Step, ...] = ()
+    """Commands that run in the image while it is built, in order. Those before the first one with ``files:
+    true`` are below the recipe's ``files:``."""
     env: dict[Variable, Line] = Field(default_factory=dict)
     """Environment variables of the image."""
     entrypoint: tuple[Line, ...] | None = None
@@ -227,6 +231,11 @@ class Recipe(Model):
             if f"${name}" in value or f"${{{name}}}" in value:
                 raise ValueError(f"{name}: ${name} is not replaced by its value here: write the whole value")
         return env
+
+    @property
+    def step_count(self) -> int:
+        """How many steps run in the image while it is built, link scripts of packages included."""
+        return len(self.steps) + list(self.conda.post_link.values()).count("run")
 
     @property
     def environment_path(self) -> Path:

@@ -13,6 +13,7 @@ from builder.lock.date import lock_date
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.progress import QUIET, Reporter
 from builder.settings import DEFAULT_EPOCH
+from builder.steps.compare import StepDifference
 
 if TYPE_CHECKING:
     from builder.settings import Settings
@@ -40,6 +41,8 @@ class BuildRequest:
     """The user accepts the licences that the engine asks about (cotainr: Miniforge's)."""
     rebuild: bool = False
     """Build even if a stored build has the same inputs (engines that are not repeatable)."""
+    check_steps: bool = False
+    """Run each step a second time, and compare (engine layered)."""
     reporter: Reporter = QUIET
 
     @property
@@ -72,6 +75,8 @@ class BuildResult:
     engine: str = "layered"
     conflicts: tuple[Conflict, ...] = ()
     """Files that several packages contain."""
+    differences: tuple[StepDifference, ...] = ()
+    """What a second run of the steps left otherwise, if the request asked for one."""
     notes: tuple[str, ...] = ()
     """What the user should know about the build, a sentence each."""
     timings: dict[str, float] = field(default_factory=dict)

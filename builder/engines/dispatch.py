@@ -37,12 +37,17 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     An engine that is not repeatable returns its last build while the inputs are unchanged, see last_build.py.
 
     Raises:
-        UsageError: The engine builds another format.
+        UsageError: The engine builds another format, or the recipe has steps and the engine runs none.
         RunnerError: The engine does not work on this host.
         BuilderError: See :meth:`Engine.build`.
     """
     if request.recipe.format not in engine.formats:
         raise _wrong_format(engine, request)
+    if request.recipe.steps and engine.name != "layered":
+        raise UsageError(
+            f"the engine {engine.name} runs no build steps, and {request.recipe.source} has steps:",
+            "build with --engine layered, which runs them without root; or remove 'engine:' from the recipe",
+        )
 
     if engine.repeatable:
         _require_available(engine, request.recipe)

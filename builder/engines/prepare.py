@@ -93,7 +93,7 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
     """
     recipe = request.recipe
     locked = _locked_base(request)
-    base = _open(request, locked, download=request.download_base)
+    base = _open(request, locked, download=request.download_base or bool(recipe.step_count))
     if base.sif is not None and recipe.format != "sif":
         raise ConfigError(
             f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",

@@ -35,6 +35,8 @@ from builder.redact import redact
 
 #: Docker 20.10 cannot mount more.
 MAX_LAYERS = 127
+#: Annotation and label: how many build steps ran. It is absent where no command ran.
+STEPS = "org.builder.steps"
 #: OCI's media types of layers that Docker names differently. The bytes are the same.
 OCI_TYPES = {
     DOCKER_LAYER_GZIP: OCI_LAYER_GZIP,
@@ -143,6 +145,7 @@ def _annotations(base: BaseImage, recipe: Recipe, lock: Lock, created: str) -> d
         "org.opencontainers.image.description": recipe.description,
         "org.opencontainers.image.base.name": base_name(base.reference),
         "org.builder.lock": lock.digest,
+        STEPS: str(recipe.step_count or ""),
     }
     notes |= {key: value for key, value in optional.items() if value}
     return notes | versions(lock, recipe.platform)

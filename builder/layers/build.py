@@ -77,7 +77,8 @@ def build_layers(
         settings: temporary folder, number of threads, time of all files.
         store: receives the layers, and holds the cache.
         budget: the largest number of layers.
-        post_link: ``{name: "skip"}`` for packages whose post-link script may be left out.
+        post_link: ``{name: "skip"}`` for packages whose post-link script does not run, ``run`` for those
+            where a step runs it.
         reporter: receives the progress.
 
     Raises:
@@ -346,12 +347,14 @@ def _check_scripts(
         notes += [f"{p.name}: {note}" for note in index.notes]
         if not index.post_link:
             continue
+        if post_link.get(p.name) == "run":
+            continue
         if post_link.get(p.name) != "skip":
             scripts = ", ".join("/" + path for path in index.post_link)
             raise LayerError(
-                f"{p.filename} has a link script ({scripts}), and the layered engine does not run scripts",
+                f"{p.filename} has a link script ({scripts}), and the recipe does not say what to do with it",
                 "read the script; if the image works without it, add to the recipe: "
-                f"conda: {{post_link: {{{p.name}: skip}}}}",
+                f"conda: {{post_link: {{{p.name}: skip}}}}; else write run in place of skip",
             )
         notes.append(f"{p.name}: its link script was left out, as the recipe says")
     return notes

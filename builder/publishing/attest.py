@@ -98,13 +98,28 @@ def provenance(result: BuildResult, digest: str, epoch: int) -> bytes:
                     "engine": result.engine,
                     "recipe": _recipe(recipe),
                 },
-                "internalParameters": {"SOURCE_DATE_EPOCH": epoch},
+                "internalParameters": {"SOURCE_DATE_EPOCH": epoch, **_ran(recipe)},
                 "resolvedDependencies": dependencies,
             },
             "runDetails": {"builder": {"id": _BUILDER_ID, "version": {"builder": __version__}}},
         },
     }
     return canonical_json(value) + b"\n"
+
+
+def _ran(recipe: Recipe) -> dict[str, Any]:
+    """What ran in the image while it was built: such an image is not only a function of its inputs."""
+    scripts = [name for name, policy in recipe.conda.post_link.items() if policy == "run"]
+    steps = [
+        {
+            "commands": [redact(command) for command in step.run],
+            "env": {name: redact(value) for name, value in step.env.items()},
+            "network": step.network,
+        }
+        for step in recipe.steps
+    ]
+    ran = [*({"post_link": name} for name in scripts), *steps]
+    return {"ran": ran} if ran else {}
 
 
 def _project_source(result: BuildResult) -> list[dict[str, Any]]:

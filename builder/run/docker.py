@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,43 @@ class DockerRunner(Runner):
             finally:
                 with contextlib.suppress(docker.errors.NotFound):
                     container.remove(force=True, v=True)
+
+    def run_recorded(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
+    ) -> Completed:
+        """Runs a command and saves the image of the container, with what the command changed on top.
+
+        Args:
+            image: the image.
+            command: the program and its arguments; all its output goes to ``options.on_line``.
+            options: variables, mounts, network.
+            archive: a new file, which receives the image (``docker save``) if the command succeeds.
+
+        Raises:
+            RunnerError: The container could not start, or could not be saved.
+        """
+        import docker
+
+        check_mounts(options.mounts)
+        with docker_errors(_run_error), docker_client() as client:
+            container = self._create(client, image, command, replace(options, entrypoint=()))
+            tag = new_tag()
+            try:
+                container.start()
+                _pass_on(container.logs(stream=True, follow=True), options.on_line)
+                code = int(container.wait()["StatusCode"])
+                if code == 0:
+                    committed = container.commit(REPOSITORY, tag)
+                    try:
+                        with archive.open("wb") as out:
+                            for data in committed.save(named=f"{REPOSITORY}:{tag}"):
+                                out.write(data)
+                    finally:
+                        client.images.remove(f"{REPOSITORY}:{tag}")
+            finally:
+                with contextlib.suppress(docker.errors.NotFound):
+                    container.remove(force=True, v=True)
+        return Completed(code, "", "")
 
     def _create(self, client: Any, image: Image, command: Sequence[str], options: RunOptions) -> Any:
         """A container that is not started yet."""
@@ -289,6 +327,18 @@ def _stream(container: Any, timeout_s: float | None) -> Completed:
         if timer:
             timer.cancel()
     return Completed(TIMED_OUT if late.is_set() else code, "", "", late.is_set())
+
+
+def _pass_on(chunks: Iterator[bytes], on_line: Callable[[str], None] | None) -> None:
+    """Passes on the lines of an output as they come."""
+    pending = b""
+    for chunk in chunks:
+        *lines, pending = (pending + chunk).split(b"\n")
+        for line in lines:
+            if on_line is not None:
+                on_line(line.decode(errors="replace"))
+    if pending and on_line is not None:
+        on_line(pending.decode(errors="replace"))
 
 
 def _copy(data: bytes | None, target: Any) -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from builder.config.recipe import GpuVendor
@@ -88,6 +89,44 @@ class PodmanRunner(Runner):
                     execute([self.name, "rm", "--force", "--time", "1", "--ignore", name], timeout_s=60)
         self._check_started(done)
         return done
+
+    def run_recorded(
+        self, image: Image, command: Sequence[str], options: RunOptions, archive: Path
+    ) -> Completed:
+        """Runs a command and saves the image of the container, with what the command changed on top.
+
+        Args:
+            image: the image.
+            command: the program and its arguments; its stderr goes to ``options.on_line``.
+            options: variables, mounts, network.
+            archive: a new file, which receives the image (``podman save``) if the command succeeds.
+
+        Raises:
+            RunnerError: The container could not start, or could not be saved.
+        """
+        check_mounts(options.mounts, forbidden=',"\n')
+        image_id = self._load(image)
+        tag = new_tag()
+        container, committed = f"{REPOSITORY}-{tag}", f"localhost/{REPOSITORY}:{tag}"
+        arguments = _arguments(replace(options, entrypoint=()))
+        with variable_options(options.env, self._settings.tmpdir) as (variables, environ):
+            run = [self.name, "run", "--name", container, "--pull", "never", *arguments, *variables]
+            try:
+                done = execute([*run, image_id, *command], env=environ, on_line=options.on_line)
+                self._check_started(done)
+                if done.returncode == 0:
+                    self._must([self.name, "commit", "--quiet", container, committed])
+                    save = [self.name, "save", "--format", "docker-archive", "--output", archive]
+                    self._must([*save, committed])
+            finally:
+                execute([self.name, "rm", "--force", "--time", "1", "--ignore", container], timeout_s=60)
+                execute([self.name, "rmi", "--ignore", committed], timeout_s=60)
+        return done
+
+    def _must(self, command: Sequence[str | Path]) -> None:
+        done = execute(command)
+        if done.returncode:
+            raise self._error(f"{self.name} {command[1]} failed: {reason(done.stderr)}")
 
     def gpu_options(self, gpu: GpuVendor) -> tuple[list[str], dict[str, str]]:
         """Returns options and variables that make the host's GPUs available in a container."""

@@ -1,14 +1,15 @@
-"""What a step changed, as the entries of a layer: the upper folder of an overlay, compared with the tree
-below.
+"""What a step changed, as the entries of a layer.
 
-    lower (unpacked image)   upper (after the step)     layer
-    etc/motd  "hello"        etc/motd  "hello"          (left out: only its time changed)
-    etc/old                  etc/old   device 0/0       etc/.wh.old
-    opt/a/x                  opt/a/    opaque, y        opt/a/, opt/a/.wh..wh..opq, opt/a/y
-                             root/new                   root/ (mode of lower), root/new
+    lower (unpacked image)   after the step             layer
+    etc/motd  "hello"        etc/motd  touched          (left out: only its time changed)
+    etc/old                  -                          etc/.wh.old
+    opt/a/x  opt/a/z         opt/a/y (a is a new one)   opt/a/.wh.x  opt/a/y  opt/a/.wh.z
+    root/                    root/new                   root/ (its mode)  root/new
 
-Invariant: the layer over the image is the merged tree that the step saw, except for :data:`LEFT_OUT` and for
-what no layer of builder has (owners, times, devices, sockets, extended attributes).
+Invariant: the layer over the image is the tree that the step left, except for :data:`LEFT_OUT` and for what
+no layer of builder has (owners, times, devices, sockets, extended attributes). It depends on the two trees
+alone: all runners and file systems return the same layer. So opaque folders, which overlays write where a
+folder was removed and made again, become a whiteout for each name in them.
 """
 
 # Path.readlink() would change the text of a symlink:
@@ -16,126 +17,83 @@ what no layer of builder has (owners, times, devices, sockets, extended attribut
 
 from __future__ import annotations
 
-import filecmp
 import os
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from builder.layers.entry import Entry, Range
+from builder.model import Layer
+from builder.store.blobs import Store
+from builder.trees.member import Kind
+from builder.trees.sources import layer_source
 
 #: Paths that belong to a container and not to its image, with what is below them.
 LEFT_OUT = frozenset(
     (
         *("dev", "proc", "run", "sys", "tmp", "var/tmp"),
-        *("etc/hosts", "etc/hostname", "etc/resolv.conf", ".dockerenv"),
+        *("etc/hosts", "etc/hostname", "etc/mtab", "etc/resolv.conf", ".dockerenv"),
     )
 )
 _OPAQUE = "user.overlay.opaque"
 _WHITEOUT = ".wh."
-_OPAQUE_NAME = ".wh..wh..opq"
+#: What unpacking as an ordinary user changes in a mode, see :mod:`builder.trees.rootfs_writer`.
+_SET_IDS, _READABLE, _USABLE = 0o6000, 0o400, 0o700
+_BLOCK = 1 << 20
 
 
 @dataclass
-class Changes:
-    """The changes in the upper folder of an overlay.
+class Node:
+    """What a step left at a path."""
 
-    Args:
-        upper: the folder.
-        lower: the tree below, whose paths have the same names.
-        targets: absolute paths in the container that the runner created: mount points and HOME. They are
-            left out where they are new and empty.
-    """
-
-    upper: Path
-    lower: Path
-    targets: Collection[str] = ()
-    skipped: list[str] = field(default_factory=list)
-    """Sockets, devices and named pipes, which are left out: absolute paths in the image."""
-    _seen: dict[tuple[int, int], str] = field(default_factory=dict)
-    """The first path of each file with several names."""
-    _points: frozenset[str] = frozenset()
-
-    def entries(self) -> Iterator[Entry]:
-        """The members of the layer, parents first, sorted by the bytes of names."""
-        self._points = frozenset(str(PurePosixPath(target)).strip("/") for target in self.targets)
-        yield from self._children("", in_lower=True)
-
-    def _children(self, folder: str, *, in_lower: bool) -> Iterator[Entry]:
-        """The members below a folder of ``upper``; ``in_lower``: the tree below shows through."""
-        with os.scandir(self.upper / folder) as found:
-            names = sorted((item.name for item in found), key=os.fsencode)
-        for name in names:
-            path = f"{folder}/{name}" if folder else name
-            if path not in LEFT_OUT:
-                yield from self._one(path, in_lower=in_lower)
-
-    def _one(self, path: str, *, in_lower: bool) -> Iterator[Entry]:
-        info = (self.upper / path).lstat()
-        below = _lstat(self.lower / path) if in_lower else None
-        if stat.S_ISDIR(info.st_mode):
-            yield from self._folder(path, info, below)
-        elif _is_whiteout(info):
-            if below is not None:
-                folder, _, name = path.rpartition("/")
-                yield Entry(f"{folder}/{_WHITEOUT}{name}".lstrip("/"), "file")
-        elif path in self._points and below is None and info.st_size == 0:
-            return
-        elif stat.S_ISLNK(info.st_mode):
-            target = os.readlink(self.upper / path)
-            same = below is not None and stat.S_ISLNK(below.st_mode)
-            if not (same and os.readlink(self.lower / path) == target):
-                yield Entry(path, "symlink", 0o777, target=target)
-        elif stat.S_ISREG(info.st_mode):
-            yield from self._file(path, info, below)
-        else:
-            self.skipped.append(f"/{path}")
-
-    def _folder(self, path: str, info: os.stat_result, below: os.stat_result | None) -> Iterator[Entry]:
-        mode = stat.S_IMODE(info.st_mode)
-        is_new = below is None or not stat.S_ISDIR(below.st_mode)
-        opaque = not is_new and _is_opaque(self.upper / path)
-        entry = Entry(path, "dir", mode)
-        children = self._children(path, in_lower=not is_new and not opaque)
-        first = next(children, None)
-        if first is None:
-            changed = below is not None and stat.S_IMODE(below.st_mode) != mode
-            if not (is_new and not self._is_point(path)) and not changed and not opaque:
-                return
-        yield entry
-        if opaque:
-            yield Entry(f"{path}/{_OPAQUE_NAME}", "file")
-        if first is not None:
-            yield first
-            yield from children
-
-    def _is_point(self, path: str) -> bool:
-        """Whether a new folder without members exists only because something was mounted in it."""
-        names = (*self._points, *LEFT_OUT)
-        return any(name == path or name.startswith(f"{path}/") for name in names)
-
-    def _file(self, path: str, info: os.stat_result, below: os.stat_result | None) -> Iterator[Entry]:
-        if below is not None and _same_file(self.upper / path, info, self.lower / path, below):
-            return
-        mode = stat.S_IMODE(info.st_mode)
-        if info.st_nlink > 1:
-            first = self._seen.setdefault((info.st_dev, info.st_ino), path)
-            if first != path:
-                yield Entry(path, "hardlink", mode, target=first)
-                return
-        yield Entry(path, "file", mode, info.st_size, content=Range(self.upper / path))
+    kind: Literal["dir", "file", "symlink", "whiteout", "other"]
+    mode: int = 0
+    size: int = 0
+    target: str = ""
+    """The text of a symlink."""
+    content: Range | None = None
+    """Of a file."""
+    inode: object = None
+    """Equal for the names of one file; None: it has one name."""
+    opaque: bool = False
+    """Nothing of the folder below shows through."""
 
 
-def _lstat(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+Nodes = dict[str, Node]
 
 
-def _is_whiteout(info: os.stat_result) -> bool:
-    return stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
+def nodes_of_upper(upper: Path) -> Nodes:
+    """What is in the upper folder of an overlay, by path."""
+    found: Nodes = {}
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(upper / folder) as items:
+            for item in items:
+                path = f"{folder}/{item.name}" if folder else item.name
+                if path in LEFT_OUT:
+                    continue
+                node = _node(upper / path)
+                found[path] = node
+                if node.kind == "dir":
+                    pending.append(path)
+    return found
+
+
+def _node(path: Path) -> Node:
+    info = path.lstat()
+    mode = stat.S_IMODE(info.st_mode)
+    if stat.S_ISDIR(info.st_mode):
+        return Node("dir", mode, opaque=_is_opaque(path))
+    if stat.S_ISLNK(info.st_mode):
+        return Node("symlink", 0o777, target=os.readlink(path))
+    if stat.S_ISREG(info.st_mode):
+        inode = info.st_ino if info.st_nlink > 1 else None
+        return Node("file", mode, info.st_size, content=Range(path), inode=inode)
+    is_whiteout = stat.S_ISCHR(info.st_mode) and info.st_rdev == 0
+    return Node("whiteout" if is_whiteout else "other")
 
 
 def _is_opaque(folder: Path) -> bool:
@@ -145,7 +103,170 @@ def _is_opaque(folder: Path) -> bool:
         return False
 
 
-def _same_file(path: Path, info: os.stat_result, other: Path, below: os.stat_result) -> bool:
-    if (info.st_mode, info.st_size) != (below.st_mode, below.st_size):
+def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
+    """What is in a layer that a container engine made, by path.
+
+    Args:
+        layer: its blob is on this machine.
+        store: knows which blobs are verified.
+        spool: a new file, which receives the content of all files.
+    """
+    found: Nodes = {}
+    end = 0
+    with spool.open("wb") as out:
+        for member, content in layer_source(layer, store)():
+            path = member.path
+            if not path or any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT):
+                continue
+            if member.kind is Kind.FILE:
+                found[path] = Node("file", member.mode, member.size, content=Range(spool, end), inode=path)
+                for data in content:
+                    end += out.write(data)
+            elif member.kind is Kind.HARDLINK and member.target in found:
+                found[path] = found[member.target]
+            elif member.kind is Kind.SYMLINK:
+                found[path] = Node("symlink", 0o777, target=member.target)
+            elif member.kind is Kind.WHITEOUT:
+                found[path] = Node("whiteout")
+            elif member.kind is Kind.OPAQUE:
+                found.setdefault(path, Node("dir", 0o755)).opaque = True
+            elif member.kind is Kind.DIRECTORY:
+                opaque = path in found and found[path].opaque
+                found[path] = Node("dir", member.mode, opaque=opaque)
+            else:
+                found[path] = Node("other")
+    return found
+
+
+@dataclass
+class Changes:
+    """The difference between what a step left and the tree below.
+
+    Args:
+        nodes: what the step left, as far as it changed or has something changed in it.
+        lower: the tree below.
+        targets: absolute paths in the container that the runner created: mount points and HOME. They are
+            left out where they are new and empty.
+    """
+
+    nodes: Nodes
+    lower: Path
+    targets: Collection[str] = ()
+    skipped: list[str] = field(default_factory=list)
+    """Sockets, devices and named pipes, which are left out: absolute paths in the image."""
+    _children: dict[str, list[str]] = field(default_factory=dict)
+    _seen: dict[object, str] = field(default_factory=dict)
+    """The first path of each file with several names."""
+    _points: tuple[str, ...] = ()
+
+    def entries(self) -> Iterator[Entry]:
+        """The members of the layer, parents first, sorted by the bytes of names."""
+        targets = (str(PurePosixPath(target)).strip("/") for target in self.targets)
+        self._points = (*targets, *LEFT_OUT)
+        for path in self.nodes:
+            self._children.setdefault(path.rpartition("/")[0], []).append(path.rpartition("/")[2])
+        yield from self._below("", below=self.lower, opaque=False)
+
+    def _below(self, folder: str, *, below: Path | None, opaque: bool) -> Iterator[Entry]:
+        """The members in a folder. ``below``: the same folder of the tree below, if it has one; ``opaque``:
+        what is in that one is hidden.
+        """
+        own = self._children.get(folder, ())
+        hidden = set(os.listdir(below)).difference(own) if opaque and below is not None else set()  # noqa: PTH208
+        for name in sorted((*own, *hidden), key=os.fsencode):
+            path = f"{folder}/{name}" if folder else name
+            if path in LEFT_OUT:
+                continue
+            if name in hidden:
+                yield _whiteout(path)
+                continue
+            other = None if below is None else below / name
+            yield from self._one(path, self.nodes[path], other, opaque=opaque)
+
+    def _one(self, path: str, node: Node, other: Path | None, *, opaque: bool) -> Iterator[Entry]:
+        info = None if other is None else _lstat(other)
+        if node.kind == "dir":
+            is_folder = info is not None and stat.S_ISDIR(info.st_mode)
+            below = other if is_folder else None
+            yield from self._folder(path, node, info, below, opaque=opaque or node.opaque)
+        elif node.kind == "whiteout":
+            if info is not None:
+                yield _whiteout(path)
+        elif node.kind == "symlink":
+            is_link = info is not None and stat.S_ISLNK(info.st_mode)
+            if not (is_link and other is not None and os.readlink(other) == node.target):
+                yield Entry(path, "symlink", 0o777, target=node.target)
+        elif node.kind == "file":
+            yield from self._file(path, node, info, other)
+        else:
+            self.skipped.append(f"/{path}")
+            if info is not None:
+                yield _whiteout(path)
+
+    def _folder(
+        self, path: str, node: Node, info: os.stat_result | None, below: Path | None, *, opaque: bool
+    ) -> Iterator[Entry]:
+        members = self._below(path, below=below, opaque=opaque)
+        first = next(members, None)
+        if first is None:
+            if below is None and self._is_mount_point(path):
+                return
+            if below is not None and info is not None and _same_mode(node.mode, info, _USABLE):
+                return
+        yield Entry(path, "dir", node.mode)
+        if first is not None:
+            yield first
+            yield from members
+
+    def _is_mount_point(self, path: str) -> bool:
+        """Whether an empty folder or file may exist only because something was mounted there."""
+        return any(point == path or point.startswith(f"{path}/") for point in self._points)
+
+    def _file(
+        self, path: str, node: Node, info: os.stat_result | None, other: Path | None
+    ) -> Iterator[Entry]:
+        if info is None and node.size == 0 and self._is_mount_point(path):
+            return
+        if info is not None and other is not None and _same_file(node, info, other):
+            return
+        if node.inode is not None:
+            first = self._seen.setdefault(node.inode, path)
+            if first != path:
+                yield Entry(path, "hardlink", node.mode, target=first)
+                return
+        yield Entry(path, "file", node.mode, node.size, content=node.content)
+
+
+def _whiteout(path: str) -> Entry:
+    folder, slash, name = path.rpartition("/")
+    return Entry(f"{folder}{slash}{_WHITEOUT}{name}", "file")
+
+
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _same_mode(mode: int, info: os.stat_result, added: int) -> bool:
+    """Whether a mode is that of an unpacked file or folder, which has ``added`` and no setuid bit."""
+    below = stat.S_IMODE(info.st_mode)
+    return mode == below or (not mode & _SET_IDS and mode | added == below)
+
+
+def _same_file(node: Node, info: os.stat_result, other: Path) -> bool:
+    if not stat.S_ISREG(info.st_mode) or node.size != info.st_size:
         return False
-    return filecmp.cmp(path, other, shallow=False)
+    if not _same_mode(node.mode, info, _READABLE):
+        return False
+    assert node.content is not None
+    left = node.size
+    with node.content.source.open("rb") as a, other.open("rb") as b:
+        a.seek(node.content.offset)
+        while left:
+            size = min(left, _BLOCK)
+            if a.read(size) != b.read(size):
+                return False
+            left -= size
+    return True

@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 from builder.config.recipe import Compression
 from builder.errors import RunnerError
@@ -23,7 +24,7 @@ from builder.run.identity import container_root
 from builder.run.rootfs import cached_rootfs
 from builder.run.userns import namespaces_problem, run_recorded
 from builder.settings import Settings
-from builder.steps.changes import Changes
+from builder.steps.changes import Changes, Nodes, nodes_of_upper
 from builder.steps.containers import first_engine, run_in_engine
 from builder.steps.job import Job, StepLog, StepRun
 from builder.store.blobs import Store
@@ -36,6 +37,8 @@ __all__ = ["StepRun", "run_step"]
 log = logging.getLogger(__name__)
 
 _NO_OVERLAY = "an overlay on disk"
+#: Paths that a note names.
+_SHOWN = 5
 
 
 def run_step(
@@ -76,7 +79,7 @@ def run_step(
         job = Job(image, step, folder, settings, store, reporter, compression, output)
         try:
             with working(reporter, task):
-                layer = _in_namespaces(job) if name == "userns" else run_in_engine(name, job)
+                layer = _layer(job, name)
         finally:
             remove_tree(folder)
     seconds = time.monotonic() - started
@@ -89,19 +92,42 @@ def _first_runner() -> str:
     return "userns" if problem is None else first_engine(problem)
 
 
-def _in_namespaces(job: Job) -> Layer:
-    """Runs a step with the user-namespace runner."""
+def _layer(job: Job, runner: str) -> Layer:
+    """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
-    root = container_root(keep_root=False)
-    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=root)
+    owner = container_root(keep_root=False)
+    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,
         network="host" if step.network else "none",
+        workdir="/",
         on_line=job.output.add,
     )
+    if runner == "userns":
+        nodes = _in_namespaces(job, rootfs, options)
+    else:
+        nodes = run_in_engine(runner, job, options)
+    targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
+    changes = Changes(nodes, rootfs, targets)
+    title = f"step: {step.name}"
+    entries: Iterable[Entry] = changes.entries()
+    if step.leave_out is not None:
+        entries = itertools.filterfalse(step.leave_out, entries)
+    layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
+    if changes.skipped:
+        more = " ..." if len(changes.skipped) > _SHOWN else ""
+        job.reporter.note(
+            f"step {step.name}: left out, because layers hold no devices, sockets and pipes: "
+            f"{', '.join(changes.skipped[:_SHOWN])}{more}"
+        )
+    return layer
+
+
+def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
+    """Runs a step with the user-namespace runner."""
     try:
-        done = run_recorded(rootfs, job.folder, step.arguments, options)
+        done = run_recorded(rootfs, job.folder, job.step.arguments, options)
     except RunnerError as e:
         if _NO_OVERLAY not in e.message:
             raise
@@ -109,16 +135,5 @@ def _in_namespaces(job: Job) -> Layer:
             f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",
             "set BUILDER_TMPDIR to a folder on a local disk, or install docker or podman",
         ) from None
-    job.output.check(done, step)
-    targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
-    changes = Changes(job.folder / "upper", rootfs, targets)
-    entries: Iterable[Entry] = changes.entries()
-    if step.leave_out is not None:
-        entries = itertools.filterfalse(step.leave_out, entries)
-    layer = make_layer(entries, f"step: {step.name}", job.settings, job.store, compression=job.compression)
-    if changes.skipped:
-        job.reporter.note(
-            f"step {step.name}: left out, because layers hold no devices, sockets and pipes: "
-            f"{', '.join(changes.skipped[:5])}{' ...' if len(changes.skipped) > 5 else ''}"
-        )
-    return layer
+    job.output.check(done, job.step)
+    return nodes_of_upper(job.folder / "upper")

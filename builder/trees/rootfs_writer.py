@@ -31,6 +31,8 @@ from builder.trees.member import (
 _MAX_LINKS = 40
 #: The bits of a mode that remain when everything belongs to this user: no setuid and setgid.
 _ROOTLESS_BITS = 0o1777
+#: The same of a folder, where setgid gives no rights; a layer made from the tree keeps it.
+_ROOTLESS_FOLDER_BITS = 0o3777
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -70,7 +72,7 @@ class RootfsWriter:
 
     def _set_attributes(self, path: str, member: Member) -> None:
         if self._rootless:
-            os.chmod(path, (member.mode & _ROOTLESS_BITS) | 0o700)
+            os.chmod(path, (member.mode & _ROOTLESS_FOLDER_BITS) | 0o700)
         else:
             os.chown(path, member.uid, member.gid, follow_symlinks=False)
             os.chmod(path, member.mode)

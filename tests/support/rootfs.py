@@ -6,19 +6,20 @@ import re
 import shutil
 import subprocess
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 PROGRAMS = ("sh", "cat", "id", "ls")
 
 
-def make_rootfs(folder: Path) -> Path:
+def make_rootfs(folder: Path, programs: Sequence[str] = PROGRAMS) -> Path:
     """Fills ``folder`` with a shell, a few programs, and the libraries they load."""
     for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "root", "home", "run", "var/tmp"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (folder / "etc/group").write_text("root:x:0:\n")
     (folder / "etc/builder-test").write_text("tiny\n")
-    for program in PROGRAMS:
+    for program in programs:
         found = shutil.which(program, path="/usr/bin:/bin")
         assert found is not None
         shutil.copy(found, folder / "bin" / program)

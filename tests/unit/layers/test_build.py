@@ -213,12 +213,12 @@ def test_large_package_is_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_link_scripts(tmp_path: Path) -> None:
-    """A package with a link script is refused, unless the recipe allows to skip the script."""
+    """A package with a link script is refused, unless the recipe allows to skip the script, or runs it."""
     script = condapackage.Member("bin/.a-post-link.sh", b"exit 1\n")
     a = condapackage.fetched(condapackage.pack(tmp_path / "channel", "a", [script]))
     where = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
     store = Store(where.cache)
-    for policy in ({}, {"b": "skip"}, {"a": "run"}):
+    for policy in ({}, {"b": "skip"}):
         with pytest.raises(
             LayerError, match=r"a-1.0-0.conda has a link script \(/opt/conda/bin/.a-post-link.sh\)"
         ) as caught:
@@ -226,6 +226,7 @@ def test_link_scripts(tmp_path: Path) -> None:
         assert "post_link: {a: skip}" in caught.value.hint
     result = build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link={"a": "skip"})
     assert result.notes == ("a: its link script was left out, as the recipe says",)
+    assert not build_layers([a], CONTEXT, Layers(), where, store, budget=9, post_link={"a": "run"}).notes
 
 
 def test_whiteout_in_a_package(tmp_path: Path) -> None:

@@ -130,9 +130,9 @@ def test_paths() -> None:
 
 
 def test_setuid_pipe(store: Store, tmp_path: Path) -> None:
-    """Without root nothing is setuid, pipes neither."""
+    """Without root no file is setuid or setgid, pipes neither; a folder stays setgid."""
     pipe = member("pipe", kind=tarfile.FIFOTYPE, mode=0o6666)
     folder = member("folder/", mode=0o6755)
     unpack(image(store, layer(store, pipe, folder)), tmp_path / "r", store)
     assert stat.S_IMODE((tmp_path / "r/pipe").stat().st_mode) == 0o666
-    assert stat.S_IMODE((tmp_path / "r/folder").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "r/folder").stat().st_mode) == 0o2755

@@ -1,0 +1,67 @@
+"""The key ``steps``: commands that run in the image while it is built."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+
+from builder.config.fields import Line, Model, Variable
+from builder.text import CONTROL
+
+#: Names of variables that hold credentials.
+_SECRET = re.compile(
+    r"(?i)(^|_)(passw(or)?d|secrets?|(api_?|access_?|private_?)?key|token|credentials?)($|_)"
+)
+#: ``https://user:password@host``
+_LOGIN = re.compile(r"://[^\s/@:$]*:[^\s/@$]+@")
+_RECORDED = "commands and variables of steps are recorded with the image"
+
+
+def _command(value: str) -> str:
+    """Validates a shell command, which may have several lines."""
+    if not value.strip():
+        raise ValueError("is empty: write a shell command")
+    if found := CONTROL.search(value.replace("\n", "").replace("\t", "")):
+        raise ValueError(f"contains the control character U+{ord(found[0]):04X}")
+    if _LOGIN.search(value):
+        raise ValueError(f"contains a password in a URL, and {_RECORDED}")
+    return value.rstrip("\n")
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Command = Annotated[str, AfterValidator(_command)]
+
+
+class Step(Model):
+    """Commands that run in the image while it is built. What they change becomes one layer."""
+
+    run: Annotated[
+        tuple[Command, ...],
+        BeforeValidator(_as_list, json_schema_input_type=Command | list[Command]),
+        Field(min_length=1),
+    ]
+    """A shell command, or a list of them. Each runs in a shell of its own, as root, in ``/``."""
+    env: dict[Variable, Line] = Field(default_factory=dict)
+    """Environment variables of the commands, in addition to the image's. They are not in the image."""
+    files: bool = False
+    """The commands see the recipe's ``files:``; they run again when a file changes."""
+    network: bool = False
+    """The commands can use the host's network."""
+    title: Line = ""
+    """The layer's name in the image's history; empty: the first command."""
+
+    @field_validator("env")
+    @classmethod
+    def _env_has_no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
+        for name, value in env.items():
+            if _SECRET.search(name) or _LOGIN.search(value):
+                raise ValueError(
+                    f"{name} looks like a credential, and {_RECORDED}: download what needs it before, "
+                    "and copy it with files:"
+                )
+        return env

@@ -1,0 +1,139 @@
+"""Build steps that really run: each runner makes the same layer, as root and as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from builder.layers.build import make_layer
+from builder.layers.entry import Entry, Range
+from builder.model import Layer
+from builder.settings import Settings
+from builder.steps.image import image_of
+from builder.steps.run import StepRun, run_step
+from builder.store.blobs import Store
+from tests.integration.conftest import CLONE
+from tests.support import parts
+from tests.support.rootfs import PROGRAMS, make_rootfs
+
+TOOLS = (*PROGRAMS, "chmod", "chown", "ln", "mkdir", "mknod", "mkfifo", "rm", "touch", "env")
+COMMANDS = (
+    "echo hello > /opt/new; chown 33:33 /opt/new; chmod 4750 /opt/new; ln /opt/new /opt/linked",
+    "ln -s ./new /opt/short; mkdir -m 2775 /opt/empty; mkdir /opt/full; echo x > /opt/full/x",
+    "rm /etc/builder-test; rm -r /srv/old; mkdir /srv/old; echo y > /srv/old/y; touch /etc/passwd",
+    "mknod /opt/null c 1 3; mkfifo /opt/pipe; echo t > /tmp/t; echo 1.2.3.4 x >> /etc/hosts",
+    "rm -r /srv/folder; echo file > /srv/folder; rm /srv/file; mkdir /srv/file; echo z > /srv/file/z",
+    "test -e /data/given; id; env",
+)
+WANTED = {
+    "etc": "dir 755",
+    "etc/.wh.builder-test": "file 644",
+    "opt": "dir 755",
+    "opt/empty": "dir 2775",
+    "opt/full": "dir 755",
+    "opt/full/x": "file 644",
+    "opt/linked": "file 4750",
+    "opt/new": "hardlink 4750",
+    "opt/short": "symlink 777",
+    "srv": "dir 755",
+    "srv/file": "dir 755",
+    "srv/file/z": "file 644",
+    "srv/folder": "file 644",
+    "srv/old": "dir 755",
+    "srv/old/.wh.x": "file 644",
+    "srv/old/y": "file 644",
+}
+#: Runs the step as another user: CACHE holds the image's layer.
+PROGRAM = """\
+import sys
+from pathlib import Path
+from tests.integration.test_steps import run_as
+print(run_as(Path(sys.argv[1]), sys.argv[2]).diff_id)
+"""
+
+
+def settings_of(cache: Path) -> Settings:
+    return Settings(cache=cache, tmpdir=cache / "tmp", jobs=2)
+
+
+def base_layer(cache: Path) -> Layer:
+    """A shell and some programs, with files to remove, as a layer in a cache."""
+    tree = make_rootfs(cache / "tree", TOOLS)
+    for name in ("opt/kept", "srv/old/x", "srv/folder/in", "srv/file"):
+        path = tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    entries = []
+    for path in sorted(tree.rglob("*")):
+        name = path.relative_to(tree).as_posix()
+        if path.is_dir():
+            entries.append(Entry(name, "dir", 0o755))
+        else:
+            mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            entries.append(Entry(name, "file", mode, path.stat().st_size, content=Range(path)))
+    return make_layer(entries, "tools", settings_of(cache), Store(cache))
+
+
+def run_as(cache: Path, runner: str) -> Layer:
+    """Runs the step with a runner, in a cache of its own."""
+    from builder.run.base import Mount
+
+    cache.mkdir(exist_ok=True)
+    given = cache / "given"
+    given.write_text("data\n")
+    given.chmod(0o644)
+    image = image_of([base_layer(cache)], {"PATH": "/bin", "IN_IMAGE": "yes"})
+    step = StepRun(COMMANDS, env={"IN_STEP": "yes"}, mounts=[Mount(given, "/data/given")])
+    return run_step(image, step, settings_of(cache), Store(cache), runner=runner)
+
+
+def members(layer: Layer) -> dict[str, str]:
+    kinds = {tarfile.DIRTYPE: "dir", tarfile.REGTYPE: "file", tarfile.SYMTYPE: "symlink"}
+    assert layer.path is not None
+    with tarfile.open(layer.path) as tar:
+        found = tar.getmembers()
+    assert {(m.uid, m.gid, m.mtime) for m in found} == {(0, 0, 315532800)}
+    return {m.name: f"{kinds.get(m.type, 'hardlink')} {m.mode:o}" for m in found}
+
+
+@pytest.fixture(scope="module")
+def by_userns(tmp_path_factory: pytest.TempPathFactory) -> Layer:
+    return run_as(tmp_path_factory.mktemp("userns") / "cache", "userns")
+
+
+def test_userns(by_userns: Layer) -> None:
+    """Root emulation, deletions, links and modes; nothing of the container's own files."""
+    found = members(by_userns)
+    swapped = {**found, "opt/linked": found["opt/new"], "opt/new": found["opt/linked"]}
+    assert swapped == WANTED or found == WANTED
+
+
+def test_ordinary_user(by_userns: Layer, ordinary_user: parts.OrdinaryUser) -> None:
+    """A user without subordinate ids gets root's layer, byte for byte."""
+    command = [sys.executable, "-c", PROGRAM, ordinary_user.home / "steps", "userns"]
+    done = ordinary_user.run(command, {"PYTHONPATH": str(CLONE)})
+    assert done.stdout.strip() == by_userns.diff_id
+
+
+def test_docker(
+    by_userns: Layer, docker_engine: parts.DockerEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.host)
+    made = run_as(tmp_path / "cache", "docker")
+    assert members(made) == members(by_userns)
+    assert made.diff_id == by_userns.diff_id
+    assert not docker_engine.client.containers.list(all=True)
+
+
+def test_podman(
+    by_userns: Layer, podman: parts.Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in podman.env.items():
+        monkeypatch.setenv(name, value)
+    made = run_as(tmp_path / "cache", "podman")
+    assert members(made) == members(by_userns)
+    assert made.diff_id == by_userns.diff_id

@@ -1,0 +1,195 @@
+"""The layer of a difference, from an overlay's upper folder and from an engine's layer."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from builder.layers.entry import Entry
+from builder.steps import changes
+from builder.steps.changes import Changes, Node, nodes_of_layer, nodes_of_upper
+from builder.store.blobs import Store
+from tests.support.image_kit import layer, member
+
+
+@pytest.fixture
+def lower(tmp_path: Path) -> Path:
+    root = tmp_path / "lower"
+    for name in ("etc/motd", "etc/hosts", "opt/a/x", "opt/a/z", "opt/deep/er/x", "srv/file"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (root / "srv/link").symlink_to("./file")
+    return root
+
+
+@pytest.fixture
+def upper(tmp_path: Path) -> Path:
+    (tmp_path / "upper").mkdir()
+    return tmp_path / "upper"
+
+
+def put(root: Path, name: str, text: str = "", mode: int = 0o644) -> Path:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def shown(found: Changes) -> list[str]:
+    return [f"{e.path} {e.kind} {e.mode:o}" for e in found.entries()]
+
+
+def test_new_and_changed(upper: Path, lower: Path) -> None:
+    """Parents come first; what is equal, and empty parents of it, are left out."""
+    put(upper, "opt/a/x", "changed", 0o755)
+    put(upper, "opt/a/z", "opt/a/z")
+    put(upper, "opt/new/file", "new", 0o4755)
+    put(upper, "srv/file", "srv/file")
+    (upper / "srv/link").symlink_to("./file")
+    (upper / "opt/short").symlink_to("./a/")
+    found = list(Changes(nodes_of_upper(upper), lower).entries())
+    assert [(e.path, e.kind, e.mode) for e in found] == [
+        ("opt", "dir", 0o755),
+        ("opt/a", "dir", 0o755),
+        ("opt/a/x", "file", 0o755),
+        ("opt/new", "dir", 0o755),
+        ("opt/new/file", "file", 0o4755),
+        ("opt/short", "symlink", 0o777),
+    ]
+    assert found[-1].target == "./a/"
+
+
+def test_mode_only(upper: Path, lower: Path) -> None:
+    """A mode is a change, of files and folders; a setuid bit too."""
+    put(upper, "etc/motd", "etc/motd", 0o4644)
+    (upper / "opt/a").mkdir(parents=True)
+    (upper / "opt/a").chmod(0o700)
+    assert shown(Changes(nodes_of_upper(upper), lower)) == [
+        "etc dir 755",
+        "etc/motd file 4644",
+        "opt dir 755",
+        "opt/a dir 700",
+    ]
+
+
+def test_hard_links(upper: Path, lower: Path) -> None:
+    """The first name is the file; a name that is left out is no target."""
+    first = put(upper, "opt/b", "text")
+    os.link(first, upper / "opt/c")
+    old = put(upper, "etc/motd", "etc/motd")
+    os.link(old, upper / "opt/motd")
+    found = {e.path: e for e in Changes(nodes_of_upper(upper), lower).entries()}
+    assert found["opt/b"].kind == "file"
+    assert (found["opt/c"].kind, found["opt/c"].target) == ("hardlink", "opt/b")
+    assert "etc/motd" not in found
+    assert found["opt/motd"].kind == "file"
+
+
+def test_whiteouts(lower: Path) -> None:
+    """A removed file, an opaque folder (each name of the folder below), and one in it."""
+    nodes = {
+        "etc": Node("dir", 0o755),
+        "etc/motd": Node("whiteout"),
+        "etc/never": Node("whiteout"),
+        "opt": Node("dir", 0o755, opaque=True),
+        "opt/deep": Node("dir", 0o755),
+        "opt/deep/er": Node("dir", 0o755),
+    }
+    assert shown(Changes(nodes, lower)) == [
+        "etc dir 755",
+        "etc/.wh.motd file 644",
+        "opt dir 755",
+        "opt/.wh.a file 644",
+        "opt/deep dir 755",
+        "opt/deep/er dir 755",
+        "opt/deep/er/.wh.x file 644",
+    ]
+
+
+def test_folder_becomes_file(upper: Path, lower: Path) -> None:
+    put(upper, "opt/a", "file")
+    put(upper, "srv/file/x", "folder")
+    assert [e.split()[:2] for e in shown(Changes(nodes_of_upper(upper), lower))] == [
+        ["opt", "dir"],
+        ["opt/a", "file"],
+        ["srv", "dir"],
+        ["srv/file", "dir"],
+        ["srv/file/x", "file"],
+    ]
+
+
+def test_left_out(upper: Path, lower: Path) -> None:
+    """Nothing of the container's own: mount points, /tmp, /etc/hosts; not what is only in them."""
+    for name in ("tmp/x", "var/tmp/y", "run/z", "etc/hosts", "etc/resolv.conf", "proc/1"):
+        put(upper, name, "container")
+    put(upper, "data/in/file", "")
+    (upper / "root").mkdir()
+    (upper / "empty").mkdir()
+    found = Changes(nodes_of_upper(upper), lower, ["/root", "/data/in/file"])
+    assert shown(found) == ["empty dir 755"]
+
+
+def test_special_files(upper: Path, lower: Path) -> None:
+    (upper / "opt").mkdir()
+    os.mkfifo(upper / "opt/pipe")
+    found = Changes(nodes_of_upper(upper), lower)
+    assert shown(found) == [] and found.skipped == ["/opt/pipe"]
+
+
+def test_opaque_attribute(upper: Path, lower: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an overlay in a user namespace marks it."""
+
+    def getxattr(path: Path, name: str, *, follow_symlinks: bool) -> bytes:
+        if path.name != "a":
+            raise OSError(61, "no data")
+        assert name == "user.overlay.opaque"
+        return b"y"
+
+    monkeypatch.setattr(changes.os, "getxattr", getxattr)
+    put(upper, "opt/a/y", "y")
+    assert [e.split()[0] for e in shown(Changes(nodes_of_upper(upper), lower))] == [
+        *("opt", "opt/a", "opt/a/.wh.x", "opt/a/y", "opt/a/.wh.z"),
+    ]
+
+
+def test_layer_of_an_engine(tmp_path: Path, lower: Path) -> None:
+    """The same entries as from an overlay."""
+    store = Store(tmp_path / "cache")
+    made = layer(
+        store,
+        member("opt/", mode=0o755),
+        member("opt/a/", mode=0o755),
+        member("opt/a/.wh.x", b""),
+        member("opt/b", b"text", mode=0o600),
+        member("opt/c", kind=tarfile.LNKTYPE, target="opt/b"),
+        member("opt/deep/", mode=0o755),
+        member("opt/deep/.wh..wh..opq", b""),
+        member("opt/s", kind=tarfile.SYMTYPE, target="b"),
+        member("run/x", b"container"),
+        member("srv/file", b"srv/file", mode=0o644),
+    )
+    found = list(Changes(nodes_of_layer(made, store, tmp_path / "spool"), lower).entries())
+    assert [(e.path, e.kind) for e in found] == [
+        ("opt", "dir"),
+        ("opt/a", "dir"),
+        ("opt/a/.wh.x", "file"),
+        ("opt/b", "file"),
+        ("opt/c", "hardlink"),
+        ("opt/deep", "dir"),
+        ("opt/deep/.wh.er", "file"),
+        ("opt/s", "symlink"),
+    ]
+    assert content(found[3]) == b"text"
+
+
+def content(entry: Entry) -> bytes:
+    source = entry.content
+    assert source is not None and not isinstance(source, bytes)
+    with source.source.open("rb") as file:  # type: ignore[union-attr]
+        file.seek(source.offset)  # type: ignore[union-attr]
+        return file.read(entry.size)
