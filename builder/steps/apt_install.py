@@ -43,7 +43,7 @@ _MOUNTED = "/run/builder-apt"
 #: Made by packages when they are installed: secrets that all containers of the image would share, and caches
 #: with times in them.
 _LEFT_OUT = re.compile(
-    r"etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
+    r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
     r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
 )
 _OPTIONS = (
@@ -99,7 +99,7 @@ def fetch_os_packages(
     """
     mirrors = host_mirrors()
     packages = [package.locked("") for package in install.packages]
-    places = {p.url: _places(p.url, mirrors, install.locked, settings) for p in install.packages}
+    places = {p.url: _places(p.url, mirrors, install.locked) for p in install.packages}
     try:
         return fetch_packages(packages, settings, store, places=places, reporter=reporter)
     except FetchError as e:
@@ -114,9 +114,7 @@ def fetch_os_packages(
         ) from None
 
 
-def _places(
-    url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None, settings: Settings
-) -> tuple[str, ...]:
+def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
     found = [mirrored_archive(url, mirrors), url]
     past = snapshot(url, locked + 86_399) if locked is not None else None
     if past is not None:
