@@ -106,11 +106,16 @@ def fetch_os_packages(
         stored = [p for p in install.packages if store.get(f"sha256:{p.sha256}") is not None]
         missing = [f"{p.name} {p.version}" for p in install.packages if p not in stored]
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        hint = e.hint
+        if re.search("HTTP 4(04|10)", e.message):  # the archive has a newer version now
+            hint = (
+                f"lock the archive's current versions: builder lock {install.target} --update-base; "
+                "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'"
+            )
         raise type(e)(
             f"OS packages of the lock are not available: {e.message}\n"
             f"    not in the cache: {len(missing)} of {len(install.packages)}: {shown}",
-            f"lock the archive's current versions: builder lock {install.target} --update-base; "
-            "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'",
+            hint,
         ) from None
 
 
