@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from builder.bases.image import BaseImage
 from builder.bases.resolve import is_made_here, open_base, resolve_recipe_base
 from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
@@ -141,7 +142,14 @@ def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage
         reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
     if not packages:
         return base
-    install = OsInstall(base, packages, recipe.architecture, lock_date(request.lock.custom), recipe.name)
+    install = OsInstall(
+        base,
+        packages,
+        recipe.architecture,
+        lock_date(request.lock.custom),
+        recipe.name,
+        place_of(recipe.source, "base_packages"),
+    )
     layer = recorded_layer(install, settings, store)
     if layer is None:
         layer = os_layer(replace(install, base=complete()), settings, store, reporter)

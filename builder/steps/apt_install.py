@@ -43,7 +43,7 @@ _MOUNTED = "/run/builder-apt"
 #: Made by packages when they are installed: secrets that all containers of the image would share, and caches
 #: with times in them.
 _LEFT_OUT = re.compile(
-    r"etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
+    r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
     r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
 )
 _OPTIONS = (
@@ -52,19 +52,19 @@ _OPTIONS = (
     *(f"DPkg::Options::=--{option}" for option in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
 )
 #: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
-_COMMAND = r"""
+#: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
+_SCRIPT = r"""
 set -e
+export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true LC_ALL=C.UTF-8
+for number in 1 2 3 4 5 6 7 8; do mkdir -p /usr/share/man/man$number; done
 {architectures}
 policy=/usr/sbin/policy-rc.d
 [ -e $policy ] || {{ printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; }}
-apt-get install -q -y --no-remove --allow-downgrades --allow-change-held-packages {options} {folder}/*.deb
+apt-get install -q -y --no-remove --allow-downgrades --allow-change-held-packages {options} \
+    {folder}/debs/*.deb
 """
-_ENV = {
-    "DEBIAN_FRONTEND": "noninteractive",
-    "DEBCONF_NONINTERACTIVE_SEEN": "true",
-    "LC_ALL": "C.UTF-8",
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-}
+#: The base's own PATH may lead to programs that maintainer scripts do not expect.
+_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class OsInstall:
     """When the packages were locked, in seconds since 1970: the snapshot services have them as of then."""
     target: str
     """The name of the target, for messages."""
+    where: str = ""
+    """File, line and key of ``base_packages``, for messages."""
 
 
 def fetch_os_packages(
@@ -97,24 +99,27 @@ def fetch_os_packages(
     """
     mirrors = host_mirrors()
     packages = [package.locked("") for package in install.packages]
-    places = {p.url: _places(p.url, mirrors, install.locked, settings) for p in install.packages}
+    places = {p.url: _places(p.url, mirrors, install.locked) for p in install.packages}
     try:
         return fetch_packages(packages, settings, store, places=places, reporter=reporter)
     except FetchError as e:
         stored = [p for p in install.packages if store.get(f"sha256:{p.sha256}") is not None]
         missing = [f"{p.name} {p.version}" for p in install.packages if p not in stored]
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        hint = e.hint
+        if re.search("HTTP 4(04|10)", e.message):  # the archive has a newer version now
+            hint = (
+                f"lock the archive's current versions: builder lock {install.target} --update-base; "
+                "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'"
+            )
         raise type(e)(
             f"OS packages of the lock are not available: {e.message}\n"
             f"    not in the cache: {len(missing)} of {len(install.packages)}: {shown}",
-            f"lock the archive's current versions: builder lock {install.target} --update-base; "
-            "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'",
+            hint,
         ) from None
 
 
-def _places(
-    url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None, settings: Settings
-) -> tuple[str, ...]:
+def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
     found = [mirrored_archive(url, mirrors), url]
     past = snapshot(url, locked + 86_399) if locked is not None else None
     if past is not None:
@@ -172,14 +177,19 @@ def _install(
 ) -> Layer:
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="debs-") as tmp:
-        folder = Path(tmp) / "debs"
-        folder.mkdir(mode=0o755)
+        folder = Path(tmp) / "mounted"
+        (folder / "debs").mkdir(parents=True)
+        script = folder / "install.sh"
+        script.write_text(_script(install))
+        for path, mode in ((folder, 0o755), (folder / "debs", 0o755), (script, 0o644)):
+            path.chmod(mode)  # the container's root may be another user
         for package, file in zip(install.packages, fetched, strict=True):
-            _link(file.path, folder / package.filename)
+            _link(file.path, folder / "debs" / package.filename)
         step = StepRun(
-            (_command(install),),
+            (f"sh {_MOUNTED}/install.sh",),
             env=_ENV,
             mounts=(Mount(folder, _MOUNTED),),
+            where=install.where,
             title=f"OS packages of {install.base.reference}",
             leave_out=_is_left_out,
         )
@@ -199,13 +209,13 @@ def _link(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def _command(install: OsInstall) -> str:
+def _script(install: OsInstall) -> str:
     foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
-    return _COMMAND.format(
+    return _SCRIPT.format(
         architectures="\n".join(f"dpkg --add-architecture {name}" for name in foreign),
         options=" ".join(f"-o '{option}'" for option in _OPTIONS),
         folder=_MOUNTED,
-    ).strip()
+    )
 
 
 def _is_left_out(entry: Entry) -> bool:

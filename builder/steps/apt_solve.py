@@ -189,12 +189,18 @@ def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str)
     unknown = list(dict.fromkeys(name.rstrip(".") for name in found))
     if not unknown:
         return None
-    near = {name: difflib.get_close_matches(name, names, n=3, cutoff=0.75) for name in unknown}
+    near = {name: _nearest(name, names) for name in unknown}
     guesses = [f"{' or '.join(known)} instead of {name}" for name, known in near.items() if known]
     hint = f"did you mean {'; '.join(guesses)}?" if guesses else "names: https://packages.debian.org"
     if not guesses and base.system == "ubuntu":
         hint = "names: https://packages.ubuntu.com; the base's apt sources may lack the component universe"
     return ConfigError(f"{where}: {base.title} has no package {', '.join(unknown)}", hint)
+
+
+def _nearest(name: str, names: Sequence[str]) -> list[str]:
+    """Up to three similar names; those of the same length first, because versions in names are misremembered."""
+    found = difflib.get_close_matches(name, names, n=12, cutoff=0.75)
+    return sorted(found, key=lambda other: abs(len(other) - len(name)))[:3]
 
 
 def _unknown_versions(errors: str, versions: str, base: AptBase, where: str) -> ConfigError | None:
