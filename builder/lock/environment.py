@@ -28,6 +28,8 @@ from builder.settings import expand_home
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
+#: The folder of a project in which builder leaves the wheels that it built, for other machines.
+WHEELS_FOLDER = "wheels"
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
@@ -96,12 +98,17 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """The folders (absolute) and URLs with wheels that the environment file and the recipe name."""
+    """The folders (absolute) and URLs with wheels that the environment file and the recipe name, and the
+    project's folder with wheels that builder built.
+    """
     places: list[tuple[str, Path]] = []
     if recipe.environment_path.exists():  # a target whose lock was made elsewhere needs no environment file
         environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
         places += [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
+    own = recipe.root / WHEELS_FOLDER
+    if own.is_dir():
+        places.append((WHEELS_FOLDER, recipe.root))
     return tuple(_absolute(link, folder) for link, folder in places)
 
 

@@ -52,7 +52,7 @@ class WheelChooser:
         return LockedPackage(package["name"], version, "pip", self._recipe.platform, url, sha256)
 
     def _best(self, package: Mapping[str, Any]) -> Mapping[str, Any]:
-        wheels = list(package.get("wheels") or ())
+        wheels: list[Mapping[str, Any]] = list(package.get("wheels") or ())
         if package.get("archive") is not None:
             wheels.append(package["archive"])
         wheels = self._with_named_hash(package["name"], wheels)
