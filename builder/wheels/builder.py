@@ -145,6 +145,7 @@ class ImageWheelBuilder:
                 return known
             job = Job(
                 title,
+                name or "NAME",
                 tree.root,
                 tree.path.relative_to(tree.root).as_posix(),
                 backend,
