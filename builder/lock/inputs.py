@@ -134,7 +134,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "virtual-packages": virtual_packages(recipe),
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
-        "sources-asked": sorted(s.text for s in environment.sources),
+        "sources-asked": sorted(s.shown for s in environment.sources),
         "constraints": sorted(s.text for s in environment.constraints),
     }
     values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}

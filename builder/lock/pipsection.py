@@ -92,31 +92,32 @@ class PipSection:
         if text.startswith("-"):
             self._read_option(text, where, chain, limits)
             return
-        found = self._requirement(text, where)
-        if not limits:
-            self._add(found)
-        elif isinstance(found, SourceSpec) or found.wheel or Requirement(found.text).extras:
+        self._add(self._requirement(text, where), where, limits)
+
+    def _add(self, found: Spec | SourceSpec, where: str, limits: bool) -> None:
+        if limits:
+            self._add_constraint(found, where)
+        elif isinstance(found, SourceSpec):
+            self.sources.append(found)
+        else:
+            self.specs.append(found)
+            if found.wheel is not None:  # it is fetched from its folder by its hash
+                self.links.append(os.path.relpath(found.wheel.parent, self.path.parent.absolute()))
+
+    def _add_constraint(self, found: Spec | SourceSpec, where: str) -> None:
+        if isinstance(found, SourceSpec) or found.wheel or Requirement(found.text).extras:
             raise ConfigError(
                 f"{where}: {redact(found.text)} is not a constraint",
                 "a constraints file limits versions: NAME<2; move the line into the requirements",
             )
-        else:
-            self.constraints.append(found)
-
-    def _add(self, found: Spec | SourceSpec) -> None:
-        if isinstance(found, SourceSpec):
-            self.sources.append(found)
-            return
-        self.specs.append(found)
-        if found.wheel is not None:  # it is fetched from its folder by its hash
-            self.links.append(os.path.relpath(found.wheel.parent, self.path.parent.absolute()))
+        self.constraints.append(found)
 
     def _read_option(self, text: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
         if text.split()[0] in _IGNORED:
             return
         if editable := _EDITABLE.match(text):
             # not split as the other options: extras and a marker may follow
-            self._read_editable(text, text[editable.end() :].strip("'\" "), where)
+            self._read_editable(text, text[editable.end() :].strip("'\" "), where, limits)
             return
         name, value = split_option(text, where)
         kind = _OPTIONS.get(name)
@@ -139,13 +140,13 @@ class PipSection:
         else:
             self._read_file(name, value, where, chain, limits or kind == "constraints")
 
-    def _read_editable(self, text: str, value: str, where: str) -> None:
+    def _read_editable(self, text: str, value: str, where: str, limits: bool) -> None:
         found = read_location(_plain(value), self._place(where), editable=True) if value else None
         if not isinstance(found, SourceSpec):
             raise ConfigError(
                 f"{where}: {redact(text)} names no folder or repository", "write -e FOLDER, such as -e ."
             )
-        self._add(replace(found, text=_plain(text)))
+        self._add(replace(found, text=_plain(text)), where, limits)
 
     def _place(self, where: str) -> Place:
         folder = Path(os.path.normpath(self.path.parent.absolute()))

@@ -29,7 +29,7 @@ PROJECT_FILES = ("pyproject.toml", "setup.py")
 _TRANSPORTS = ("https", "http", "ssh", "git", "file")
 _OTHER_SYSTEMS = ("hg+", "svn+", "bzr+")
 #: What names no package of an index: a path, or a URL.
-_LOCATION = re.compile(r"\.{1,2}([/\[\s;]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
+_LOCATION = re.compile(r"\.{1,2}([/\[\s;#]|$)|[/~]|file:|[a-z]+\+[a-z]|[a-z]+://|git@|[\w.+-]+/")
 _EXTRAS = re.compile(r"(.*?[^\s\[\]])\s*\[([\w.,\s-]*)\]")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Git takes a revision that begins with a hyphen for an option.
