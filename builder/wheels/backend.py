@@ -84,10 +84,10 @@ def project_name(tree: Path) -> str | None:
     None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
     damaged files.
     """
+    faults = (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, configparser.Error)
     for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError, SyntaxError):
-            with contextlib.suppress(RecursionError, configparser.Error):
-                return canonicalize_name(read(tree), validate=True)
+        with contextlib.suppress(*faults):
+            return canonicalize_name(read(tree), validate=True)
     return None
 
 
