@@ -181,8 +181,8 @@ def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> s
     ]
     if _NO_WHEEL.search(text):
         hints.append(
-            "no index has a source distribution for this Python either: use another version, or name a source: "
-            "NAME @ git+https://..."
+            "no index has a source distribution for this Python either: use another version, or name a "
+            "source: NAME @ git+https://..."
         )
     if "exclude-newer" in text:
         hints.append(

@@ -268,7 +268,7 @@ class ImageWheelBuilder:
     def _stored(self, path: Path) -> str:
         """Copies a file into the store; returns its digest."""
         with self.store.writer() as blob, path.open("rb") as f:
-            shutil.copyfileobj(f, blob, 1 << 20)  # type: ignore[misc]
+            shutil.copyfileobj(f, blob, 1 << 20)
             return blob.commit()[0]
 
     # what all builds of a target share
