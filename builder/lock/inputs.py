@@ -43,11 +43,12 @@ _TITLES = {
     "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
+    "pip-build": "pip.build",
 }
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"
 #: Keys that a lock has only where there is something to record.
-_OPTIONAL = ("sources-asked", "constraints")
+_OPTIONAL = ("sources-asked", "constraints", "pip-build")
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
@@ -145,6 +146,10 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "base-packages": sorted(recipe.base_packages),
         "sources-asked": sorted(s.shown for s in environment.sources),
         "constraints": sorted(s.text for s in environment.constraints),
+        "pip-build": {
+            name: canonical_json(build.model_dump(mode="json", exclude_defaults=True)).decode()
+            for name, build in recipe.pip.build.items()
+        },
     }
     values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
     if recipe.imported_lock is not None:

@@ -67,8 +67,8 @@ def solve_pip(
             f"{request.environment.path}: there is a pip section, but no python among the conda packages",
             "add 'python=3.11' to dependencies:",
         )
-    there = {canonicalize_name(package.name): package.version for package in installed}
-    provided = {**there, **_provided(conda, request.settings)}
+    provided: dict[str, str] = {canonicalize_name(package.name): package.version for package in installed}
+    provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
     sources = requirement_lines(request)
     chooser = WheelChooser(request, python.version, sources)

@@ -85,12 +85,12 @@ def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[d
                 data += chunk
                 if len(data) > MAX_PAGE:
                     raise FetchError(f"{redact(page)} has more than {MAX_PAGE} bytes")
-            is_json = "json" in answer.headers.get("content-type", "")
             base = str(answer.url)
     except (httpx.HTTPError, httpx.InvalidURL) as e:
         raise FetchError(
             f"{redact(page)} does not answer ({why_silent(e)})", "check the network and the indexes"
         ) from None
+    is_json = data.lstrip().startswith(b"{")
     for file in _of_json(bytes(data)) if is_json else _of_html(data.decode(errors="replace")):
         yield {**file, "url": urljoin(base, str(file.get("url", "")))}
 

@@ -98,7 +98,8 @@ class SourceSolver:
                     raise
                 continue
             if not self._build_chosen(solved, locked) and not self._build_again(locked(solved)):
-                self._check_settings()
+                if self.builder is not None:
+                    self._check_settings()
                 return solved
         raise SolveError(
             f"{self.request.environment.path}: no solution with source packages after {MAX_ROUNDS} rounds",
@@ -215,7 +216,10 @@ class SourceSolver:
 
     def _is_forced(self, name: str) -> bool:
         """Whether a package is built even if it has a wheel."""
-        return name in self.request.recipe.pip.build or name in self.request.environment.no_binary
+        if self.builder is None:  # a build requirement is never built
+            return False
+        named = self.request.environment.no_binary
+        return name in self.request.recipe.pip.build or name in named or ":all:" in named
 
     def _build_sdist(self, package: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
         name, version = canonicalize_name(package["name"]), Version(package["version"])

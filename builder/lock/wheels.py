@@ -61,8 +61,7 @@ class WheelChooser:
         if not suitable:
             raise SolveError(
                 f"{package['name']} {package.get('version', '')}: no wheel for {self._recipe.platform}",
-                "only wheels can be locked, because nothing is built: use another version, "
-                "or pass a folder with a wheel with --find-links",
+                "use another version, or build its wheel: add the package to pip: {build: ...} in the recipe",
             )
         best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
         return best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import contextlib
 import tomllib
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import InvalidName, canonicalize_name
+from packaging.utils import canonicalize_name
 
 from builder.errors import WheelError
 
@@ -78,19 +79,38 @@ def _backend(table: dict[str, Any]) -> Backend:
 
 
 def project_name(tree: Path) -> str | None:
-    """The normalised name that a source declares in ``pyproject.toml`` or ``setup.cfg``; None if it does not.
+    """The normalised name that a source declares in ``pyproject.toml``, ``setup.cfg`` or ``setup.py``.
 
-    Raises nothing: :func:`read_backend` reports a damaged file.
+    None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
+    damaged files.
     """
-    found: Any = None
-    try:
-        found = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        parser = configparser.ConfigParser(interpolation=None)
-        with contextlib.suppress(OSError, ValueError, configparser.Error):
-            parser.read(tree / "setup.cfg", encoding="utf-8")
-            found = parser.get("metadata", "name", fallback=None)
-    try:
-        return canonicalize_name(found, validate=True) if isinstance(found, str) else None
-    except InvalidName:
-        return None
+    faults = (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, configparser.Error)
+    for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
+        with contextlib.suppress(*faults):
+            return canonicalize_name(read(tree), validate=True)
+    return None
+
+
+def _of_pyproject(tree: Path) -> str:
+    data = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))
+    if "project" in data:
+        return str(data["project"]["name"])
+    return str(data["tool"]["poetry"]["name"])
+
+
+def _of_setup_cfg(tree: Path) -> str:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(tree / "setup.cfg", encoding="utf-8")
+    return parser["metadata"]["name"]
+
+
+def _of_setup_py(tree: Path) -> str:
+    """The text of ``setup(name="...")``."""
+    for node in ast.walk(ast.parse((tree / "setup.py").read_bytes())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == "setup":
+            names = [word.value for word in node.keywords if word.arg == "name"]
+            return str(ast.literal_eval(names[0]))
+    raise LookupError("setup() is not called")

@@ -145,6 +145,7 @@ class ImageWheelBuilder:
                 return known
             job = Job(
                 title,
+                name or "NAME",
                 tree.root,
                 tree.path.relative_to(tree.root).as_posix(),
                 backend,
@@ -267,7 +268,7 @@ class ImageWheelBuilder:
     def _stored(self, path: Path) -> str:
         """Copies a file into the store; returns its digest."""
         with self.store.writer() as blob, path.open("rb") as f:
-            shutil.copyfileobj(f, blob, 1 << 20)  # type: ignore[misc]
+            shutil.copyfileobj(f, blob, 1 << 20)
             return blob.commit()[0]
 
     # what all builds of a target share

@@ -10,6 +10,7 @@ from email.parser import BytesHeaderParser
 from pathlib import Path, PurePosixPath
 
 from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSegment
 from elftools.elf.elffile import ELFFile
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -95,12 +96,13 @@ def _only_wheel(folder: Path, wanted: str) -> Path:
 
 def _check_metadata(data: bytes, name: str, version: Version, wanted: str) -> None:
     header = BytesHeaderParser().parsebytes(data)
-    written = f"{header.get('Name', '')} {header.get('Version', '')}"
+    found = str(header.get("Name", "")), str(header.get("Version", ""))
     try:
-        same = canonicalize_name(header["Name"]) == name and Version(header["Version"]) == version
-    except (TypeError, InvalidVersion):
+        same = canonicalize_name(found[0]) == name and Version(found[1]) == version
+    except InvalidVersion:
         same = False
     if not same:
+        written = " ".join(found)
         raise WheelError(f"{wanted}: the metadata of its wheel is that of {written!r}, not {name} {version}")
 
 
@@ -125,8 +127,8 @@ def _needed(archive: WheelArchive, wanted: str, platform: str) -> Iterator[str]:
 
 def _entries(file: ELFFile) -> Iterator[str]:
     for segment in file.iter_segments("PT_DYNAMIC"):
-        for tag in segment.iter_tags("DT_NEEDED"):
-            yield tag.needed
+        if isinstance(segment, DynamicSegment):
+            yield from (tag.needed for tag in segment.iter_tags("DT_NEEDED"))
 
 
 def missing_libraries(

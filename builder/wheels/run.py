@@ -54,6 +54,8 @@ class Job:
 
     name: str
     """The package, or what the environment file calls it, for messages."""
+    package: str
+    """The key of its settings below ``pip: {build: ...}``."""
     tree: Path
     """The unpacked source; it is copied."""
     folder: str
@@ -197,7 +199,7 @@ def _hint(text: str, job: Job) -> str:
     """What to write after a failed build, from its log."""
 
     def build(what: str) -> str:
-        return f"pip: {{build: {{{job.name}: {{{what}}}}}}}"
+        return f"pip: {{build: {{{job.package}: {{{what}}}}}}}"
 
     if _NO_NETWORK.search(text) and not job.settings.network:
         return (
