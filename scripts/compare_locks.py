@@ -44,7 +44,7 @@ class Refused(Exception):
 
 def ours(lock: ForeignLock) -> Packages:
     found: Packages = {(p.manager, p.name, p.version, p.sha256 or p.md5 or "") for p in lock.packages}
-    found |= {("pip", pin.name, pin.version, *sorted(pin.sha256)) for pin in lock.pinned}
+    found |= {("pip", pin.name, pin.version, *(sorted(pin.sha256) or [""])) for pin in lock.pinned}
     return found | {("source", s.name, s.revision or s.sha256 or "local") for s in lock.sources}
 
 
@@ -161,7 +161,7 @@ def _pixi_packages(packages: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         plain = place.partition("#")[0]
         name = canonicalize_name(package["name"])
         if plain.endswith(".whl"):
-            if "://" not in plain and not digest:
+            if "://" not in plain and not digest:  # pixi asks the file itself
                 raise Refused("a wheel without a hash")
             yield "pip", name, package["version"], digest
         elif place.startswith("git+"):
@@ -186,7 +186,7 @@ def pylock(path: Path, platform: str) -> tuple[str, str]:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise Refused(done.stderr[-300:])
-        lines = re.findall(r"^ \+ (\S+?)==(\S+)", done.stderr, re.MULTILINE)
+        lines = re.findall(r"^ \+ ([^\s=]+)(?:==(\S+))?", done.stderr, re.MULTILINE)
         return {(name, version) for name, version in lines}
 
     try:
@@ -200,9 +200,9 @@ def pylock(path: Path, platform: str) -> tuple[str, str]:
     if theirs is None:
         return "refused by the tool", problem
     mine = {(p.name, p.version) for p in lock.packages}
-    mine |= {(s.name, s.version) for s in lock.sources if s.version}
-    local = {s.name for s in lock.sources if not s.version}
-    theirs = {pair for pair in theirs if pair[0] not in local}
+    built = {s.name for s in lock.sources}
+    mine |= {(name, "") for name in built}
+    theirs = {(name, "" if name in built else version) for name, version in theirs}
     if mine == theirs:
         return "identical", ""
     return "different", f"builder only {sorted(mine - theirs)[:3]}, tool only {sorted(theirs - mine)[:3]}"
@@ -316,7 +316,7 @@ def requirements(path: Path, platform: str) -> tuple[str, str]:
                 raise Refused(f"{requirement} is not pinned")
             version = next(iter(requirement.specifier)).version
             hashes = requirement.hash_options.get("sha256", [])
-            found.add(("pip", canonicalize_name(requirement.name), version, *sorted(hashes)))
+            found.add(("pip", canonicalize_name(requirement.name), version, *(sorted(hashes) or [""])))
         return found
 
     return _compare(path, platform, reference, python=python)
