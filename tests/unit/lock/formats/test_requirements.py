@@ -98,7 +98,11 @@ def test_nested(tmp_path: Path) -> None:
         ("a==1 --hash=sha256:00\n", ":1: 'sha256:00' is not a valid sha256", "write"),
         ("a==1\na==2\n", ":2: a is pinned to 2, and to 1 in", "remove"),
         ("a==1\nb==1 ; python_version ~~ 3\n", ":2: the marker cannot be evaluated", "correct"),
-        ("a==1\nx @ git+https://h.example/x@main\n", ":2: x: https://h.example/x@main names no commit", "@COMMIT"),
+        (
+            "a==1\nx @ git+https://h.example/x@main\n",
+            ":2: x: https://h.example/x@main names no commit",
+            "@COMMIT",
+        ),
         ("a==1\nhttps://h.example/x.zip\n", ":2: the URL does not name its package", "NAME @ URL"),
         ("a==1\n-r nowhere.txt\n", "nowhere.txt: no such lock file", "check the path"),
         ("a==1\n--frobnicate\n", ":2: --frobnicate: not an option", "remove"),
