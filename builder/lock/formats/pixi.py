@@ -154,7 +154,10 @@ class _Reader:
                 return None
             if not sha256:
                 raise self._maker.no_hash(package.name, url)
-            return self._maker.make("pip", package.name, package.version, url, sha256=sha256)
+            needs = _requirements(package.requires_dist)
+            return self._maker.make(
+                "pip", package.name, package.version, url, sha256=sha256, dependencies=needs
+            )
         record = package.package_record  # type: ignore[attr-defined]  # a binary package always has one
         if not sha256 and not md5:
             raise self._maker.no_hash(package.name, package.location)
@@ -242,3 +245,13 @@ def _dependencies(depends: Sequence[str]) -> dict[str, str]:
     """Names and version specs: ``python >=3.9,<3.10.0a0`` and so on."""
     pairs = (text.partition(" ") for text in depends)
     return {name: spec for name, _, spec in pairs if name}
+
+
+def _requirements(requires_dist: Sequence[str]) -> dict[str, str]:
+    """The names that a wheel needs without its extras: pip installs these first. Other markers stay open."""
+    names: dict[str, str] = {}
+    for text in requires_dist:
+        match = re.match(r"[A-Za-z0-9][\w.-]*", text)
+        if match and "extra" not in text.partition(";")[2]:
+            names[canonicalize_name(match[0])] = ""
+    return names

@@ -80,7 +80,7 @@ def read_requirements(path: Path, platform: str, python: str, groups: Sequence[s
     for line in file.lines:
         sorter.add(line)
     without = sum(not pinned.sha256 for pinned in sorter.pinned)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if without:
         notes = (f"{path}: {without} requirements have no hash: builder locks the hashes of the index",)
     return ForeignLock(

@@ -44,6 +44,11 @@ packages:
   url: {WHEEL}
   sha256: {B}
 """
+NEEDS = """\
+  requires_dist:
+  - markdown-it-py>=2.2.0
+  - ipywidgets>=7 ; extra == 'jupyter'
+"""
 NEW = f"""\
 packages:
 - conda: {PYTHON}
@@ -57,7 +62,7 @@ packages:
   name: rich
   version: 13.9.4
   sha256: {B}
-"""
+{NEEDS}"""
 PLATFORMS = """\
 platforms:
 - name: linux-64
@@ -78,6 +83,7 @@ def test_versions(tmp_path: Path, version: int) -> None:
     python, rich = lock.packages
     assert (python.url, python.sha256, python.md5) == (PYTHON, A, MD5)
     assert python.dependencies == {"bzip2": ">=1.0.8,<2.0a0", "__glibc": ">=2.17"}
+    assert rich.dependencies == ({"markdown-it-py": ""} if version > 5 else {})
     assert (rich.manager, rich.url, rich.sha256) == ("pip", WHEEL, B)
     assert lock.platforms == ("linux-64",) and lock.channels == (FORGE,)
     assert lock.tool == "a lock file of pixi"
@@ -102,7 +108,7 @@ def test_sources(tmp_path: Path) -> None:
             f"      - pypi: {sdist}\n      - pypi: {GIT}\n      - pypi: .\n      - pypi: direct+{direct}\n",
         ),
         (
-            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n",
+            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n{NEEDS}",
             f"- pypi: {sdist}\n  name: antlr4\n  version: 4.9.3\n  sha256: {B}\n"
             f"- pypi: {GIT}\n  name: mike\n  version: 2.2.0\n"
             f"- pypi: .\n  name: mine\n  version: 0.1.0\n  editable: true\n"
@@ -181,7 +187,7 @@ def test_conda_source(tmp_path: Path) -> None:
         tmp_path,
         (f"      - pypi: {WHEEL}\n", "      - conda: libs/cpp\n"),
         (
-            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n",
+            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n{NEEDS}",
             "- conda: libs/cpp\n  name: cpp\n  version: 1.0.0\n  build: h0\n  subdir: linux-64\n",
         ),
     )
