@@ -129,7 +129,10 @@ class _Reader:
         if not sha256:
             raise self._maker.no_hash(package.name, url)
         version = str(package.version) if package.version else _version(name)
-        return self._maker.make("pip", package.name, version, url.partition("#")[0], sha256=sha256)
+        names = (item.get("name") for item in package.dependencies or ())
+        needs = {name: "" for name in names if isinstance(name, str)}
+        url = url.partition("#")[0]
+        return self._maker.make("pip", package.name, version, url, sha256=sha256, dependencies=needs)
 
     def source(self, package: Package, selected: _Selected) -> ForeignSource | None:
         """The source of a package that must be built; None for a wheel."""
@@ -143,7 +146,7 @@ class _Reader:
         if isinstance(selected, PackageVcs):
             if selected.type != "git":
                 raise LockError(
-                    f"{values['where']}: package {package.name} comes from {selected.type}; builder knows git",
+                    f"{values['where']}: package {package.name} is of {selected.type}, not git",
                     "lock a release of the package, or an archive of the revision",
                 )
             values |= {"url": selected.url or selected.path, "revision": selected.commit_id}
