@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from builder.errors import FetchError
-from builder.model import DEBIAN_CHANNEL, FIND_LINKS, LockedPackage
+from builder.model import DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
 from builder.net.urlvariables import UrlVariables, variables_in
 from builder.redact import redact
 
@@ -28,7 +28,10 @@ def not_found(
         variables: those that the package's URL may contain.
         offline: whether builder runs offline.
     """
-    reasons = "; ".join(tried) or "no find-links folder, page or index has it"
+    nowhere = "no find-links folder, page or index has it"
+    if package.url.startswith(WHEELS):
+        nowhere = "builder built its wheel, and neither the cache, wheels/ nor a find-links folder has it"
+    reasons = "; ".join(tried) or nowhere
     return FetchError(
         f"{package.name} {package.version} could not be fetched: {reasons}",
         _hint(package, reasons, variables, offline),
@@ -45,6 +48,11 @@ def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline
         return (
             "set PIP_FIND_LINKS to the folder that holds the file, or add the folder to the recipe "
             "(pip: {find_links: [...]}), or lock again: builder lock"
+        )
+    if package.url.startswith(WHEELS):
+        return (
+            f"copy {package.filename} into the project's folder wheels/ from the machine that made the lock, "
+            f"or build it again: builder lock --update {package.name}"
         )
     if offline:
         return f"run once online to fill the cache, or set a mirror: {_MIRRORS} (TO may be a folder)"

@@ -2,7 +2,9 @@
 
 1. the mirrors of its URL (``BUILDER_MIRRORS``),
 2. its URL, or the Debian channel of this machine for ``builder://debian/...``,
-3. for wheels: files of the same name where find-links and the indexes of pip's configuration point.
+3. for wheels: files of the same name where find-links and the indexes of pip's configuration point. Wheels
+   that builder built (``builder://wheels/...``) are in the store, or in the project's folder ``wheels/``,
+   which :func:`builder.lock.environment.find_links` adds.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from builder.errors import FetchError
-from builder.model import DEBIAN_CHANNEL, FIND_LINKS, LockedPackage
+from builder.model import DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
 from builder.net.findlinks import FindLinks, as_path
 from builder.net.mirrors import mirrors_of
 from builder.net.urlvariables import UrlVariables
@@ -102,7 +104,7 @@ class Places:
         path = as_path(url)
         if path is not None:
             yield path
-        elif not url.startswith(FIND_LINKS):
+        elif not url.startswith((FIND_LINKS, WHEELS)):
             yield Url(url, redact(package.url))
 
     def _debian_channel(self, name: str, make_channel: bool) -> Iterator[Path]:

@@ -1,13 +1,7 @@
-"""What is left out when a folder of the project is copied into an image, and what looks like a secret.
-
-Three things are always left out: what tools write into a project (:data:`TOOLS`), what builder itself writes
-(:data:`OWN`), and folders that a tool has marked as its own (:data:`MARKS`). The project's ``.builderignore``
-adds patterns in gitignore's syntax. A folder that ``source`` itself names is copied, whatever its name.
-"""
+"""What of the copied files looks like a secret."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -15,18 +9,9 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from builder.config.recipe import Recipe
-from builder.errors import ConfigError
 from builder.layers.entry import Entry, Range
+from builder.trees.ignore import Ignore, plain_path
 
-#: The file of patterns, in the project folder. It is not copied itself.
-IGNORE_FILE = ".builderignore"
-#: Names that are left out in every folder.
-TOOLS = frozenset({"__pycache__", ".git", ".venv", ".cache", ".builder", ".DS_Store", IGNORE_FILE})
-#: What builder writes into the project: an image would contain its predecessor, and the editor's schema of
-#: recipes changes with builder's version.
-OWN = frozenset({"dist", "reports", "recipes/.schema.json"})
-#: Files and folders inside an OCI image layout, builder's cache, a virtual environment, or another cache.
-MARKS = ("oci-layout", "blobs/sha256", "pyvenv.cfg", "CACHEDIR.TAG")
 #: Files that usually hold passwords, tokens or private keys, as gitignore patterns.
 _SECRETS = """
 .env
@@ -65,95 +50,8 @@ _KEYS = (".pem", ".key")
 _PRIVATE_KEY = b"PRIVATE KEY-----"
 #: Bytes of such a file that are read.
 _KEY_BYTES = 1 << 16
-#: A list of patterns has at most this many bytes.
-_MAX_PATTERNS = 1 << 20
 #: Secrets that a warning names.
 _SHOWN = 5
-
-
-class Ignore:
-    """What is left out of the folders of one project.
-
-    Args:
-        root: the project folder.
-
-    Raises:
-        ConfigError: ``.builderignore`` cannot be read, or a line is not a pattern.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._root = _plain(root)
-        self.file = self._root / IGNORE_FILE
-        self._lines = _read_lines(self.file)
-        self._spec = _spec(self.file, self._lines)
-
-    def leaves_out(self, path: Path, *, is_folder: bool) -> bool:
-        """Whether a file or folder that was found in a copied folder is left out."""
-        if path.name in TOOLS or path in {self._root / name for name in OWN}:
-            return True
-        if is_folder and any((path / mark).exists() for mark in MARKS):
-            return True
-        return bool(self._check(path, is_folder)[0])
-
-    def rule_for(self, path: Path, *, is_folder: bool) -> str:
-        """The line of ``.builderignore`` that leaves a path out (``FILE:LINE: PATTERN``); empty: none."""
-        included, index = self._check(path, is_folder)
-        if not included or index is None:
-            return ""
-        return f"{self.file}:{index + 1}: {self._lines[index]}"
-
-    def allows(self, path: Path) -> bool:
-        """Whether a line ``!PATTERN`` says that a path is wanted in the image."""
-        return self._check(path, False)[0] is False
-
-    def _check(self, path: Path, is_folder: bool) -> tuple[bool | None, int | None]:
-        """Whether the patterns leave a path out (None: none fits it), and the index of the deciding line."""
-        if path == self._root or not path.is_relative_to(self._root):
-            return None, None
-        text = path.relative_to(self._root).as_posix() + ("/" if is_folder else "")
-        found = self._spec.check_file(text)
-        return found.include, found.index
-
-
-def _plain(path: Path) -> Path:
-    """The absolute path without ``..``; symlinks are not followed."""
-    return Path(os.path.normpath(path.absolute()))
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_PATTERNS + 1)
-        if len(data) > _MAX_PATTERNS:
-            raise ConfigError(f"{path}: more than {_MAX_PATTERNS} bytes", "write one pattern a line")
-        return data.decode().splitlines()
-    except FileNotFoundError:
-        return []
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text", "write one pattern a line, as in .gitignore") from None
-    except OSError as e:
-        raise ConfigError(f"{path}: cannot be read: {e.strerror}", "check its permissions") from None
-
-
-def _spec(path: Path, lines: Sequence[str]) -> GitIgnoreSpec:
-    try:
-        return GitIgnoreSpec.from_lines(lines)
-    except ValueError:
-        bad = next(number for number, line in enumerate(lines, 1) if not _is_pattern(line))
-        raise ConfigError(
-            f"{path}:{bad}: {lines[bad - 1]!r} is not a pattern", "write it as in .gitignore: /data/ or *.csv"
-        ) from None
-
-
-def _is_pattern(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
-
-
-# secrets ----------------------------------------------------------------------------------------------------
 
 
 def secret_warning(recipe: Recipe, entries: Sequence[Entry]) -> str:
@@ -165,8 +63,8 @@ def secret_warning(recipe: Recipe, entries: Sequence[Entry]) -> str:
         recipe: the target.
         entries: what is copied, see :func:`builder.image.recipe_files.recipe_entries`.
     """
-    ignore, root = Ignore(recipe.root), _plain(recipe.root)
-    paths = [_plain(entry.content.source) for entry in entries if isinstance(entry.content, Range)]
+    ignore, root = Ignore(recipe.root), plain_path(recipe.root)
+    paths = [plain_path(entry.content.source) for entry in entries if isinstance(entry.content, Range)]
     found = [path for path in dict.fromkeys(paths) if _is_secret(path) and not ignore.allows(path)]
     if not found:
         return ""

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 from builder.config.recipe import Files, Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError
-from builder.image.ignore import Ignore
 from builder.layers.entry import Entry, Range
+from builder.trees.ignore import Ignore
 
 #: Symlinks in Debian, Ubuntu, Fedora, SUSE and their derivatives. A file below one would replace the link by
 #: a folder.

@@ -29,6 +29,8 @@ from builder.settings import expand_home
 
 #: Characters of a line with a comment. conda-lock's pattern of selectors needs quadratic time.
 MAX_LINE = 2000
+#: The folder of a project in which builder leaves the wheels that it built, for other machines.
+WHEELS_FOLDER = "wheels"
 _SELECTOR = re.compile(r"(.+?)\s*(#.*)\[([^\[\]]+)\](?(2)[^\(\)]*)$")
 _SELECTORS = {
     "linux-64": {"linux64", "unix", "linux"},
@@ -117,10 +119,15 @@ def _of_other_tool(path: Path, text: str) -> ConfigError | None:
 
 
 def find_links(recipe: Recipe) -> tuple[str, ...]:
-    """The folders (absolute) and URLs with wheels that the environment file and the recipe name."""
+    """The folders (absolute) and URLs with wheels that the environment file and the recipe name, and the
+    project's folder with wheels that builder built.
+    """
     environment = recipe_environment(recipe)
     places = [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
+    own = recipe.root / WHEELS_FOLDER
+    if own.is_dir():
+        places.append((WHEELS_FOLDER, recipe.root))
     return tuple(_absolute(link, folder) for link, folder in places)
 
 
@@ -184,6 +191,10 @@ class _Reader:
             self._pip.index,
             tuple(dict.fromkeys(self._pip.extra_indexes)),
             tuple(dict.fromkeys(self._pip.links)),
+            tuple(self._pip.sources),
+            tuple(self._pip.constraints),
+            tuple(dict.fromkeys(self._pip.no_binary)),
+            tuple(dict.fromkeys(self._pip.only_binary)),
         )
 
     # parts of the file

@@ -15,7 +15,8 @@ import yaml
 from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.othertools import other_file
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
@@ -124,11 +125,12 @@ class _Reader:
         reference, digest = custom.pop(_BASE, ""), custom.pop(_BASE_DIGEST, "")
         if created := _created_elsewhere(meta):
             custom.setdefault(CREATED, created)
+        sources = self._sources(custom)
         if digest and not _DIGEST.fullmatch(digest):
             place = ("metadata", "custom_metadata", _BASE_DIGEST)
             raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
         return Lock(
-            packages=tuple(self._package(item, i) for i, item in enumerate(items)),
+            packages=with_sources([self._package(item, i) for i, item in enumerate(items)], sources),
             platforms=tuple(str(platform) for platform in platforms),
             channels=tuple(_channel(channel) for channel in self._list(meta, "channels")),
             sources=tuple(str(source) for source in self._list(meta, "sources")),
@@ -137,6 +139,13 @@ class _Reader:
             base=LockedBase(reference, digest) if reference and digest else None,
             digest=f"sha256:{hashlib.sha256(self._raw).hexdigest()}",
         )
+
+    def _sources(self, custom: dict[str, str]) -> Mapping[str, LockedSource]:
+        """Takes the sources out of the metadata."""
+        try:
+            return parse_sources(custom.pop(SOURCES, ""))
+        except ValueError as e:
+            raise self._error(f"{SOURCES}: {e}", ("metadata", "custom_metadata", SOURCES)) from None
 
     def _list(self, meta: Mapping[Any, Any], key: str) -> list[Any]:
         value = meta.get(key) or []
@@ -281,6 +290,8 @@ def _rendered(lock: Lock, path: Path) -> bytes:
     custom = dict(lock.custom)
     if lock.base:
         custom |= {_BASE: lock.base.reference, _BASE_DIGEST: lock.base.digest}
+    if sources := rendered_sources(lock.packages):
+        custom[SOURCES] = sources
     metadata: dict[str, Any] = {
         "content_hash": dict(sorted(lock.content_hash.items())),
         "channels": [{"url": c, "used_env_vars": sorted(variables_in(c))} for c in lock.channels],

@@ -23,7 +23,7 @@ from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, foreign_python, read_foreign
+from builder.lock.formats import ForeignLock, PinnedRequirement, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
@@ -239,7 +239,7 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
     environment = replace(
         own,
         path=task.path,
-        pip=tuple(Spec(pin.text, pin.name, pin.where) for pin in foreign.pinned),
+        pip=tuple(_pinned_spec(pin) for pin in foreign.pinned),
         index_url=foreign.index_url or own.index_url,
         extra_index_urls=(*foreign.extra_index_urls, *own.extra_index_urls),
         find_links=foreign.find_links,
@@ -263,6 +263,12 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
                 f"lock again for {task.request.recipe.platform} with the tool that wrote {task.path.name}",
             )
     return packages
+
+
+def _pinned_spec(pin: PinnedRequirement) -> Spec:
+    return Spec(
+        pin.text, pin.name, pin.where, hashes=tuple(f"sha256:{value}" for value in sorted(pin.sha256))
+    )
 
 
 def _refuse_sources(task: _Import, foreign: ForeignLock) -> None:

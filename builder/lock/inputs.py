@@ -24,6 +24,7 @@ from builder.lock.spec import Environment, Spec
 from builder.model import Lock, canonical_json
 from builder.redact import redact
 from builder.settings import Settings
+from builder.trees.project import project_tree
 
 _PREFIX = "builder."
 #: The value of exclude_newer for the start of the month in which is locked.
@@ -37,10 +38,14 @@ _TITLES = {
     "virtual-packages": "virtual packages",
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
+    "sources-asked": "source packages",
+    "constraints": "constraints",
     "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
 }
+#: Keys that a lock has only where there is something to record.
+_OPTIONAL = ("sources-asked", "constraints", "imported", "groups", "lock-environment")
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
@@ -125,6 +130,8 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "extra_index_urls": [*environment.extra_index_urls, *recipe.pip.extra_index_urls],
         "find_links": [*environment.find_links, *recipe.pip.find_links],
         "exclude_newer": recipe.pip.exclude_newer,
+        "no_binary": list(environment.no_binary),
+        "only_binary": list(environment.only_binary),
     }
     values: dict[str, Any] = {
         "conda": sorted(s.text for s in environment.conda),
@@ -134,11 +141,14 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "virtual-packages": virtual_packages(recipe),
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
+        "sources-asked": sorted(s.text for s in environment.sources),
+        "constraints": sorted(s.text for s in environment.constraints),
     }
-    if recipe.imported_lock is not None:
+    if recipe.imported_lock is not None:  # else groups and lock_environment decide what the file asks for
         values["imported"] = imported_file(recipe.imported_lock)
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
+    values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
     return {
         _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
         for key, v in values.items()
@@ -183,7 +193,8 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
         return reasons + missing(recipe, chosen_groups(recipe, lock))
     now = inputs(recipe, recipe_environment(recipe))
     for key, title in _TITLES.items():
-        old, new = lock.custom.get(_PREFIX + key, ""), now.get(_PREFIX + key, "")
+        absent = "[]" if key in _OPTIONAL else ""
+        old, new = lock.custom.get(_PREFIX + key, absent), now.get(_PREFIX + key, absent)
         if old == new:
             continue
         if key == "imported":
@@ -191,6 +202,21 @@ def stale_reasons(recipe: Recipe, lock: Lock, settings: Settings) -> list[str]:
             reasons.append(f"{name} changed")
         else:
             reasons.append(f"{title} changed{_difference(old, new)}")
+    return reasons + _changed_folders(recipe, lock)
+
+
+def _changed_folders(recipe: Recipe, lock: Lock) -> list[str]:
+    """The local packages whose files differ from those that their wheels were built from."""
+    reasons = []
+    for package in lock.for_platform(recipe.platform):
+        source = package.source
+        if source is None or source.kind != "local":
+            continue
+        folder = recipe.root / source.url
+        if not folder.is_dir():
+            reasons.append(f"{package.name}: the folder {folder} does not exist")
+        elif project_tree(folder, recipe.root).digest != source.tree:
+            reasons.append(f"{package.name}: the files of {folder} changed")
     return reasons
 
 
@@ -250,10 +276,7 @@ def _items(value: Any) -> list[str] | None:
 
 
 def missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """The packages of the environment file that a lock of another tool lacks, with file and line.
-
-    What has to be built from a source is not checked, because a lock need not know it by its name.
-    """
+    """The packages of the environment file that a lock of another tool lacks, with file and line."""
     packages = lock.for_platform(recipe.platform)
     names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
@@ -261,7 +284,10 @@ def missing(recipe: Recipe, lock: Lock) -> list[str]:
     environment = recipe_environment(recipe)
     specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
     specs += [spec for spec in environment.pip if _applies(spec, recipe, python)]
-    return [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+    found = [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+    # conda-lock locks git repositories and archives, but no folder of the project
+    sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
+    return found + [f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names]
 
 
 def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:

@@ -31,6 +31,7 @@ from builder.errors import SolveError
 from builder.lock.indexes import requirement_lines
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
 from builder.lock.request import SolveRequest
+from builder.lock.spec import Spec
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
@@ -72,9 +73,9 @@ def _solve(
     tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
         work = Path(name)
-        _write_constraints(work, provided)
+        _write_constraints(work, provided, request.environment.constraints)
         # URLs may contain passwords: they are in a file that only this user can read, never in arguments.
-        requirements = [*sources, *(spec.text for spec in request.environment.pip)]
+        requirements = [*sources, *(spec.line for spec in request.environment.pip)]
         (work / "requirements.in").write_text("".join(f"{line}\n" for line in requirements))
         if request.previous:
             (work / "pylock.toml").write_text(_preferences(request.previous))
@@ -137,10 +138,12 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
             )
 
 
-def _write_constraints(work: Path, provided: Mapping[str, str]) -> None:
+def _write_constraints(work: Path, provided: Mapping[str, str], named: Sequence[Spec]) -> None:
+    """Writes the versions that conda provides, and the user's own constraints."""
     (work / "stubs").mkdir()
     stubs = {name: _stub(work / "stubs", name, version) for name, version in provided.items()}
     lines = [f"{name} @ {stub.as_uri()}\n" for name, stub in stubs.items()]
+    lines += [f"{spec.text}\n" for spec in named]
     (work / "constraints.txt").write_text("".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""Reads the pip section of an environment file, and the requirements files that it names with ``-r``."""
+"""Reads the pip section of an environment file, and the files that it names with ``-r`` and ``-c``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -14,10 +14,11 @@ from packaging.utils import canonicalize_name
 
 from builder.config.yamlfile import read_text
 from builder.errors import ConfigError
-from builder.lock.spec import Spec
+from builder.lock.sourcespec import Place, names_source, read_location, read_named
+from builder.lock.spec import SourceSpec, Spec
 from builder.redact import redact
 
-#: Requirements files that one environment file may name, each counted as often as it is named.
+#: Files that one environment file may name with ``-r`` and ``-c``, each counted as often as it is named.
 MAX_FILES = 100
 #: Levels of requirements files that name each other.
 MAX_NESTED = 10
@@ -30,26 +31,28 @@ _OPTIONS = {
     "--find-links": "links",
     "-r": "file",
     "--requirement": "file",
+    "-c": "constraints",
+    "--constraint": "constraints",
+    "-e": "editable",
+    "--editable": "editable",
+    "--no-binary": "no-binary",
+    "--only-binary": "only-binary",
 }
-_EDITABLE = ("-e", "--editable")
+#: Options without a value that change nothing: builder prefers wheels, and verifies each file by its hash.
+_IGNORED = ("--prefer-binary", "--require-hashes")
+_EDITABLE = re.compile(r"(-e|--editable)([\s=]+|(?<=-e)(?=\S)|$)")
 _GLUED = re.compile(r"(-[a-z])([^\s=-].*)")
-#: A beginning; :func:`_wheel_hint` completes it.
-_WHEEL_HINT = (
-    "build its wheel: pip wheel --no-deps -w wheels {source}; then write '- --find-links wheels' and "
-)
+#: Options of one requirement: ``NAME==1.0 --hash=sha256:... --hash=sha256:...``.
+_HASH = re.compile(r"\s--hash(?:=|\s+)(\S+)")
+_ANY_HASH = re.compile(r"(sha256|sha384|sha512):([0-9a-f]{64,128})")
 _OPTION_HINTS = {
-    "-c": "write the constraints as requirements: NAME<=VERSION",
-    "--constraint": "write the constraints as requirements: NAME<=VERSION",
-    "--hash": "remove the hashes (uv export --no-hashes, pip-compile without --generate-hashes): "
-    "builder's lock records the hash of every file",
     "--pre": "name the version that you want: NAME==2.0rc1",
-    "--no-binary": "builder installs wheels only: remove the line",
-    "--only-binary": "builder installs wheels only: remove the line",
-    "--prefer-binary": "builder installs wheels only: remove the line",
     "--no-index": "set PIP_NO_INDEX=1 when you lock",
     "--trusted-host": "remove the line; a certificate is named by SSL_CERT_FILE",
     "-U": "remove the option: builder lock --update NAME updates a package",
     "--upgrade": "remove the option: builder lock --update NAME updates a package",
+    "--config-settings": "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}",
+    "--global-option": "write settings of a build into the recipe: pip: {build: {NAME: {env: {...}}}}",
 }
 
 
@@ -69,28 +72,53 @@ class PipSection:
     files: int = 0
     """How many requirements files were read."""
 
-    def read(self, text: str, where: str, chain: tuple[Path, ...] = ()) -> None:
+    sources: list[SourceSpec] = field(default_factory=list)
+    constraints: list[Spec] = field(default_factory=list)
+    no_binary: list[str] = field(default_factory=list)
+    only_binary: list[str] = field(default_factory=list)
+
+    def read(self, text: str, where: str, chain: tuple[Path, ...] = (), *, limits: bool = False) -> None:
         """Reads a requirement or an option.
 
         Args:
             text: as written.
             where: ``FILE:LINE``.
             chain: the requirements files that lead to this entry, the outermost first.
+            limits: whether the entry is one of a constraints file.
 
         Raises:
             ConfigError: it cannot be locked, or a requirements file is missing or wrong.
         """
         if text.startswith("-"):
-            self._read_option(text, where, chain)
-        else:
-            self.specs.append(_requirement(text, where))
-
-    def _read_option(self, text: str, where: str, chain: tuple[Path, ...]) -> None:
-        name, value = split_option(text, where)
-        if name in _EDITABLE:
+            self._read_option(text, where, chain, limits)
+            return
+        found = self._requirement(text, where)
+        if not limits:
+            self._add(found)
+        elif isinstance(found, SourceSpec) or found.wheel or Requirement(found.text).extras:
             raise ConfigError(
-                f"{where}: an editable package cannot be locked: {redact(text)}", _wheel_hint(value or ".")
+                f"{where}: {redact(found.text)} is not a constraint",
+                "a constraints file limits versions: NAME<2; move the line into the requirements",
             )
+        else:
+            self.constraints.append(found)
+
+    def _add(self, found: Spec | SourceSpec) -> None:
+        if isinstance(found, SourceSpec):
+            self.sources.append(found)
+            return
+        self.specs.append(found)
+        if found.wheel is not None:  # it is fetched from its folder by its hash
+            self.links.append(os.path.relpath(found.wheel.parent, self.path.parent.absolute()))
+
+    def _read_option(self, text: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
+        if text.split()[0] in _IGNORED:
+            return
+        if editable := _EDITABLE.match(text):
+            # not split as the other options: extras and a marker may follow
+            self._read_editable(text, text[editable.end() :].strip("'\" "), where)
+            return
+        name, value = split_option(text, where)
         kind = _OPTIONS.get(name)
         if kind is None or not value:
             known = f"supported options, each with one value: {', '.join(_OPTIONS)}"
@@ -104,33 +132,84 @@ class PipSection:
             self.extra_indexes.append(value)
         elif kind == "links":
             self.links.append(link_from(value, chain[-1].parent, self.path.parent) if chain else value)
+        elif kind == "no-binary":
+            _choose(value, self.no_binary)
+        elif kind == "only-binary":
+            _choose(value, self.only_binary)
         else:
-            self._read_file(value, where, chain)
+            self._read_file(name, value, where, chain, limits or kind == "constraints")
 
-    def _read_file(self, name: str, where: str, chain: tuple[Path, ...]) -> None:
+    def _read_editable(self, text: str, value: str, where: str) -> None:
+        found = read_location(_plain(value), self._place(where), editable=True) if value else None
+        if not isinstance(found, SourceSpec):
+            raise ConfigError(
+                f"{where}: {redact(text)} names no folder or repository", "write -e FOLDER, such as -e ."
+            )
+        self._add(replace(found, text=_plain(text)))
+
+    def _place(self, where: str) -> Place:
+        folder = Path(os.path.normpath(self.path.parent.absolute()))
+        return Place(where, folder, Path(os.path.normpath(self.root.absolute())))
+
+    def _requirement(self, text: str, where: str) -> Spec | SourceSpec:
+        bare = re.split(r"\s#", text)[0]
+        hashes = tuple(_hash(value, where) for value in _HASH.findall(bare))
+        bare = _plain(_HASH.sub(" ", bare))
+        if option := re.search(r"\s(--[a-z-]+)", bare):
+            raise ConfigError(
+                f"{where}: {option[1]}: not supported here",
+                _OPTION_HINTS.get(option[1], "remove the option"),
+            )
+        found = self._parsed(bare, where)
+        if not hashes:
+            return found
+        if isinstance(found, Spec):
+            return replace(found, hashes=hashes)
+        if found.kind == "archive" and not found.sha256:
+            return replace(found, sha256=_one_sha256(hashes, bare, where))
+        return found
+
+    def _parsed(self, text: str, where: str) -> Spec | SourceSpec:
+        if names_source(text):
+            return read_location(text, self._place(where))
+        try:
+            requirement = Requirement(text)
+        except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
+            problem = redact(str(e).splitlines()[0])
+            raise ConfigError(
+                f"{where}: {redact(text)!r} is not a pip requirement: {problem}", _requirement_hint(text)
+            ) from None
+        if requirement.url and not is_wheel_on_web(requirement.url):
+            return read_named(requirement, text, self._place(where))
+        return Spec(text, canonicalize_name(requirement.name), where)
+
+    def _read_file(self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
+        """Reads the file that ``-r`` or ``-c`` names."""
+        what = "a constraints file" if limits else "a requirements file"
+        shown = f"{where}: {option} {redact(name)}"
         if "://" in name:
             raise ConfigError(
-                f"{where}: -r {redact(name)}: a requirements file has to be on this machine",
+                f"{shown}: {what} has to be on this machine",
                 "download it, commit it beside the environment file, and name it there",
             )
         folder = chain[-1].parent if chain else self.path.parent
         path = Path(os.path.normpath(folder / name))
         if path in chain:
-            raise ConfigError(f"{where}: -r {name}: {path} names itself", "remove one of the -r lines")
+            raise ConfigError(f"{shown}: {path} names itself", "remove one of the -r lines")
         self.files += 1
         if len(chain) >= MAX_NESTED or self.files > MAX_FILES:
             raise ConfigError(
-                f"{where}: -r {name}: more than {MAX_NESTED} levels or {MAX_FILES} requirements files",
+                f"{shown}: more than {MAX_NESTED} levels or {MAX_FILES} requirements files",
                 "put the requirements into one file",
             )
         if not path.exists():
             raise ConfigError(
-                f"{where}: -r {name}: {path} does not exist",
+                f"{shown}: {path} does not exist",
                 f"correct the name; it is relative to {folder}",
             )
-        check_inside(path, (self.root, self.path.parent), f"{where}: -r {name}")
-        for number, line in requirement_lines(read_text(path, "requirements file")):
-            self.read(line, f"{path}:{number}", (*chain, path))
+        check_inside(path, (self.root, self.path.parent), shown)
+        for number, line in requirement_lines(read_text(path, what.removeprefix("a "))):
+            self.read(line, f"{path}:{number}", (*chain, path), limits=limits)
 
 
 def check_inside(path: Path, folders: Sequence[Path], where: str) -> None:
@@ -197,29 +276,40 @@ def split_option(text: str, where: str) -> tuple[str, str]:
     return words[0], words[1] if len(words) == 2 else ""
 
 
-def _requirement(text: str, where: str) -> Spec:
-    text = re.split(r"\s#", text)[0].strip()
-    if " --hash" in text:
-        raise ConfigError(f"{where}: --hash: not supported here", _OPTION_HINTS["--hash"])
-    try:
-        requirement = Requirement(text)
-    except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
-        problem = redact(str(e).splitlines()[0])
+def _plain(text: str) -> str:
+    """A text with single spaces."""
+    return " ".join(text.split())
+
+
+def _choose(value: str, names: list[str]) -> None:
+    """Adds the names of ``--no-binary`` or ``--only-binary``; ``:none:`` removes those before it."""
+    for word in value.split(","):
+        if word.strip() == ":none:":
+            names.clear()
+        elif word.strip():
+            names.append(word.strip() if word.strip() == ":all:" else canonicalize_name(word.strip()))
+
+
+def _hash(value: str, where: str) -> str:
+    text = value.strip("'\"").lower()
+    if not _ANY_HASH.fullmatch(text):
+        raise ConfigError(f"{where}: --hash={value} is not a hash", "write --hash=sha256: and 64 hex digits")
+    return text
+
+
+def _one_sha256(hashes: Sequence[str], text: str, where: str) -> str:
+    """The SHA-256 of an archive, which is one file."""
+    found = [value.removeprefix("sha256:") for value in hashes if value.startswith("sha256:")]
+    if len(found) != 1:
         raise ConfigError(
-            f"{where}: {redact(text)!r} is not a pip requirement: {problem}", _requirement_hint(text)
-        ) from None
-    if requirement.url and not is_wheel_on_web(requirement.url):
-        raise ConfigError(
-            f"{where}: {redact(text)!r} is not the URL of a wheel on the web, and nothing else can be locked",
-            _wheel_hint(redact(requirement.url), requirement.name),
+            f"{where}: {redact(text)}: {len(found)} hashes with sha256 for one archive",
+            "write one --hash=sha256:HASH",
         )
-    return Spec(" ".join(text.split()), canonicalize_name(requirement.name), where)
+    return found[0]
 
 
 def _requirement_hint(text: str) -> str:
     """What to write instead of a text that is not a requirement."""
-    if text.startswith(("git+", "hg+", ".", "/", "~", "file:")) or "://" in text:
-        return _wheel_hint(redact(text))
     single = re.fullmatch(r"([A-Za-z][\w.-]*)\s*=\s*([\w.*+!-]+)", text)
     if single:  # conda's form
         version = single[2]
@@ -230,13 +320,9 @@ def _requirement_hint(text: str) -> str:
         return "write " + re.sub(r"=([<>])", r"\1=", correct)
     if text.startswith(("pip install ", "pip3 install ")):
         return f"write the requirement alone: {text.split('install ', 1)[1]}"
-    return "write NAME, NAME==VERSION or NAME @ URL-OF-A-WHEEL"
-
-
-def _wheel_hint(source: str, name: str = "NAME") -> str:
-    return _WHEEL_HINT.format(source=source) + f"'- {name}' in the pip section"
+    return "write NAME, NAME==VERSION, NAME @ URL, git+https://HOST/REPOSITORY@REVISION or ./FOLDER"
 
 
 def is_wheel_on_web(url: str) -> bool:
-    """Whether a URL is that of a wheel on the web, the only kind of URL that can be locked."""
+    """Whether a URL is that of a wheel on the web, which is locked as it is; others are built first."""
     return url.startswith(("http://", "https://")) and url.partition("#")[0].endswith(".whl")

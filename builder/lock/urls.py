@@ -26,6 +26,7 @@ def url_variables(recipe: Recipe) -> UrlVariables:
     urls += [*recipe.pip.find_links, pip.index_url, *pip.extra_index_urls, *pip.find_links]
     own = recipe_environment(recipe)
     urls += [*own.channels, own.index_url, *own.extra_index_urls, *own.find_links]
+    urls += [source.url for source in own.sources]
     return UrlVariables(tuple(url for url in urls if url and "$" in url and "://" in url))
 
 

@@ -32,6 +32,7 @@ class WheelChooser:
         self._settings = request.settings
         self._ranks = _ranks(request.recipe, python)
         self._sources = sources
+        self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
     def locked(self, package: Mapping[str, Any]) -> LockedPackage:
         """The package with its best wheel: the one whose tag the target's Python prefers.
@@ -51,9 +52,10 @@ class WheelChooser:
         return LockedPackage(package["name"], version, "pip", self._recipe.platform, url, sha256)
 
     def _best(self, package: Mapping[str, Any]) -> Mapping[str, Any]:
-        wheels = list(package.get("wheels") or ())
+        wheels: list[Mapping[str, Any]] = list(package.get("wheels") or ())
         if package.get("archive") is not None:
             wheels.append(package["archive"])
+        wheels = self._with_named_hash(package["name"], wheels)
         ranked = [(self._rank(_filename(wheel)), wheel) for wheel in wheels]
         suitable = [(rank, wheel) for rank, wheel in ranked if rank is not None]
         if not suitable:
@@ -64,6 +66,20 @@ class WheelChooser:
             )
         best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
         return best
+
+    def _with_named_hash(self, name: str, wheels: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+        """The wheels that have one of the hashes of the requirement (``--hash``); all if it names none."""
+        spec = self._hashes.get(name)
+        if spec is None:
+            return wheels
+        named = [value.split(":") for value in spec.hashes]
+        found = [wheel for wheel in wheels if any((wheel.get("hashes") or {}).get(a) == h for a, h in named)]
+        if wheels and not found:
+            raise SolveError(
+                f"{spec.where}: no wheel of {name} has a hash that the requirement names",
+                "check where the file comes from; if it was published again, update the hashes",
+            )
+        return found
 
     def _rank(self, filename: str) -> int | None:
         """The place of a wheel in the order of preference (0 is best); None if it does not fit the target."""

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from builder.errors import ConfigError, FetchError, HashMismatch
+from builder.lock.sourcespec import PROJECT_FILES
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
-from builder.progress import QUIET, Reporter
+from builder.net.urlvariables import expanded
+from builder.progress import QUIET, Reporter, working
+from builder.redact import redact, userinfo, without_userinfo
 from builder.settings import Settings
+from builder.sources.archive import check_hash, fetch_archive, filename_of, unpack_archive
+from builder.sources.objects import Unpacker
+from builder.sources.repository import open_repository
+from builder.sources.target import Target, only_folder
 from builder.store.blobs import Store
+from builder.store.files import space_errors
+from builder.store.temporary import temporary_name
+from builder.trees.project import project_tree
+
+_LOCK_AGAIN = "lock again: builder lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,28 @@ class SourceTree:
     """The pinned source; ``build`` is empty."""
     root: Path
     """The whole tree: ``path``, or a folder above it where the source names a subdirectory."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """One call of :func:`open_source`."""
+
+    spec: SourceSpec
+    url: str
+    """With the values of its variables: may contain credentials."""
+    root: Path
+    settings: Settings
+    store: Store
+    reporter: Reporter
+    pinned: LockedSource | None
+    target: Path
+    """The folder into which the source is unpacked; it does not exist yet."""
+
+    @property
+    def shown(self) -> str:
+        """The source for messages."""
+        name = self.spec.name or redact(self.spec.url)
+        return f"{self.spec.where}: {name}" if self.spec.where else name
 
 
 @contextmanager
@@ -46,8 +83,113 @@ def open_source(
         pinned: the source of a lock, which has to be opened exactly; None: what ``spec`` names today.
 
     Raises:
-        FetchError: the source is not available, or is not the pinned one.
-        ConfigError: a local source does not exist or holds no package.
+        FetchError: the source is not available, or is damaged, hostile or too large.
+        HashMismatch: it is not the pinned one, or has not the hash that the requirement names.
+        ConfigError: a local source does not exist, or the source holds no package.
+        UsageError: the program git is needed, and is not installed.
+        SpaceError: the disk is full.
     """
-    raise NotImplementedError
-    yield
+    if spec.editable and pinned is None:
+        reporter.note(
+            f"{spec.where}: {redact(spec.text)} is installed as a normal package: an image has no checkout"
+        )
+    with space_errors(settings.tmpdir):
+        settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix=temporary_name("build") + "-", dir=settings.tmpdir, ignore_cleanup_errors=True
+    ) as name:
+        target = Path(name) / "source"
+        opening = _Opening(spec, _url(spec), root, settings, store, reporter, pinned, target)
+        with working(reporter, f"opening {spec.name or redact(spec.url)}"):
+            folder, locked = _OPENERS[spec.kind](opening)
+        yield SourceTree(_package(opening, folder), locked, folder)
+
+
+def _url(spec: SourceSpec) -> str:
+    """The URL to fetch. Variables are replaced in the user's own files only: a lock cannot name one."""
+    if "$" not in spec.url or "://" not in spec.url:
+        return spec.url
+    if spec.where:
+        return expanded(spec.url, spec.where)
+    return without_userinfo(spec.url.replace(userinfo(spec.url), "", 1))
+
+
+def _git(opening: _Opening) -> tuple[Path, LockedSource]:
+    spec, pinned = opening.spec, opening.pinned
+    shown = redact(spec.url)
+    opener = partial(open_repository, settings=opening.settings, store=opening.store)
+    unpacker = Unpacker(Target(opening.target, shown), opener)
+    with opener(opening.url) as repository:
+        if pinned is None:
+            commit = repository.commit_of(spec.revision)
+        else:
+            commit = pinned.commit
+            repository.require(commit, spec.revision)
+        tree = repository.tree_of(commit)
+        if pinned is not None and tree != pinned.tree:
+            raise HashMismatch(
+                f"{opening.shown}: commit {commit} has the tree {tree}, the lock has {pinned.tree}",
+                _LOCK_AGAIN,
+            )
+    unpacker.unpack(opening.url, commit)
+    unpacker.target.finish()
+    unpacker.check_lfs(shown)
+    locked = LockedSource("git", shown, commit=commit, tree=tree, subdirectory=spec.subdirectory)
+    return opening.target, locked
+
+
+def _archive(opening: _Opening) -> tuple[Path, LockedSource]:
+    spec, pinned = opening.spec, opening.pinned
+    sha256 = pinned.sha256 if pinned else spec.sha256
+    if "://" in opening.url:
+        name = spec.name or filename_of(opening.url)
+        path, found = fetch_archive(
+            opening.url, sha256, name, opening.settings, opening.store, opening.reporter
+        )
+    else:
+        path = opening.root / spec.url
+        if not path.is_file():
+            raise ConfigError(f"{opening.shown}: {path} does not exist", "restore it, or correct the path")
+        found = check_hash(path, sha256, f"{opening.shown}: {path}")
+    unpack_archive(path, filename_of(opening.url), opening.target)
+    locked = LockedSource(spec.kind, redact(spec.url), sha256=found, subdirectory=spec.subdirectory)
+    return only_folder(opening.target), locked
+
+
+def _local(opening: _Opening) -> tuple[Path, LockedSource]:
+    spec, pinned = opening.spec, opening.pinned
+    folder = opening.root / spec.url
+    if not folder.is_dir():
+        raise ConfigError(f"{opening.shown}: {folder} does not exist", "restore it, or correct the path")
+    tree = project_tree(folder, opening.root)
+    if pinned is not None and tree.digest != pinned.tree:
+        raise HashMismatch(
+            f"{opening.shown}: the files of {folder} changed since the lock was made", _LOCK_AGAIN
+        )
+    tree.copy_to(opening.target)
+    return opening.target, LockedSource("local", spec.url, tree=tree.digest, subdirectory=spec.subdirectory)
+
+
+_OPENERS = {"git": _git, "archive": _archive, "sdist": _archive, "local": _local}
+
+
+def _package(opening: _Opening, folder: Path) -> Path:
+    """The folder of the package in the unpacked source."""
+    spec = opening.spec
+    path = folder / spec.subdirectory
+    if path.is_dir() and not path.resolve().is_relative_to(folder.resolve()):
+        raise FetchError(
+            f"{opening.shown}: subdirectory {spec.subdirectory} leads out of the source", "remove it"
+        )
+    if any((path / name).is_file() for name in PROJECT_FILES):
+        return path
+    found = sorted(
+        str(file.parent.relative_to(folder)) for name in PROJECT_FILES for file in folder.glob(f"*/{name}")
+    )
+    where = f" in {spec.subdirectory}" if spec.subdirectory else ""
+    hint = (
+        f"name the package's folder: #subdirectory={found[0]}"
+        if found
+        else ("name a repository or an archive of a Python package")
+    )
+    raise ConfigError(f"{opening.shown}: neither pyproject.toml nor setup.py{where}", hint)

@@ -47,6 +47,7 @@ FOLDERS = (
     CacheFolder("sif", "SIFs that were built, and the last build of each engine", PruneRule.ENTRIES),
     CacheFolder("tmp", "files that are being written", PruneRule.ENTRIES),
     CacheFolder("uv", "uv's own cache: package indexes and unpacked wheels", PruneRule.UV),
+    CacheFolder("git", "git repositories of source packages", PruneRule.ENTRIES),
     CacheFolder("bases", "records: which image a base reference names", PruneRule.RECORDS),
     CacheFolder("channels", "the Debian channel", PruneRule.NEVER),
     CacheFolder("tools", "programs that the engines docker, apptainer and cotainr need", PruneRule.ENTRIES),
@@ -112,6 +113,10 @@ class CacheFolders:
     @property
     def uv(self) -> Path:
         return self.root / "uv"
+
+    @property
+    def git(self) -> Path:
+        return self.root / "git"
 
     @property
     def bases(self) -> Path:

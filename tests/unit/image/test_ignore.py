@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.image.ignore import IGNORE_FILE, secret_warning
+from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
+from builder.trees.ignore import IGNORE_FILE
 from tests.support.image_kit import recipe
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n"

@@ -1,0 +1,109 @@
+"""The sources of a lock's wheels as text in its metadata, where conda-lock ignores them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import PurePosixPath
+from typing import Any, get_args
+
+from packaging.utils import canonicalize_name
+
+from builder.model import WHEELS, LockedPackage, LockedSource, SourceKind, canonical_json
+from builder.redact import redact
+
+#: Key of the metadata: ``{normalised name: source}`` as JSON.
+SOURCES = "builder.sources"
+_KINDS = get_args(SourceKind)
+_FIELDS = frozenset(field.name for field in fields(LockedSource))
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: SHA-1, or SHA-256 in repositories of that format.
+_GIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
+_WEB = ("https://", "http://")
+_GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
+
+
+def rendered_sources(packages: Iterable[LockedPackage]) -> str:
+    """The sources of packages as canonical JSON, without credentials; empty if there are none."""
+    found = {}
+    for package in packages:
+        if package.source is not None:
+            values = {key: value for key, value in asdict(package.source).items() if value}
+            found[canonicalize_name(package.name)] = {**values, "url": redact(package.source.url)}
+    return canonical_json(found).decode() if found else ""
+
+
+def with_sources(
+    packages: Sequence[LockedPackage], sources: Mapping[str, LockedSource]
+) -> tuple[LockedPackage, ...]:
+    """The packages, those that builder built with their sources."""
+    if not sources:
+        return tuple(packages)
+    return tuple(
+        replace(package, source=sources.get(canonicalize_name(package.name)))
+        if package.url.startswith(WHEELS)
+        else package
+        for package in packages
+    )
+
+
+def parse_sources(text: str) -> dict[str, LockedSource]:
+    """Reads :func:`rendered_sources`.
+
+    Raises:
+        ValueError: it is damaged, or names a path outside of the project.
+    """
+    if not text:
+        return {}
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if not isinstance(data, dict):
+        raise ValueError("not a mapping of names to sources")
+    return {name: _source(name, item) for name, item in data.items()}
+
+
+def _source(name: str, item: Any) -> LockedSource:
+    if canonicalize_name(name) != name or not isinstance(item, dict):
+        raise ValueError(f"{name!r}: not a normalised name with a source")
+    if not all(isinstance(value, str) for value in item.values()) or item.get("kind") not in _KINDS:
+        raise ValueError(f"{name}: kind is not one of {', '.join(_KINDS)}, or a value is not text")
+    source = LockedSource(**{key: value for key, value in item.items() if key in _FIELDS} | _required(item))
+    if problem := _problem(source):
+        raise ValueError(f"{name}: {problem}")
+    return source
+
+
+def _required(item: Mapping[str, str]) -> dict[str, Any]:
+    return {"kind": item["kind"], "url": item.get("url", "")}
+
+
+def _problem(source: LockedSource) -> str:
+    """What is wrong with a source; empty if nothing is."""
+    if not _TEXT.fullmatch(source.url):
+        return "url is missing, or has a blank or a control character"
+    if source.subdirectory and not is_inside(source.subdirectory):
+        return "subdirectory leads out of the source"
+    if source.build and not _TEXT.fullmatch(source.build):
+        return "build has a blank or a control character"
+    if source.kind == "git":
+        if not source.url.startswith(_GIT_URLS):
+            return "url is not that of a git repository"
+        both = _GIT.fullmatch(source.commit) and _GIT.fullmatch(source.tree)
+        return "" if both else "commit or tree is not a hash of git"
+    if source.kind == "local":
+        if not is_inside(source.url):
+            return "url is not a path inside the project"
+        return "" if _SHA256.fullmatch(source.tree) else "tree is not 64 hex digits"
+    if not source.url.startswith(_WEB) and ("://" in source.url or not is_inside(source.url)):
+        return "url is neither on the web nor a path inside the project"
+    return "" if _SHA256.fullmatch(source.sha256) else "sha256 is not 64 hex digits"
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path with ``/`` is relative and stays in its folder."""
+    return not path.startswith(("/", "~", "-")) and "\\" not in path and ".." not in PurePosixPath(path).parts

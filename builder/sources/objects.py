@@ -1,0 +1,291 @@
+"""Unpacks a commit from git's objects, with its submodules.
+
+Nothing is checked out, so no filter, attribute or hook of the repository has an effect, and the files are
+those of the commit byte for byte. The commit pins everything: a submodule is an entry of its tree that names
+the submodule's commit.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from builder.errors import FetchError
+from builder.redact import redact
+from builder.sources.git import Git, GitError, stop
+from builder.sources.limits import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
+from builder.sources.repository import COMMIT, Repository
+from builder.sources.target import Content, Target
+
+_FILE, _PROGRAM, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
+#: Modes of files that old versions of git wrote.
+_FILES = (_FILE, _PROGRAM, "100664", "100600")
+#: The beginning of a file that stands for one in a store of Git LFS; such a file is small.
+_LFS = b"version https://git-lfs.github.com/spec/"
+_LFS_BYTES = 1024
+_MAX_GITMODULES = 1 << 20
+#: Files that a message names.
+_SHOWN = 3
+
+#: Opens the repository of a URL.
+Opener = Callable[[str], AbstractContextManager[Repository]]
+
+
+@dataclass(slots=True)
+class _Entry:
+    mode: str
+    digest: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A repository or submodule that is to be unpacked."""
+
+    url: str
+    commit: str
+    prefix: str = ""
+    """The path in the target, with a slash at the end; empty: its root."""
+    level: int = 0
+    """How many repositories it is a submodule of."""
+
+
+@dataclass(slots=True)
+class Unpacker:
+    """Unpacks a commit into a target."""
+
+    target: Target
+    opener: Opener
+    lfs: list[str] = field(default_factory=list)
+    """Files that only point to a store of Git LFS."""
+    submodules: int = 0
+
+    def unpack(self, url: str, commit: str) -> None:
+        """Unpacks a commit and its submodules.
+
+        Args:
+            url: the repository's URL, to which URLs of submodules may be relative.
+            commit: the whole hash.
+
+        Raises:
+            FetchError: the tree is hostile or too large, or a submodule is not available.
+        """
+        pending = [_Part(url, commit)]
+        while pending:
+            part = pending.pop(0)
+            # one repository at a time: the lock of each is released before that of its submodules is taken
+            with self.opener(part.url) as repository:
+                repository.require(part.commit, "")
+                try:
+                    pending += self._unpack_part(repository, part)
+                except GitError as e:
+                    raise FetchError(
+                        f"{repository.shown}: {part.commit[:12]} cannot be read: {e}", "run it again"
+                    ) from None
+
+    def check_lfs(self, shown: str) -> None:
+        """Raises FetchError if files of the commit are in a store of Git LFS."""
+        if not self.lfs:
+            return
+        names = ", ".join(self.lfs[:_SHOWN]) + (", ..." if len(self.lfs) > _SHOWN else "")
+        count = len(self.lfs)
+        verb = "file is" if count == 1 else "files are"
+        raise FetchError(
+            f"{shown}: {count} {verb} in a store of Git LFS, which builder does not read: {names}",
+            "clone it into the project with git-lfs (git clone, git lfs pull), and name the folder: ./FOLDER",
+        )
+
+    def _unpack_entry(self, entry: _Entry, prefix: str, blobs: _Blobs) -> None:
+        _check_name(entry.path, self.target.name)
+        path = prefix + entry.path
+        size, content = blobs.open(entry.digest)
+        if entry.mode == _LINK:
+            if size > MAX_PATH:
+                raise FetchError(f"{self.target.name}: the symlink {path!r} is too long", "do not use it")
+            self.target.add_link(path, content.read(size).decode("utf-8", "surrogateescape"))
+        elif entry.mode in _FILES:
+            if size <= _LFS_BYTES:
+                data = content.read(size)
+                content = io.BytesIO(data)
+                if data.startswith(_LFS):
+                    self.lfs.append(path)
+            self.target.add_file(path, size, content, executable=entry.mode == _PROGRAM)
+        else:
+            raise FetchError(
+                f"{self.target.name}: {path!r} has the unknown mode {entry.mode}", "the repository is damaged"
+            )
+        blobs.close()
+
+    def _unpack_part(self, repository: Repository, part: _Part) -> list[_Part]:
+        """Unpacks the files of one repository; returns its submodules."""
+        submodules = []
+        with _Blobs(repository.git) as blobs:
+            for entry in _entries(repository.git, part.commit):
+                if entry.mode == _SUBMODULE:
+                    submodules.append(entry)
+                else:
+                    self._unpack_entry(entry, part.prefix, blobs)
+        if not submodules:
+            return []
+        places = _gitmodules(repository, part.commit)
+        found = [self._submodule(entry, places, repository, part) for entry in submodules]
+        return [submodule for submodule in found if submodule is not None]
+
+    def _submodule(
+        self, entry: _Entry, places: dict[str, _Place], parent: Repository, part: _Part
+    ) -> _Part | None:
+        """A submodule that is to be unpacked; None for one that .gitmodules excludes."""
+        path = part.prefix + entry.path
+        _check_name(entry.path, self.target.name)
+        place = places.get(entry.path)
+        if place is None or not COMMIT.fullmatch(entry.digest):
+            raise FetchError(
+                f"{parent.shown}: .gitmodules has no URL for the submodule {path}",
+                "ask the authors of the repository, or name another commit",
+            )
+        self.target.add_folder(path)
+        if place.update == "none":
+            return None
+        self.submodules += 1
+        if self.submodules > MAX_SUBMODULES or part.level >= MAX_SUBMODULE_LEVELS:
+            raise FetchError(
+                f"{self.target.name}: more than {MAX_SUBMODULES} submodules or {MAX_SUBMODULE_LEVELS} levels",
+                "the repository is damaged or hostile: do not use it",
+            )
+        url = submodule_url(part.url, place.url, f"{parent.shown}: submodule {path}")
+        return _Part(url, entry.digest, path + "/", part.level + 1)
+
+
+def _check_name(path: str, shown: str) -> None:
+    """Git writes no file into a folder .git, whatever the case, because git itself would use it."""
+    if any(part.lower().rstrip(". ") == ".git" for part in path.split("/")):
+        raise FetchError(
+            f"{shown}: {path!r} is a path of git itself", "the repository is hostile: do not use it"
+        )
+
+
+def _entries(git: Git, commit: str) -> Iterator[_Entry]:
+    for line in git.run("ls-tree", "-r", "-z", "--full-tree", commit).split(b"\0"):
+        if line:
+            about, _, path = line.partition(b"\t")
+            mode, _, digest = about.decode().split()
+            yield _Entry(mode, digest, path.decode("utf-8", "surrogateescape"))
+
+
+# submodules -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Place:
+    """A section of .gitmodules."""
+
+    path: str = ""
+    url: str = ""
+    update: str = ""
+
+
+def _gitmodules(repository: Repository, commit: str) -> dict[str, _Place]:
+    """The submodules that .gitmodules names, by path."""
+    try:
+        size = int(repository.git.text("cat-file", "-s", f"{commit}:.gitmodules"))
+        if size > _MAX_GITMODULES:
+            raise GitError("it is too large")
+        text = repository.git.text("config", "--blob", f"{commit}:.gitmodules", "-z", "--list")
+    except GitError as e:
+        raise FetchError(
+            f"{repository.shown}: .gitmodules cannot be read: {e}", "name another commit"
+        ) from None
+    sections: dict[str, _Place] = {}
+    for item in text.split("\0"):
+        key, _, value = item.partition("\n")
+        kind, _, rest = key.partition(".")
+        name, _, field_name = rest.rpartition(".")
+        if kind == "submodule" and field_name in ("path", "url", "update"):
+            setattr(sections.setdefault(name, _Place()), field_name, value)
+    return {posixpath.normpath(place.path): place for place in sections.values() if place.path and place.url}
+
+
+def submodule_url(parent: str, url: str, where: str) -> str:
+    """The URL of a submodule; ``./`` and ``../`` are relative to the repository above it.
+
+    Raises:
+        FetchError: it is not one, or names a file although the repository above it is on the web.
+    """
+    if url.startswith(("./", "../")):
+        base = urlsplit(parent)
+        path = posixpath.normpath(posixpath.join(base.path, url))
+        url = base._replace(path=path).geturl()
+    elif (
+        "://" not in url and "::" not in url and ":" in url and "/" not in url.partition(":")[0]
+    ):  # git@HOST:PATH
+        host, _, path = url.partition(":")
+        url = f"ssh://{host}/{path.lstrip('/')}"
+    elif url.startswith("/"):
+        url = f"file://{url}"
+    scheme = url.partition("://")[0]
+    is_file = scheme == "file"
+    if scheme not in ("https", "http", "ssh", "git", "file") or (is_file and not parent.startswith("file:")):
+        raise FetchError(
+            f"{where}: {redact(url)} is not an address that is fetched",
+            "a submodule has to be on the web as its repository is",
+        )
+    if urlsplit(url).netloc.startswith("-"):
+        raise FetchError(f"{where}: {redact(url)} is no URL", "the repository is hostile: do not use it")
+    return url
+
+
+# objects ----------------------------------------------------------------------------------------------------
+
+
+class _Blobs:
+    """Reads the content of objects, with one process of git for all of them."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._left = _Limited(io.BytesIO(), 0)
+
+    def __enter__(self) -> _Blobs:
+        self._process: subprocess.Popen[bytes] = self._git.start("cat-file", "--batch")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop(self._process)
+
+    def open(self, digest: str) -> tuple[int, Content]:
+        """The size of an object in bytes, and its content, which has to be read before :meth:`close`."""
+        source, sink = self._process.stdout, self._process.stdin
+        assert source is not None and sink is not None
+        sink.write(f"{digest}\n".encode())
+        sink.flush()
+        words = source.readline().split()
+        if len(words) != 3 or words[1] != b"blob":
+            raise GitError(f"object {digest} is missing")
+        size = int(words[2])
+        self._left = _Limited(source, size)
+        return size, self._left
+
+    def close(self) -> None:
+        """Ends reading an object."""
+        source = self._process.stdout
+        assert source is not None
+        if self._left.left or source.read(1) != b"\n":
+            raise GitError("an object was not read whole")
+
+
+class _Limited:
+    """The next bytes of a stream."""
+
+    def __init__(self, source: Content, size: int) -> None:
+        self._source = source
+        self.left = size
+        """Bytes that were not read yet."""
+
+    def read(self, size: int) -> bytes:
+        data = self._source.read(min(size, self.left))
+        self.left -= len(data)
+        return data

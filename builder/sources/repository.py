@@ -1,0 +1,210 @@
+"""Git repositories: from a URL and a revision to one commit in the cache.
+
+Each repository is a bare one in the cache folder ``git``, named by the hash of its URL. It has the commits
+that were asked for, each fetched alone where the server allows it, and without history.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from builder.errors import FetchError
+from builder.net.findlinks import as_path
+from builder.net.mirrors import mirrors_of
+from builder.redact import redact, without_userinfo
+from builder.settings import Settings
+from builder.sources.git import REMOTE, Git, GitError
+from builder.store.blobs import Store
+from builder.store.folders import CacheFolders
+
+#: A whole commit hash: SHA-1, or SHA-256 in repositories of that format.
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FETCH = ("--quiet", "--no-write-fetch-head", "--force")
+_EVERYTHING = ("+refs/heads/*:refs/remote/heads/*", "+refs/tags/*:refs/remote/tags/*")
+_SHORT = re.compile(r"[0-9a-f]{4,39}")
+#: A server that does not know a revision, in git's words.
+_UNKNOWN = re.compile(
+    r"couldn't find remote ref|not our ref|no such remote ref|unadvertised object", re.IGNORECASE
+)
+_DENIED = re.compile(
+    r"could not read (Username|Password)|Authentication failed|Permission denied|HTTP 40[13]|"
+    r"returned error: 40[134]|[Rr]epository (\S+ )?not found",
+)
+
+
+class Repository:
+    """One repository; use :func:`open_repository`."""
+
+    def __init__(self, folder: Path, url: str, settings: Settings) -> None:
+        self._folder = folder
+        self._url = url
+        self._settings = settings
+        self.shown = redact(url)
+        """The URL for messages."""
+        self._local = Git(folder)
+
+    def commit_of(self, revision: str) -> str:
+        """The commit that a branch, tag or hash names now; it is in the cache afterwards.
+
+        Raises:
+            FetchError: the repository or the revision is not available, or builder is offline.
+        """
+        if COMMIT.fullmatch(revision) and self._has(revision):
+            return self._peeled(revision)
+        self._require_network(revision or "its default branch")
+        try:
+            return self._fetched(revision or "HEAD")
+        except GitError as e:
+            if not _UNKNOWN.search(str(e)):
+                raise self._failure(str(e)) from None
+        if _SHORT.fullmatch(revision) or COMMIT.fullmatch(revision):
+            found = self._in_history(revision)
+            if found:
+                return found
+        raise FetchError(
+            f"{self.shown} has no branch, tag or commit {revision!r}",
+            f"list what it has: git ls-remote {self.shown}",
+        )
+
+    def require(self, commit: str, revision: str) -> None:
+        """Makes sure that a commit of a lock is in the cache, wherever its branch is now.
+
+        Args:
+            commit: the whole hash.
+            revision: the branch or tag from which it was locked, for the message.
+
+        Raises:
+            FetchError: the commit is gone, the repository is not available, or builder is offline.
+        """
+        if self._has(commit):
+            return
+        self._require_network(f"commit {commit[:12]}")
+        try:
+            self._fetched(commit)
+        except GitError as e:
+            if not _UNKNOWN.search(str(e)):
+                raise self._failure(str(e)) from None
+        if self._has(commit) or self._in_history(commit):
+            return
+        raise FetchError(
+            f"{self.shown} no longer has commit {commit} of the lock{self._now(revision)}",
+            "lock again: builder lock; or name a repository that has the commit (BUILDER_MIRRORS='FROM=TO')",
+        )
+
+    def tree_of(self, commit: str) -> str:
+        """The hash of the tree of a commit that is in the cache."""
+        return self._local.text("rev-parse", "--verify", f"{commit}^{{tree}}")
+
+    @property
+    def git(self) -> Git:
+        """Reads objects; it has no remote."""
+        return self._local
+
+    # the cache
+
+    def _has(self, name: str) -> bool:
+        """Whether a commit and its files are in the cache."""
+        with suppress(GitError):
+            commit = self._peeled(name)
+            self._local.run("rev-parse", "--verify", "--quiet", f"refs/commits/{commit}")
+            return True
+        return False
+
+    def _peeled(self, name: str) -> str:
+        """The commit that a name means, which may be that of an annotated tag."""
+        return self._local.text("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+
+    def _keep(self, commit: str) -> str:
+        """Records a commit whose files are all here. A fetch that was interrupted leaves no such record."""
+        self._local.run("update-ref", f"refs/commits/{commit}", commit)
+        return commit
+
+    # the network
+
+    def _remotes(self) -> Iterator[tuple[str, Git]]:
+        """The repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
+        for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
+            path = as_path(place)
+            url = path.as_uri() if path is not None else place
+            yield url, Git(self._folder, url)
+
+    def _fetched(self, revision: str) -> str:
+        """Fetches one revision without its history, from the first place that has it; returns its commit.
+
+        Raises:
+            GitError: no place has it; the reason is that of the last one.
+        """
+        problem = GitError("no place is named")
+        for _, git in self._remotes():
+            for depth in (["--depth=1"], []):
+                try:
+                    git.run("fetch", *_FETCH, *depth, "--no-tags", REMOTE, f"{revision}:refs/fetched")
+                    return self._keep(self._peeled("refs/fetched"))
+                except GitError as e:
+                    problem = e
+                    if "does not support shallow" not in str(e):  # a web server without git's program
+                        break
+        raise problem
+
+    def _in_history(self, commit: str) -> str:
+        """Fetches all branches and tags with their history, for servers that return no single commit, and for
+        short hashes. Returns the commit; empty if it is not among them.
+        """
+        for _, git in self._remotes():
+            with suppress(GitError):
+                shallow = ["--unshallow"] if (self._folder / "shallow").exists() else []
+                git.run("fetch", *_FETCH, *shallow, REMOTE, *_EVERYTHING)
+                return self._keep(self._peeled(commit))
+        return ""
+
+    def _now(self, revision: str) -> str:
+        """Where a branch is now, as the end of a message."""
+        for _, git in self._remotes():
+            with suppress(GitError):
+                lines = git.text("ls-remote", REMOTE, revision or "HEAD").splitlines()
+                if lines:
+                    return f"; {revision or 'its default branch'} is now {lines[0].split()[0]}"
+                return f", and no {revision or 'default branch'} either"
+        return ""
+
+    def _require_network(self, what: str) -> None:
+        if self._settings.offline:
+            raise FetchError(
+                f"{self.shown}: {what} is not in the cache, and builder is offline",
+                "run once online to fill the cache",
+            )
+
+    def _failure(self, reason: str) -> FetchError:
+        if _DENIED.search(reason):
+            return FetchError(
+                f"{self.shown}: access denied, or no such repository: {reason}",
+                "check the address; write user and token into ~/.netrc or a credential helper of git",
+            )
+        return FetchError(
+            f"{self.shown} cannot be fetched: {reason}",
+            "check the address and the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'",
+        )
+
+
+@contextmanager
+def open_repository(url: str, settings: Settings, store: Store) -> Iterator[Repository]:
+    """The repository of a URL in the cache, which no other process uses meanwhile.
+
+    Raises:
+        FetchError: the URL is not one.
+        UsageError: git is not installed.
+    """
+    name = hashlib.sha256(without_userinfo(url).encode()).hexdigest()[:32]
+    folder = CacheFolders(settings.cache).git / name
+    with store.lock(f"git {name}"):
+        try:
+            repository = Repository(folder, url, settings)
+        except GitError as e:
+            raise FetchError(f"{folder}: {e}", f"remove the folder: rm -r {folder}") from None
+        os.utime(folder)  # for builder cache prune
+        yield repository

@@ -1,0 +1,214 @@
+"""The files of a Python package in the user's project: which they are, their hash, and a copy of them.
+
+In a git checkout they are the files that git tracks, and new ones that ``.gitignore`` does not name. Without
+git they are all files. What :mod:`builder.trees.ignore` leaves out of images is left out here too, and so is
+what builder writes beside the package: with it each lock would change the files that it was made from.
+
+The hash covers paths, contents, symlinks and whether a file is executable. It does not depend on times, on
+the other permission bits, and on the order in which a folder is listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from builder.errors import ConfigError
+from builder.model import canonical_json
+from builder.store.files import CHUNK, space_errors
+from builder.text import human_bytes
+from builder.trees.ignore import Ignore, plain_path
+
+#: Files of one local package.
+MAX_FILES = 100_000
+#: Bytes of all files of one local package, which are read whenever a lock is checked.
+MAX_BYTES = 4 << 30
+#: Paths in a project, relative to its folder, that builder or its user writes for builder.
+_BUILDERS = re.compile(
+    r"wheels/[^/]+\.whl|(recipes|sites)/[^/]+\.ya?ml|(.*/)?[^/]+\.lock\.yml|.*\.egg-info(/.*)?"
+)
+_GIT_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectTree:
+    """The files of a local package."""
+
+    folder: Path
+    files: tuple[str, ...]
+    """Paths of files and symlinks, relative to the folder and sorted."""
+    digest: str
+    """A SHA-256 over all of them, 64 hex digits."""
+
+    def copy_to(self, target: Path) -> None:
+        """Copies the files into a new folder.
+
+        Raises:
+            SpaceError: the disk is full.
+            ConfigError: the files have changed since they were hashed.
+        """
+        with space_errors(target):
+            for name in self.files:
+                source, copy = self.folder / name, target / name
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    shutil.copy2(source, copy, follow_symlinks=False)
+                except FileNotFoundError:
+                    raise _changed(self.folder) from None
+                if not copy.is_symlink():
+                    copy.chmod(0o755 if _is_executable(copy) else 0o644)
+        if _digest(target, self.files) != self.digest:
+            raise _changed(self.folder)
+
+
+def project_tree(folder: Path, root: Path) -> ProjectTree:
+    """The files of a local package and their hash.
+
+    Args:
+        folder: the package.
+        root: the project folder, which may hold a ``.builderignore``.
+
+    Raises:
+        ConfigError: there are too many files, one cannot be read, or ``.builderignore`` is wrong.
+    """
+    folder, root = plain_path(folder), plain_path(root)
+    try:
+        files = _checked(folder, sorted(_files(folder, root)))
+        return ProjectTree(folder, files, _digest(folder, files))
+    except OSError as e:
+        raise ConfigError(
+            f"{e.filename or folder}: cannot be read: {e.strerror}",
+            "check its permissions, or name it in .builderignore",
+        ) from None
+
+
+def _files(folder: Path, root: Path) -> Iterator[str]:
+    ignore = Ignore(root)
+    tracked = _git_files(folder)
+    names = _walk(folder, "", ignore, root) if tracked is None else tracked
+    ignored: dict[Path, bool] = {}
+    for name in names:
+        path = folder / name
+        mode = _mode(path)
+        if mode is None or not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+            continue  # removed, but still in git's index; or a socket, or a submodule that is not there
+        if _is_builders(path, root) or ignore.leaves_out(path, is_folder=False):
+            continue
+        if tracked is not None and _is_in_ignored(path.parent, folder, ignore, ignored):
+            continue
+        yield name
+
+
+def _is_in_ignored(parent: Path, folder: Path, ignore: Ignore, known: dict[Path, bool]) -> bool:
+    """Whether a folder between ``folder`` and ``parent`` is left out."""
+    if parent == folder:
+        return False
+    if parent not in known:
+        known[parent] = ignore.leaves_out(parent, is_folder=True) or _is_in_ignored(
+            parent.parent, folder, ignore, known
+        )
+    return known[parent]
+
+
+def _walk(folder: Path, prefix: str, ignore: Ignore, root: Path) -> Iterator[str]:
+    """All files below a folder that is no git checkout."""
+    if prefix.count("/") > 100:
+        raise ConfigError(f"{folder}: more than 100 folders deep", "name the folder in .builderignore")
+    for entry in os.scandir(folder):
+        name = prefix + entry.name
+        if not entry.is_dir(follow_symlinks=False):
+            yield name
+        elif not _is_builders(Path(entry.path), root) and not ignore.leaves_out(
+            Path(entry.path), is_folder=True
+        ):
+            yield from _walk(Path(entry.path), name + "/", ignore, root)
+
+
+def _is_builders(path: Path, root: Path) -> bool:
+    return path.is_relative_to(root) and _BUILDERS.fullmatch(path.relative_to(root).as_posix()) is not None
+
+
+def _git_files(folder: Path) -> list[str] | None:
+    """What git lists below a folder, also of its submodules; None if it is no checkout or there is no git."""
+    if shutil.which("git") is None:
+        return None
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    # no program that a repository's settings name is run, and a checkout of another user is no obstacle
+    options = [
+        "-c",
+        "core.fsmonitor=false",
+        "-c",
+        "core.hooksPath=/dev/null",
+        "-c",
+        "safe.directory=*",
+    ]
+    try:
+        found = [
+            subprocess.run(
+                ["git", *options, "-C", str(folder), "ls-files", "-z", *extra, "--", "."],
+                env=plain,
+                capture_output=True,
+                check=True,
+                timeout=_GIT_TIMEOUT_S,
+            ).stdout
+            for extra in (["--cached", "--recurse-submodules"], ["--others", "--exclude-standard"])
+        ]
+    except (subprocess.SubprocessError, OSError):
+        return None
+    names = [os.fsdecode(name) for name in dict.fromkeys(b"".join(found).split(b"\0")) if name]
+    return names or None  # none: the folder itself is ignored by the checkout that it lies in
+
+
+def _checked(folder: Path, files: list[str]) -> tuple[str, ...]:
+    """The files, if there are not too many."""
+    size = sum((folder / name).lstat().st_size for name in files)
+    if len(files) > MAX_FILES or size > MAX_BYTES:
+        raise ConfigError(
+            f"{folder}: {len(files)} files with {human_bytes(size)}: "
+            f"a package may have {MAX_FILES} files and {human_bytes(MAX_BYTES)}",
+            "name the folders with data in .gitignore or .builderignore",
+        )
+    return tuple(files)
+
+
+def _digest(folder: Path, files: tuple[str, ...]) -> str:
+    total = hashlib.sha256()
+    for name in files:
+        path = folder / name
+        if path.is_symlink():
+            kind, content = "link", hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
+        else:
+            kind, content = "program" if _is_executable(path) else "file", _sha256(path)
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        total.update(canonical_json([shown, kind, content]) + b"\n")
+    return total.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            value.update(chunk)
+    return value.hexdigest()
+
+
+def _is_executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IXUSR)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _changed(folder: Path) -> ConfigError:
+    return ConfigError(f"{folder}: files were changed while they were copied", "run the command again")

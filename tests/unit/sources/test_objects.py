@@ -1,0 +1,137 @@
+"""What is unpacked of a commit: files, submodules, LFS pointers, and what hostile trees contain."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.errors import FetchError
+from builder.sources.objects import submodule_url
+from tests.support.gitserver import GitServer, Repo
+from tests.unit.sources.conftest import Open
+from tests.unit.sources.test_repository import fails, git
+
+
+def test_files(repo: Repo, opened: Open) -> None:
+    """Byte for byte, whatever .gitattributes says; symlinks and the exec bit stay."""
+    repo.write(".gitattributes", "*.txt eol=crlf export-ignore\n*.id ident\n")
+    repo.write("a.txt", "one\ntwo\n")
+    repo.write("b.id", "$Id$\n")
+    repo.write("run", "#!/bin/sh\n", 0o755)
+    repo.write("sp ace/\N{LATIN SMALL LETTER A WITH DIAERESIS}", "")
+    (repo.folder / "link").symlink_to("sp ace")
+    repo.git("config", "core.autocrlf", "input")
+    repo.commit()
+    with opened(git(repo.url)) as tree:
+        assert (tree.path / "a.txt").read_bytes() == b"one\ntwo\n"
+        assert (tree.path / "b.id").read_bytes() == b"$Id$\n"
+        assert os.access(tree.path / "run", os.X_OK) and not os.access(tree.path / "b.id", os.X_OK)
+        assert (tree.path / "link").readlink() == Path("sp ace")
+        assert (tree.path / "sp ace/\N{LATIN SMALL LETTER A WITH DIAERESIS}").is_file()
+
+
+def test_submodules(tmp_path: Path, opened: Open, git_server: GitServer) -> None:
+    """Recursively, with relative URLs; the commits are those of the tree, wherever the branches are."""
+    leaf, middle, top = (Repo(tmp_path / "served" / name) for name in ("leaf", "middle", "top"))
+    leaf.commit(leaf_py="1")
+    middle.git("submodule", "--quiet", "add", "../leaf", "deep")
+    middle.commit()
+    top.git("submodule", "--quiet", "add", "--name", "sub.module", "../middle", "libs/middle")
+    top.commit(setup_py="")
+    leaf.commit(leaf_py="2")
+    for url in (top.url, f"{git_server.url}/top"):
+        with opened(git(url)) as tree:
+            assert (tree.path / "libs/middle/deep/leaf.py").read_text() == "1"
+    top.git("config", "--file", ".gitmodules", "submodule.sub.module.update", "none")
+    top.commit()
+    with opened(git(top.url)) as tree:
+        assert list((tree.path / "libs/middle").iterdir()) == []
+    (top.folder / ".gitmodules").write_text("")
+    top.commit()
+    assert ".gitmodules has no URL for the submodule libs/middle" in fails(opened(git(top.url))).message
+
+
+def test_submodule_of_itself(tmp_path: Path, opened: Open) -> None:
+    """A branch of the repository itself is a submodule: no deadlock."""
+    repo = Repo(tmp_path / "self")
+    first = repo.commit(setup_py="")
+    repo.git("update-index", "--add", "--cacheinfo", f"160000,{first},old")
+    repo.write(".gitmodules", '[submodule "old"]\n\tpath = old\n\turl = ./\n')
+    repo.git("add", ".gitmodules")
+    repo.git("commit", "--quiet", "--message", "x")
+    with opened(git(repo.url)) as tree:
+        assert (tree.path / "old/setup.py").is_file()
+
+
+@pytest.mark.parametrize(
+    ("parent", "url", "expected"),
+    [
+        ("https://h.example/a/b.git", "../c.git", "https://h.example/a/c.git"),
+        ("https://h.example/a/b", "../../x/c", "https://h.example/x/c"),
+        ("https://h.example/a/b", "git@h.example:x/c.git", "ssh://git@h.example/x/c.git"),
+        ("https://h.example/a/b", "https://o.example/c", "https://o.example/c"),
+        ("file:///srv/b", "/srv/c", "file:///srv/c"),
+    ],
+)
+def test_submodule_url(parent: str, url: str, expected: str) -> None:
+    assert submodule_url(parent, url, "x") == expected
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc", "/etc", "ext::sh -c id", "ext::x://y", "ssh://-oProxy=x/y", "x"]
+)
+def test_bad_submodule_url(url: str) -> None:
+    """A repository of the web names no file of this machine, no command and no option."""
+    with pytest.raises(FetchError, match="is not an address that is fetched|is no URL"):
+        submodule_url("https://h.example/a", url, "x")
+
+
+def test_lfs(repo: Repo, opened: Open) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"
+    repo.write("model.bin", pointer)
+    repo.write("big.bin", pointer)
+    repo.commit()
+    error = fails(opened(git(repo.url)))
+    assert (
+        "2 files are in a store of Git LFS, which builder does not read: big.bin, model.bin" in error.message
+    )
+    assert "git lfs pull" in error.hint
+
+
+def hostile(repo: Repo, *entries: tuple[str, str, bytes]) -> str:
+    """A commit whose tree has these entries, which git itself would refuse to add."""
+    blob = repo.git("hash-object", "-w", "--stdin", data=b"x")
+    tree = b""
+    for mode, name, content in entries:
+        digest = repo.git("hash-object", "-w", "--stdin", data=content) if content else blob
+        tree += f"{mode} {name}\0".encode() + bytes.fromhex(digest)
+    digest = repo.git("hash-object", "-t", "tree", "-w", "--stdin", "--literally", data=tree)
+    commit = repo.git("commit-tree", digest, "-m", "x")
+    repo.git("update-ref", "refs/heads/bad", commit)
+    return commit
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([("100644", "../escaped", b"")], "'../escaped' is not a path that is unpacked"),
+        ([("100644", "/escaped", b"")], "'/escaped' is not a path that is unpacked"),
+        ([("100644", ".git/hooks/x", b"")], "is a path of git itself"),
+        ([("100644", ".GIT/config", b"")], "is a path of git itself"),
+        ([("120000", "link", b"/etc")], "the symlink 'link' leads out of the source, to '/etc'"),
+        ([("120000", "link", b"a/../../x")], "leads out of the source"),
+        ([("120000", "a", b"b"), ("100644", "a/escaped", b"")], "lies below a symlink|appears twice"),
+        ([("100644", "a", b""), ("100644", "a", b"")], "'a' appears twice"),
+        ([("100644", "a", b""), ("100644", "a/b", b"")], "'a/b' appears twice"),
+    ],
+)
+def test_hostile_trees(
+    tmp_path: Path, repo: Repo, opened: Open, entries: list[tuple[str, str, bytes]], message: str
+) -> None:
+    """Nothing is written outside of the folder."""
+    commit = hostile(repo, *entries)
+    with pytest.raises(FetchError, match=message), opened(git(repo.url, commit)):
+        pass
+    assert not list(tmp_path.rglob("escaped"))
