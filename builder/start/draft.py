@@ -30,9 +30,9 @@ class Draft:
 
     name: str
     environment: str
-    """The environment file, relative to the project folder."""
+    """The environment file, relative to the project folder; may be empty with ``lock``."""
     lock: str = ""
-    """A lock file of conda-lock, relative to the project folder."""
+    """A lock file of another tool, relative to the project folder."""
     site: str = ""
     base: str = ""
     platform: str = ""

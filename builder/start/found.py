@@ -19,7 +19,13 @@ from builder.start.manifests import (
 )
 from builder.start.requirements import Requirements, read_requirements
 
-Kind = Literal["conda-lock", "environment", "pixi", "pylock", "uv", "pyproject", "requirements"]
+Kind = Literal[
+    "conda-lock", "environment", "pixi-lock", "pixi", "pylock", "uv", "pyproject", "requirements", "hashes"
+]
+#: The kinds that are locks: a recipe names them with ``lock:``.
+LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes")
+#: Characters of a requirements file in which a hash is looked for.
+_LOOKED_AT = 10_000
 
 #: File names and what they are, in the order of precedence.
 _NAMES: tuple[tuple[str, Kind], ...] = (
@@ -72,14 +78,15 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
     """
     if not path.is_file():
         raise UsageError(f"{option} {path}: no such file", "builder init finds or writes one")
-    known = dict(_NAMES)
+    known: dict[str, Kind] = {**dict(_NAMES), "pixi.lock": "pixi-lock"}
     kind = known.get(path.name)
     if kind == "pyproject" and has_pixi(path):
         kind = "pixi"
     if kind is None and path.name.endswith((".lock.yml", ".lock.yaml")):
         kind = "conda-lock"
     if kind is None:
-        by_suffix: dict[str, Kind] = {".yml": "environment", ".yaml": "environment", ".txt": "requirements"}
+        by_suffix: dict[str, Kind] = {".yml": "environment", ".yaml": "environment"}
+        by_suffix |= {".txt": "requirements", ".in": "requirements"}
         kind = by_suffix.get(path.suffix)
     if kind is None and path.name.startswith("pylock.") and path.suffix == ".toml":
         kind = "pylock"
@@ -89,6 +96,12 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
             f"it reads {', '.join(known)} and other *.yml, *.txt",
         )
     return Candidate(path, kind)
+
+
+def has_hashes(path: Path) -> bool:
+    """Whether a requirements file is a lock: its lines have hashes."""
+    with path.open(errors="replace") as file:
+        return "--hash=sha256:" in file.read(_LOOKED_AT)
 
 
 def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | None = None) -> Requirements:
