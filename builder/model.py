@@ -70,7 +70,8 @@ class LockedPackage:
     sha256: str | None
     """64 lower-case hex digits; None in old locks, which then have ``md5``."""
     md5: str | None = None
-    """32 lower-case hex digits, or None. At least one of the two hashes is set."""
+    """32 lower-case hex digits, or None. At least one of the two hashes is set, but for git packages in locks
+    of conda-lock, whose URL begins with ``git+``."""
     dependencies: Mapping[str, str] = field(default_factory=dict)
     """Names of the packages that it needs, each with a version spec (an empty one accepts any version)."""
     category: str = "main"

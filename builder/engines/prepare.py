@@ -66,14 +66,34 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
     """
     packages = lock.for_platform(recipe.platform)
     if not packages:
-        raise ImageError(
-            f"the lock of target {recipe.name} has packages for {', '.join(lock.platforms) or 'nothing'}, "
-            f"not {recipe.platform}",
-            "lock the environment for this platform, or correct the recipe's platform",
-        )
+        raise _no_packages(recipe, lock)
+    for package in packages:
+        if package.url.startswith("git+"):
+            raise LockError(
+                f"the lock of target {recipe.name}: {package.name} is locked from a git repository, "
+                f"{redact(package.url)}, and has to be built",
+                f"lock with builder, which builds it: remove 'lock:' from the recipe, and add '- pip: "
+                f'["{package.name} @ {redact(package.url)}"]\' to its environment file',
+            )
     conda = link_order([p for p in packages if p.manager == "conda"])
     pip = sorted((p for p in packages if p.manager == "pip"), key=lambda p: p.name)
     return [*conda, *pip]
+
+
+def _no_packages(recipe: Recipe, lock: Lock) -> ImageError:
+    """The error for a lock that has nothing to put into the image."""
+    categories = sorted({p.category for p in lock.packages if p.platform == recipe.platform})
+    if categories:
+        return ImageError(
+            f"the lock of target {recipe.name} has packages for {recipe.platform} in the categories "
+            f"{', '.join(categories)} only, and none in main",
+            f"choose the categories in the recipe: groups: [{', '.join(categories)}]",
+        )
+    platforms = ", ".join(sorted({p.platform for p in lock.packages})) or "no platform"
+    return ImageError(
+        f"the lock of target {recipe.name} has packages for {platforms}, not {recipe.platform}",
+        "lock the environment for this platform, or correct the recipe's platform",
+    )
 
 
 def open_locked_base(request: BuildRequest) -> BaseImage:

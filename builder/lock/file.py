@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -36,6 +36,11 @@ _TIME = re.compile(r"[12]\d{3}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d
 _TEXT_KEYS = ("name", "version", "platform", "url")
 _RESTORE = "restore the file from version control, or lock again: builder lock"
 _NO_HASH = "lock again: without a hash a download cannot be verified"
+#: Platforms of conda that builder does not build images for.
+_OTHER_PLATFORMS = frozenset(
+    {"osx-64", "osx-arm64", "win-64", "win-arm64", "win-32", "linux-32", "linux-ppc64le", "linux-s390x"}
+    | {"linux-armv6l", "linux-armv7l", "linux-riscv64", "emscripten-wasm32", "wasi-wasm32", "zos-z"}
+)
 #: Bytes of a file that is not a lock file in which builder looks for what it is.
 _LOOKED_AT = 100_000
 #: The path of a key in the file: names of keys, and positions in lists.
@@ -50,7 +55,9 @@ _HEADER = """\
 
 
 def read_lock(path: Path) -> Lock:
-    """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1).
+    """Reads a lock file of builder or of conda-lock 1 to 4 (format version 1; 2 through conda-lock itself).
+
+    A package from a git repository has no hash. It must be built, so no image can have it as it is.
 
     Raises:
         LockError: the file is missing or damaged, has another format, or a package without a hash. The
@@ -87,7 +94,7 @@ def _of_other_tool(raw: bytes, path: Path) -> LockError | None:
     if found is None or not found.as_lock:
         return None
     return LockError(
-        f"{path}: this is {found.what}, and 'lock:' names a lock file of conda-lock",
+        f"{path}: this is {found.what}, not a lock file of conda-lock",
         found.as_lock.replace("{name}", path.name),
     )
 
@@ -106,9 +113,13 @@ class _Reader:
                 "a lock file has the keys version:, metadata: and package:; create one: builder lock",
             )
         version = data.get("version")
-        if version != 1:
+        if version == 2:
+            from builder.lock.formats.condalock import as_version_1
+
+            data = as_version_1(self._path, data)
+        elif version != 1:
             raise self._error(
-                f"lock format version {reprlib.repr(version)}; builder reads version 1",
+                f"lock format version {reprlib.repr(version)}; builder reads versions 1 and 2",
                 ("version",),
                 "lock again with builder lock, or with conda-lock 1 to 4",
             )
@@ -130,7 +141,7 @@ class _Reader:
             place = ("metadata", "custom_metadata", _BASE_DIGEST)
             raise self._error(f"{_BASE_DIGEST} is not sha256: and 64 hex digits", place)
         return Lock(
-            packages=with_sources([self._package(item, i) for i, item in enumerate(items)], sources),
+            packages=with_sources(list(self._packages(items)), sources),
             platforms=tuple(str(platform) for platform in platforms),
             channels=tuple(_channel(channel) for channel in self._list(meta, "channels")),
             sources=tuple(str(source) for source in self._list(meta, "sources")),
@@ -160,6 +171,21 @@ class _Reader:
             raise self._error(f"{'.'.join(map(str, keys))}: must map names to text", keys)
         return {str(name): text for name, text in value.items()}
 
+    def _packages(self, items: list[Any]) -> Iterator[LockedPackage]:
+        """The packages, without virtual ones, as conda-lock filters them (conda-lock 1 wrote ``__osx``).
+
+        What is wrong with an entry for a platform that builder does not build for stops no build.
+        """
+        for position, item in enumerate(items):
+            if isinstance(item, dict) and str(item.get("name")).startswith("__"):
+                continue
+            try:
+                yield self._package(item, position)
+            except LockError:
+                if isinstance(item, dict) and item.get("platform") in _OTHER_PLATFORMS:
+                    continue
+                raise
+
     def _package(self, item: Any, position: int) -> LockedPackage:
         keys: _Keys = ("package", position)
         if not isinstance(item, dict):
@@ -180,7 +206,9 @@ class _Reader:
             raise self._error(
                 f"package {name}: manager is {reprlib.repr(manager)}, not conda or pip", (*keys, "manager")
             )
-        sha256, md5 = self._hashes(name, item.get("hash"), keys)
+        is_git = manager == "pip" and item["url"].startswith("git+")
+        # conda-lock 2.5 and later store the commit as "sha256"
+        sha256, md5 = (None, None) if is_git else self._hashes(name, item.get("hash"), keys)
         dependencies = item.get("dependencies") or {}
         if not isinstance(dependencies, dict):
             raise self._error(f"package {name}: dependencies is not a mapping", (*keys, "dependencies"))

@@ -22,8 +22,9 @@ class OtherFile:
 _INIT = "builder init reads it and writes an environment file"
 _NO_LOCK = "remove 'lock:' from the recipe, and builder makes its own lock: builder lock"
 _PIP = "write an environment file with the section '- pip: [-r {name}]' below dependencies:"
-_UV_EXPORT = "uv export --no-hashes --no-emit-project -o requirements.txt"
-_PIXI_EXPORT = "pixi workspace export conda-environment environment.yml"
+#: For a file that is a lock, but is given as the environment file, and for one that builder imports.
+_AS_LOCK = "name it as the lock in the recipe: lock: {name}"
+_IMPORT = f"{_AS_LOCK}; then builder lock imports it"
 
 _REQUIREMENTS = OtherFile("a list of pip requirements", f"{_INIT}; or {_PIP}", _NO_LOCK)
 _PYPROJECT = OtherFile("the settings of a Python project (TOML), not YAML", _INIT, _NO_LOCK)
@@ -31,22 +32,15 @@ _PIXI = OtherFile("a pixi project (TOML), not YAML", _INIT, _NO_LOCK)
 _TOML = OtherFile(
     "TOML, not YAML", "name a conda environment file: channels: and dependencies: with lists", _NO_LOCK
 )
-_UV_LOCK = OtherFile(
-    "the lock file of uv, which builder does not read",
-    f"write its packages into a file that builder reads: {_UV_EXPORT}",
-    f"{_NO_LOCK}; to keep the versions: {_UV_EXPORT}, named by '- pip: [-r requirements.txt]' in the "
-    "environment file",
-)
-_PIXI_LOCK = OtherFile(
-    "the lock file of pixi, which builder does not read",
-    f"write its packages into a file that builder reads: {_PIXI_EXPORT}",
-    f"{_NO_LOCK}; to make the environment file from pixi's: {_PIXI_EXPORT}",
-)
-_OTHER_LOCK = OtherFile(
-    "the lock file of another tool, which builder does not read",
-    "name a conda environment file: channels: and dependencies: with lists",
-    _NO_LOCK,
-)
+_UV_LOCK = OtherFile("the lock file of uv", _AS_LOCK, _IMPORT)
+_PIXI_LOCK = OtherFile("the lock file of pixi", _AS_LOCK, _IMPORT)
+_PYLOCK = OtherFile("a pylock.toml (PEP 751)", _AS_LOCK, _IMPORT)
+_POETRY = "export it: poetry export -f requirements.txt -o requirements.txt; then lock: requirements.txt"
+_PDM = "export it: pdm export -f pylock -o pylock.toml; then lock: pylock.toml"
+_PIPENV = "export it: pipenv requirements --hash > requirements.txt; then lock: requirements.txt"
+_POETRY_LOCK = OtherFile("the lock file of poetry, which builder does not read", _POETRY, _POETRY)
+_PDM_LOCK = OtherFile("the lock file of pdm, which builder does not read", _PDM, _PDM)
+_PIPENV_LOCK = OtherFile("the lock file of pipenv, which builder does not read", _PIPENV, _PIPENV)
 _CONDA_LOCK = OtherFile(
     "a lock file of conda-lock",
     "name it as the lock, lock: {name}, and the file that it was made from as the environment",
@@ -54,8 +48,8 @@ _CONDA_LOCK = OtherFile(
 )
 _EXPLICIT = OtherFile(
     "an explicit list of conda packages (@EXPLICIT)",
-    "name the environment file that it was made from; builder lock then makes the lock",
-    _NO_LOCK,
+    _AS_LOCK,
+    _IMPORT,
 )
 _ENVIRONMENT = OtherFile(
     "an environment file",
@@ -73,10 +67,11 @@ _BY_NAME = {
     "pixi.toml": _PIXI,
     "uv.lock": _UV_LOCK,
     "pixi.lock": _PIXI_LOCK,
-    "poetry.lock": _OTHER_LOCK,
-    "pdm.lock": _OTHER_LOCK,
+    "pylock.toml": _PYLOCK,
+    "poetry.lock": _POETRY_LOCK,
+    "pdm.lock": _PDM_LOCK,
     "Pipfile": _TOML,
-    "Pipfile.lock": _OTHER_LOCK,
+    "Pipfile.lock": _PIPENV_LOCK,
 }
 _TOML_TABLE = re.compile(r"^\[\[?[\w.\"'-]+\]\]?\s*(#.*)?$", re.MULTILINE)
 _REQUIREMENT = re.compile(r"^(-r |--?[a-z][a-z-]*[ =]|[A-Za-z][\w.-]*(\[[\w,-]+\])?\s*([=<>~!]=|[<>@;#]|$))")

@@ -4,8 +4,8 @@ Each module reads one format and is pure: it reads the file, asks no network, an
 
     path ──foreign_format──▶ "uv" ──read_foreign──▶ ForeignLock(packages, sources, pinned, ...)
 
-``packages`` have URL and hash. ``sources`` must be built. ``pinned`` have no URL: :func:`resolve_hashes` asks
-the index for the file that has one of the locked hashes.
+``packages`` have URL and hash. ``sources`` must be built. ``pinned`` have no URL or no hash: an index names
+their files.
 """
 
 from __future__ import annotations

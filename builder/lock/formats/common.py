@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
+import tomli
 from packaging.utils import canonicalize_name
 
 from builder.config.safeyaml import MAX_BYTES, read_bytes
@@ -56,11 +56,15 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file. Raises as :func:`read_text`, and for what is not TOML."""
+    """The tables of a TOML file. Raises as :func:`read_text`, and for what is not TOML.
+
+    tomli reads TOML 1.1, as uv does: formatters break the tables of a ``uv.lock`` into lines. Python's own
+    reader knows TOML 1.0 only.
+    """
     text = read_text(path)
     try:
-        data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError) as e:
+        data = tomli.loads(text)
+    except (tomli.TOMLDecodeError, ValueError) as e:
         raise LockError(f"{path}: not TOML: {e}", RESTORE) from None
     except RecursionError:
         raise LockError(f"{path}: not TOML: lists are more than {MAX_DEPTH} levels deep", RESTORE) from None

@@ -95,7 +95,7 @@ def _by_conda_lock(path: Path, data: Mapping[str, Any]) -> Any:
     version = data.get("version")
     if version not in VERSIONS or isinstance(version, bool):
         raise LockError(
-            f"{path}: version {str(version)[:40]!r} of conda-lock's format; conda-lock 4 reads versions 1 and 2",
+            f"{path}: version {str(version)[:40]!r} of conda-lock's format; known are 1 and 2",
             "update builder, or lock with conda-lock 1 to 4",
         )
     try:

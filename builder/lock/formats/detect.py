@@ -30,7 +30,7 @@ def foreign_format(path: Path, text: str) -> Format | None:
         return "pylock"
     if explicit.MARK.search(text):
         return "explicit"
-    if re.search(r"^lock-version\s*=", text, re.MULTILINE) and "[[packages]]" in text:
+    if re.search(r"^lock-version\s*=", text, re.MULTILINE) and re.search("^created-by", text, re.MULTILINE):
         return "pylock"
     if re.search(r"^requires-python\s*=", text, re.MULTILINE) and "[[package]]" in text:
         return "uv"

@@ -65,12 +65,9 @@ class ForeignLock:
     sources: tuple[ForeignSource, ...] = ()
     """Those that must be built."""
     pinned: tuple[PinnedRequirement, ...] = ()
-    """Those whose files an index must name: see :func:`builder.lock.formats.resolve.resolve_hashes`."""
-    index_url: str | None = None
-    """``--index-url`` of a requirements file; None: pip's own."""
-    extra_index_urls: tuple[str, ...] = ()
-    find_links: tuple[str, ...] = ()
-    """URLs, or folders relative to the folder of the file."""
+    """Those whose files an index must name."""
+    index_options: tuple[str, ...] = ()
+    """``--index-url URL`` and the like, in the file's order (requirements files only)."""
     platforms: tuple[str, ...] = ()
     """The platforms that the file has packages for; empty if it does not say."""
     channels: tuple[str, ...] = ()

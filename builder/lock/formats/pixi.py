@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
+from packaging.utils import canonicalize_name
 
 from builder.config.safeyaml import load
 from builder.errors import LockError
 from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
-from builder.lock.formats.foreign import ForeignLock, ForeignSource
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
 from builder.model import LockedPackage
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mappi
         path,
         packages=tuple(p for p in map(reader.package, packages) if p is not None),
         sources=tuple(s for s in map(reader.source, packages) if s is not None),
+        pinned=tuple(p for p in map(reader.pin, packages) if p is not None),
         platforms=tuple(sorted({str(place.subdir) for place in chosen.platforms()})),
         channels=tuple(str(channel).rstrip("/") for channel in chosen.channels()),
         groups=tuple(sorted(found)),
@@ -104,7 +106,7 @@ def _platform(
     if not suitable:
         needs = "; ".join(f"{place.name}: {', '.join(place.virtual_packages)}" for place in same)
         raise LockError(
-            f"{path}: environment {environment} has no {platform} for this target's virtual packages ({needs})",
+            f"{path}: environment {environment} needs other virtual packages: {needs}",
             'declare what the target machine has, in the recipe: virtual_packages: {__cuda: "12.4"}',
         )
     return max(suitable, key=lambda place: (len(place.virtual_packages), place.name == platform))
@@ -147,7 +149,12 @@ class _Reader:
             )
         sha256, md5 = _hashes(package)
         if isinstance(package, PypiLockedPackage):
-            return self._wheel(package, sha256) if _is_wheel(package.location) else None
+            url, sha256 = _wheel(package)
+            if not url or (not sha256 and "://" in url):
+                return None
+            if not sha256:
+                raise self._maker.no_hash(package.name, url)
+            return self._maker.make("pip", package.name, package.version, url, sha256=sha256)
         record = package.package_record  # type: ignore[attr-defined]  # a binary package always has one
         if not sha256 and not md5:
             raise self._maker.no_hash(package.name, package.location)
@@ -161,14 +168,17 @@ class _Reader:
             dependencies=_dependencies(record.depends),
         )
 
-    def _wheel(self, package: PypiLockedPackage, sha256: str | None) -> LockedPackage:
-        url = package.location.removeprefix("direct+")
-        if not sha256:
-            match = re.search(r"#sha256=([0-9a-f]{64})$", url)
-            if match is None:
-                raise self._maker.no_hash(package.name, url)
-            sha256 = match[1]
-        return self._maker.make("pip", package.name, package.version, url, sha256=sha256)
+    def pin(self, package: PixiPackage) -> PinnedRequirement | None:
+        """A wheel with a URL and without a hash, as ``pixi add NAME @ URL`` locks it; else None."""
+        from rattler.lock.package import PypiLockedPackage
+
+        if not isinstance(package, PypiLockedPackage):
+            return None
+        url, sha256 = _wheel(package)
+        if sha256 or "://" not in url:
+            return None
+        name = canonicalize_name(package.name)
+        return PinnedRequirement(name, package.version, frozenset(), f"{name} @ {url}", str(self._path))
 
     def source(self, package: PixiPackage) -> ForeignSource | None:
         """The source of a PyPI package that must be built; None for an archive."""
@@ -200,6 +210,18 @@ def _git(name: str, version: str, url: str, here: str, maker: PackageMaker) -> F
     subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
     plain = parts._replace(query="", fragment="").geturl()
     return ForeignSource("git", name, version, plain, revision=commit, subdirectory=subdirectory, where=here)
+
+
+def _wheel(package: PypiLockedPackage) -> tuple[str, str]:
+    """URL (or path) and SHA-256 of a wheel; the URL is empty for a source, the hash if the lock has none."""
+    if not _is_wheel(package.location):
+        return "", ""
+    url = package.location.removeprefix("direct+")
+    sha256, _ = _hashes(package)
+    match = re.search(r"#sha256=([0-9a-f]{64})$", url)
+    if not sha256 and match:
+        sha256 = match[1]
+    return url.partition("#")[0], sha256 or ""
 
 
 def _is_wheel(location: str) -> bool:

@@ -143,7 +143,7 @@ class _Reader:
         if isinstance(selected, PackageVcs):
             if selected.type != "git":
                 raise LockError(
-                    f"{values['where']}: package {package.name} comes from {selected.type}; builder knows git",
+                    f"{values['where']}: package {package.name} is of {selected.type}, not git",
                     "lock a release of the package, or an archive of the revision",
                 )
             values |= {"url": selected.url or selected.path, "revision": selected.commit_id}

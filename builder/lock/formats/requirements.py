@@ -1,4 +1,4 @@
-"""Requirements files that pin everything: of pip-compile, uv, poetry and pip freeze, with or without hashes."""
+"""Requirements files that pin everything, as pip-compile, uv, poetry and pip freeze write them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,16 @@ _HASH = re.compile(r"\s--hash[= ](\S+)")
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*)(?:\s*=\s*|\s+)?(.*)")
 #: Options of pip that say nothing about what is locked, or that builder does anyway.
 _WITHOUT_EFFECT = frozenset(
-    [
-        "--require-hashes",
-        "--no-deps",
-        "--pre",
-        "--prefer-binary",
-        "--only-binary",
-        "--no-binary",
-        "--no-index",
-        "--trusted-host",
-        "--use-feature",
-        "--config-settings",
-        "--global-option",
-        "--no-build-isolation",
-        "-c",
-        "--constraint",
-    ]
+    {"--require-hashes", "--no-deps", "--pre", "--prefer-binary", "--only-binary", "--no-binary", "-c"}
+    | {"--no-index", "--trusted-host", "--use-feature", "--no-build-isolation", "--constraint"}
 )
-_LINKS = ("-f", "--find-links")
-_EXTRA = ("--extra-index-url",)
-_MAIN = ("-i", "--index-url")
+_INDEXES = {
+    "-i": "--index-url",
+    "--index-url": "--index-url",
+    "--extra-index-url": "--extra-index-url",
+    "-f": "--find-links",
+    "--find-links": "--find-links",
+}
 _FILE = ("-r", "--requirement")
 _EDITABLE = ("-e", "--editable")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -68,9 +58,8 @@ class _File:
     """What a file and those that it names contain."""
 
     lines: list[Line] = field(default_factory=list)
-    index_url: str | None = None
-    extra_index_urls: list[str] = field(default_factory=list)
-    find_links: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    """Those that name indexes."""
 
 
 def read_requirements(path: Path, platform: str, python: str, groups: Sequence[str]) -> ForeignLock:
@@ -100,9 +89,7 @@ def read_requirements(path: Path, platform: str, python: str, groups: Sequence[s
         packages=tuple(sorter.packages),
         sources=tuple(sorter.sources),
         pinned=tuple(sorter.pinned),
-        index_url=file.index_url,
-        extra_index_urls=tuple(dict.fromkeys(file.extra_index_urls)),
-        find_links=tuple(dict.fromkeys(file.find_links)),
+        index_options=tuple(dict.fromkeys(file.options)),
         groups=(MAIN,),
         notes=notes,
     )
@@ -151,12 +138,8 @@ def _option(path: Path, here: str, line: str, file: _File, chain: tuple[Path, ..
         name, value = name[:2], name[2:] + value
     if name in _EDITABLE:
         file.lines.append(_line(value, here, path.parent, editable=True))
-    elif name in _MAIN:
-        file.index_url = value
-    elif name in _EXTRA:
-        file.extra_index_urls.append(value)
-    elif name in _LINKS:
-        file.find_links.append(value)
+    elif name in _INDEXES:
+        file.options.append(f"{_INDEXES[name]} {value}")
     elif name in _FILE:
         _nested(path, here, value, file, chain)
     elif name not in _WITHOUT_EFFECT:

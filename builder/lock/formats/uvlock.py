@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import Tag
@@ -64,7 +66,8 @@ def read_uv(
     for line in lines_of(path, _exported(path, chosen, named, extras)):
         sorter.add(line)
     files = _Files(path, platform, data, wheel_tags(platform, glibc_of(virtual), python))
-    packages, sources, pinned = list(sorter.packages), list(sorter.sources), []
+    packages, pinned = list(sorter.packages), []
+    sources = [files.named(source) for source in sorter.sources]
     for pin in sorter.pinned:
         found = files.find(pin)
         if isinstance(found, LockedPackage):
@@ -122,7 +125,7 @@ def _project(path: Path) -> dict[str, Any]:
 
 
 def _groups(project: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The dependency groups and the extras of a project; uv's older dev-dependencies are the group ``dev``."""
+    """The dependency groups (with uv's older ``dev-dependencies``) and the extras of a project."""
     named = [str(name) for name in project.get("dependency-groups") or {}]
     settings = project.get("tool") or {}
     uv = settings.get("uv") if isinstance(settings, dict) else None
@@ -202,6 +205,7 @@ class _Files:
         for entry in data.get("package", []):
             key = (canonicalize_name(str(entry.get("name"))), str(entry.get("version")))
             self._entries.setdefault(key, []).append(entry)
+        self._folders = dict(_folders(data.get("package", [])))
 
     def find(self, pin: PinnedRequirement) -> LockedPackage | ForeignSource | PinnedRequirement:
         """The best wheel of a pin; its sdist if no wheel fits; the pin itself if the lock has no hash.
@@ -235,6 +239,11 @@ class _Files:
             "choose another Python or base (its glibc may be too old), or another version",
         )
 
+    def named(self, source: ForeignSource) -> ForeignSource:
+        """A local source with its name, which uv exports without."""
+        name = source.name or self._folders.get(os.path.normpath(source.url), "")
+        return replace(source, name=name, where=str(self._path))
+
     def _best(self, wheels: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
         ranked = [(self._rank(wheel), position) for position, wheel in enumerate(wheels)]
         suitable = [(rank, position) for rank, position in ranked if rank is not None]
@@ -249,9 +258,16 @@ class _Files:
         return min((self._ranks[tag] for tag in tags if tag in self._ranks), default=None)
 
 
-def _file_name(place: str) -> str:
-    from urllib.parse import unquote
+def _folders(entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The folders and names of the local packages of a lock: members of its workspace, and paths."""
+    for entry in entries:
+        source = entry.get("source")
+        for kind in ("editable", "directory", "virtual", "path"):
+            if isinstance(source, dict) and isinstance(source.get(kind), str):
+                yield os.path.normpath(source[kind]), canonicalize_name(str(entry.get("name")))
 
+
+def _file_name(place: str) -> str:
     return unquote(place.partition("#")[0].partition("?")[0].rsplit("/", 1)[-1])
 
 
