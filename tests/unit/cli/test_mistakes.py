@@ -48,7 +48,8 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
         (
             "pyproject.toml",
             '[tool.poetry]\nname = "mine"\n',
-            "error: {root}/pyproject.toml: the dependencies are in [tool.poetry], which builder does not read\n"
+            "error: {root}/pyproject.toml: the dependencies are in [tool.poetry], "
+            "which builder does not read\n"
             "  hint: poetry export -o requirements.txt writes them: lock: requirements.txt",
         ),
         (

@@ -173,7 +173,11 @@ def test_dev_packages_are_not_main(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("version: 1\n", "version: 3\n", "conda-lock.yml:1: lock format version 3; builder reads versions 1 and 2"),
+        (
+            "version: 1\n",
+            "version: 3\n",
+            "conda-lock.yml:1: lock format version 3; builder reads versions 1 and 2",
+        ),
         ("version: 1\n", "version: 2\n", "conda-lock refuses this file"),
         ("version: 1\n", "", "lock format version None"),
         ("  hash: {md5: bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb}\n", "", "conda-lock.yml:8: package zlib: no hash"),

@@ -133,9 +133,7 @@ def test_python_version(tmp_path: Path) -> None:
 def test_pixi(tmp_path: Path) -> None:
     found = read(tmp_path / "pixi.toml", PIXI)
     assert found.channels == ("bioconda", "conda-forge")
-    assert texts(found.conda) == ["python >=3.11,<3.13", "conda-forge::numpy 2.* py*", "mpich *", "pip"] or (
-        texts(found.conda) == ["python >=3.11,<3.13", "conda-forge::numpy 2.* py*", "mpich", "pip"]
-    )
+    assert texts(found.conda) == ["python >=3.11,<3.13", "conda-forge::numpy 2.* py*", "mpich", "pip"]
     assert texts(found.pip) == ["flask[async]>=3"]
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import UsageError
 from builder.lock.file import write_lock
 from builder.model import Lock, LockedBase
 from builder.settings import Settings
