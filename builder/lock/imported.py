@@ -221,9 +221,9 @@ def _versions(task: _Import, needed: str) -> list[str]:
 
 
 def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
-    """The package with its public URL, without credentials; for a local file a URL by its name."""
+    """The package with its public URL, without credentials; for a wheel on this machine a URL by its name."""
     url = public_url(settings, package.url)
-    if not url.startswith(("http://", "https://", "builder://")):
+    if package.manager == "pip" and not url.startswith(("http://", "https://", "builder://")):
         url = FIND_LINKS + package.filename
     return replace(package, url=public(url))
 

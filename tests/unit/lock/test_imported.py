@@ -56,7 +56,9 @@ name = "colorama"
 version = "0.4"
 source = { registry = "https://pypi.org/simple" }
 wheels = [{ url = "https://files.example/colorama-0.4-py3-none-any.whl", hash = "sha256:%(c)s", size = 1 }]
-""" % {"a": "a" * 64, "b": "b" * 64, "c": "c" * 64}
+"""
+for letter in "abc":
+    UV = UV.replace(f"%({letter})s", letter * 64)
 PYPROJECT = """\
 [project]
 name = "mine"
