@@ -11,7 +11,7 @@ from builder.lock.file import read_lock
 from builder.settings import Settings
 from builder.start.base import this_platform, usual_base
 from builder.start.draft import Draft, added_files, only_script, python_path, target_name
-from builder.start.found import LOCKS, Kind, candidate, has_hashes
+from builder.start.found import LOCKS, Candidate, candidate
 from builder.start.probe import fits_debian_channel
 
 #: Names of environment files that are not a name for the target: it has that of the folder.
@@ -57,9 +57,7 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
         LockError: the lock file is damaged.
     """
     env = Path(wishes.env or "environment.yml").absolute()
-    kind = candidate(env, "--env").kind
-    if kind == "requirements" and has_hashes(env):
-        kind = "hashes"
+    found = candidate(env, "--env")
     start = start.absolute()
     root = start if env.is_relative_to(start) else env.parent
     stem = env.name.partition(".")[0]
@@ -68,8 +66,8 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     relative = str(env.relative_to(root))
     draft = Draft(
         name,
-        environment=_environment(env, kind, root),
-        lock=relative if kind in LOCKS else "",
+        environment=named_environment(found, root),
+        lock=relative if found.kind in LOCKS else "",
         site=wishes.site,
         base=wishes.base,
         files=files,
@@ -79,21 +77,21 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     return root, draft
 
 
-def _environment(file: Path, kind: Kind, root: Path) -> str:
-    """The environment file of a project whose packages a file names, relative to the project folder."""
-    if kind == "conda-lock":
-        return locked_environment(file, root)
-    return "" if kind in LOCKS else str(file.relative_to(root))
+def named_environment(found: Candidate, root: Path) -> str:
+    """The environment file of a recipe whose packages a file names, relative to the project folder.
 
-
-def locked_environment(lock: Path, root: Path) -> str:
-    """The environment file that a lock of conda-lock was made from, relative to the project folder.
-
-    Empty if it does not exist: builder then uses the lock alone.
+    Empty if that file is a lock, and the environment file that it was made from is unknown.
 
     Raises:
         LockError: the file is not a lock.
     """
+    if found.kind == "conda-lock":
+        return _locked_environment(found.path, root)
+    return "" if found.kind in LOCKS else found.path.relative_to(root).as_posix()
+
+
+def _locked_environment(lock: Path, root: Path) -> str:
+    """The environment file that a lock of conda-lock was made from; empty if it does not exist."""
     for source in read_lock(lock).sources:
         path = lock.parent / source
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
