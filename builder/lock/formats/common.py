@@ -177,6 +177,10 @@ class PackageMaker:
     def _check_url(self, name: str, url: str, is_conda: bool) -> None:
         parts = url.partition("#")[0].partition("?")[0].split("/")
         valid = _WORD.fullmatch(url) and _FILENAME.fullmatch(_last(url)) and len(parts) > 3
+        try:
+            urlsplit(url)
+        except ValueError:
+            valid = False
         if not valid or (is_conda and not _SUBDIR.fullmatch(parts[-2])):
             form = "SUBDIR/FILE" if is_conda else "a file name"
             raise self.error(f"package {name}: url does not end with {form}: {url[:200]!r}")
@@ -203,7 +207,9 @@ class PackageMaker:
 
 def _last(url: str) -> str:
     """The file name at the end of a URL or path."""
-    place = urlsplit(url).path if "://" in url else url.partition("#")[0]
+    place = url.partition("#")[0]
+    if "://" in url:
+        place = place.partition("?")[0]
     return unquote(place).rsplit("/", 1)[-1]
 
 

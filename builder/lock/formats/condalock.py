@@ -115,10 +115,10 @@ def _by_conda_lock(path: Path, data: Mapping[str, Any]) -> Any:
             locked = Lockfile2.model_validate(content)
         locked.filter_virtual_packages_inplace()
         locked.toposort_inplace()
-    except (ValueError, TypeError, KeyError, AssertionError, RecursionError) as e:
-        # pydantic's ValidationError is a ValueError; an assertion says that a package is listed twice
-        reason = str(e).strip() or "a package is listed twice with one category"
-        raise LockError(f"{path}: conda-lock refuses this file: {reason[:1000]}", RESTORE) from None
+    except Exception as e:  # conda-lock checks with pydantic and assertions (a package that is listed twice)
+        reason = re.sub(r"\s*For further information visit \S+", ";", str(e)).strip().strip(";")
+        reason = " ".join(reason.split()) or "a package is listed twice with one category"
+        raise LockError(f"{path}: conda-lock refuses this file: {reason[:500]}", RESTORE) from None
     return locked
 
 

@@ -1,0 +1,47 @@
+"""Small lock files of each format, written for these tests in the layout that the tools write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from builder.lock.formats import ForeignLock, read_foreign
+
+VIRTUAL = {"__unix": "0", "__linux": "4.18", "__glibc": "2.28", "__archspec": "1=x86_64"}
+A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+MD5 = "e" * 32
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FORGE = "https://conda.anaconda.org/conda-forge"
+FILES = "https://files.pythonhosted.org/packages"
+
+
+def read(
+    path: Path,
+    *,
+    platform: str = "linux-64",
+    python: str | None = "3.11.9",
+    groups: Sequence[str] = (),
+    environment: str | None = None,
+    virtual: dict[str, str] | None = None,
+) -> ForeignLock:
+    """The lock as builder reads it for a machine like RHEL 8."""
+    return read_foreign(
+        path,
+        platform,
+        python_version=python,
+        groups=groups,
+        environment=environment,
+        virtual=VIRTUAL if virtual is None else virtual,
+    )
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    """The path of a new file with this text."""
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def names(lock: ForeignLock) -> list[str]:
+    """``name version`` of all packages, in their order."""
+    return [f"{package.name} {package.version}" for package in lock.packages]

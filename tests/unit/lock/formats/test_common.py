@@ -1,0 +1,73 @@
+"""Reading within limits, and packages that are what they seem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.safeyaml import MAX_BYTES
+from builder.errors import LockError
+from builder.lock.formats.common import PackageMaker, choices, read_text, read_toml
+from tests.unit.lock.formats.support import A, written
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"a\n\xff\n", ":2: not UTF-8 text"),
+        (b"a\n\0", ":2: not text"),
+        (b"#" * (MAX_BYTES + 1), "more than 16777216 bytes"),
+    ],
+)
+def test_text(tmp_path: Path, data: bytes, said: str) -> None:
+    path = tmp_path / "x.lock"
+    with pytest.raises(LockError, match="no such lock file"):
+        read_text(path)
+    path.write_bytes(data)
+    with pytest.raises(LockError) as caught:
+        read_text(path)
+    assert said in caught.value.message
+    with pytest.raises(LockError, match="cannot be read: Is a directory"):
+        read_text(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 3000, "a = " + "[" * 150 + "]" * 150, "a = ", "[a]\n[a]\n"])
+def test_toml(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LockError, match="TOML|levels"):
+        read_toml(written(tmp_path, "x.toml", text))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "a b"}, "name is missing or has blanks"),
+        ({"version": ""}, "version is missing"),
+        ({"url": "https://h.example/"}, "url does not end with a file name"),
+        ({"url": "https://h.example/a/%2e%2e"}, "url does not end with a file name"),
+        ({"url": "https://h.example/a/b\u202e.whl"}, "url does not end with a file name"),
+        ({"sha256": "x"}, "'x' is not a valid sha256"),
+        ({"url": "https://h.example/a.whl?token=secret"}, "may hold a secret"),
+        ({"url": "https://[h.example/a.whl"}, "url"),
+    ],
+)
+def test_packages(tmp_path: Path, changes: dict[str, str], said: str) -> None:
+    values = {"name": "a", "version": "1", "url": "https://h.example/a-1-py3-none-any.whl", "sha256": A}
+    values |= changes
+    url, name, version = values.pop("url"), values.pop("name"), values.pop("version")
+    with pytest.raises(LockError) as caught:
+        PackageMaker(tmp_path / "x.lock", "linux-64").make("pip", name, version, url, sha256=values["sha256"])
+    assert said in caught.value.message and "secret@" not in str(caught.value)
+
+
+def test_credentials(tmp_path: Path) -> None:
+    maker = PackageMaker(tmp_path / "x.lock", "linux-64")
+    package = maker.make("pip", "A.B", "1", "https://me:secret@h.example/a_b-1-py3-none-any.whl", sha256=A)
+    assert package.url == "https://h.example/a_b-1-py3-none-any.whl" and package.name == "a-b"
+    local = maker.make("pip", "a", "1", "../wheels/a-1+x-py3-none-any.whl", sha256=A)
+    assert local.url == "builder://find-links/a-1+x-py3-none-any.whl"
+
+
+def test_choices() -> None:
+    assert choices("tset", ["test", "docs"]).startswith("did you mean test? It has: test, docs")
+    assert choices("x", []) == "it has none"

@@ -1,0 +1,54 @@
+"""Which format a file has, and the Python that it is for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import LockError
+from builder.lock.formats import export_command, foreign_format, foreign_python
+from tests.unit.lock.formats import test_explicit, test_pixi, test_pylock, test_requirements, test_uvlock
+from tests.unit.lock.formats.support import read, written
+
+CONDA_LOCK = "version: 1\nmetadata:\n  platforms: []\npackage: []\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found", "python"),
+    [
+        ("uv.lock", test_uvlock.LOCK, "uv", ">=3.10"),
+        ("mine.uv.lock", test_uvlock.LOCK, "uv", ">=3.10"),
+        ("pixi.lock", test_pixi.FILES_BY_VERSION[6], "pixi", None),
+        ("x.yml", test_pixi.FILES_BY_VERSION[7], "pixi", None),
+        ("pylock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
+        ("lock.toml", test_pylock.LOCK, "pylock", ">=3.10"),
+        ("requirements.txt", test_requirements.COMPILED, "requirements", ""),
+        ("conda-linux-64.lock", test_explicit.LIST, "explicit", None),
+        ("lock.yml", CONDA_LOCK, "conda-lock", None),
+        ("environment.yml", "dependencies: [python=3.11]\n", None, None),
+        ("requirements.txt", "rich\n", None, None),
+        ("notes.md", "a==1\n", None, None),
+    ],
+)
+def test_formats(tmp_path: Path, name: str, text: str, found: str | None, python: str | None) -> None:
+    path = written(tmp_path, name, text)
+    assert foreign_format(path, text) == found
+    assert foreign_python(path) == python
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("poetry.lock", "poetry export"), ("pdm.lock", "pdm export"), ("Pipfile.lock", "pipenv requirements")],
+)
+def test_other_tools(tmp_path: Path, name: str, command: str) -> None:
+    path = written(tmp_path, name, "x = 1\n")
+    assert command in export_command(path)
+    with pytest.raises(LockError, match="not a lock file that builder reads") as caught:
+        read(path)
+    assert command in caught.value.hint
+
+
+def test_platform(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="does not build for osx-64"):
+        read(written(tmp_path, "requirements.txt", "a==1\n"), platform="osx-64")

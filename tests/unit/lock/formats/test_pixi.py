@@ -1,0 +1,213 @@
+"""pixi.lock, versions 4 to 7."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import LockError
+from tests.unit.lock.formats.support import COMMIT, FILES, FORGE, MD5, VIRTUAL, A, B, names, read, written
+
+PYTHON = f"{FORGE}/linux-64/python-3.11.9-h1_0_cpython.conda"
+WHEEL = f"{FILES}/aa/rich-13.9.4-py3-none-any.whl"
+GIT = f"git+https://github.com/o/mike.git?rev=main#{COMMIT}"
+
+HEAD = f"""\
+environments:
+  default:
+    channels:
+    - url: {FORGE}/
+    packages:
+      linux-64:
+      - conda: {PYTHON}
+      - pypi: {WHEEL}
+"""
+#: Versions 4 and 5 write name, version and kind of each package.
+OLD = f"""\
+packages:
+- kind: conda
+  name: python
+  version: 3.11.9
+  build: h1_0_cpython
+  subdir: linux-64
+  url: {PYTHON}
+  sha256: {A}
+  md5: {MD5}
+  depends:
+  - bzip2 >=1.0.8,<2.0a0
+  - __glibc >=2.17
+  license: Python-2.0
+- kind: pypi
+  name: rich
+  version: 13.9.4
+  url: {WHEEL}
+  sha256: {B}
+"""
+NEW = f"""\
+packages:
+- conda: {PYTHON}
+  sha256: {A}
+  md5: {MD5}
+  depends:
+  - bzip2 >=1.0.8,<2.0a0
+  - __glibc >=2.17
+  license: Python-2.0
+- pypi: {WHEEL}
+  name: rich
+  version: 13.9.4
+  sha256: {B}
+"""
+PLATFORMS = """\
+platforms:
+- name: linux-64
+- name: osx-arm64
+"""
+FILES_BY_VERSION = {
+    4: f"version: 4\n{HEAD}{OLD}",
+    5: f"version: 5\n{HEAD}{OLD}",
+    6: f"version: 6\n{HEAD}{NEW}",
+    7: f"version: 7\n{PLATFORMS}{HEAD}{NEW}",
+}
+
+
+@pytest.mark.parametrize("version", FILES_BY_VERSION)
+def test_versions(tmp_path: Path, version: int) -> None:
+    lock = read(written(tmp_path, "pixi.lock", FILES_BY_VERSION[version]), python=None)
+    assert names(lock) == ["python 3.11.9", "rich 13.9.4"]
+    python, rich = lock.packages
+    assert (python.url, python.sha256, python.md5) == (PYTHON, A, MD5)
+    assert python.dependencies == {"bzip2": ">=1.0.8,<2.0a0", "__glibc": ">=2.17"}
+    assert (rich.manager, rich.url, rich.sha256) == ("pip", WHEEL, B)
+    assert lock.platforms == ("linux-64",) and lock.channels == (FORGE,)
+    assert lock.tool == "a lock file of pixi"
+
+
+def changed(tmp_path: Path, *changes: tuple[str, str]) -> Path:
+    text = FILES_BY_VERSION[6]
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return written(tmp_path, "pixi.lock", text)
+
+
+def test_sources(tmp_path: Path) -> None:
+    """sdists, repositories and folders have to be built; the wheel of a URL may have no hash."""
+    direct = "https://github.com/p/click/releases/click-8.1.7-py3-none-any.whl"
+    sdist = f"{FILES}/bb/antlr4-4.9.3.tar.gz"
+    path = changed(
+        tmp_path,
+        (
+            f"      - pypi: {WHEEL}\n",
+            f"      - pypi: {sdist}\n      - pypi: {GIT}\n      - pypi: .\n      - pypi: direct+{direct}\n",
+        ),
+        (
+            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n",
+            f"- pypi: {sdist}\n  name: antlr4\n  version: 4.9.3\n  sha256: {B}\n"
+            f"- pypi: {GIT}\n  name: mike\n  version: 2.2.0\n"
+            f"- pypi: .\n  name: mine\n  version: 0.1.0\n  editable: true\n"
+            f"- pypi: direct+{direct}\n  name: click\n  version: 8.1.7\n",
+        ),
+    )
+    lock = read(path)
+    sources = {source.name: source for source in lock.sources}
+    assert names(lock) == ["python 3.11.9"]
+    assert (sources["antlr4"].kind, sources["antlr4"].url, sources["antlr4"].sha256) == ("sdist", sdist, B)
+    git = sources["mike"]
+    assert (git.kind, git.url, git.revision) == ("git", "https://github.com/o/mike.git", COMMIT)
+    assert (sources["mine"].kind, sources["mine"].url) == ("local", ".")
+    assert [pin.text for pin in lock.pinned] == [f"click @ {direct}"]
+
+
+def test_environment(tmp_path: Path) -> None:
+    path = changed(tmp_path, ("  default:", "  cuda:"))
+    with pytest.raises(LockError, match="no environment 'default'") as caught:
+        read(path)
+    assert "lock_environment" in caught.value.hint and "cuda" in caught.value.hint
+    with pytest.raises(LockError) as caught:
+        read(path, environment="cud")
+    assert "did you mean cuda?" in caught.value.hint
+    assert read(path, environment="cuda").groups == ("cuda",)
+
+
+def test_platform(tmp_path: Path) -> None:
+    path = changed(tmp_path)
+    with pytest.raises(LockError, match="is for linux-64, not linux-aarch64") as caught:
+        read(path, platform="linux-aarch64")
+    assert "pixi workspace platform add linux-aarch64" in caught.value.hint
+
+
+def test_virtual_packages(tmp_path: Path) -> None:
+    """Version 7 may lock one subdir for several machines."""
+    text = f"""\
+version: 7
+platforms:
+- name: linux-64
+- name: gpu
+  subdir: linux-64
+  virtual-packages:
+  - __cuda=12.2
+environments:
+  default:
+    channels:
+    - url: {FORGE}/
+    packages:
+      linux-64:
+      - conda: {PYTHON}
+      gpu:
+      - conda: {PYTHON}
+      - pypi: {WHEEL}
+{NEW}"""
+    path = written(tmp_path, "pixi.lock", text)
+    assert names(read(path)) == ["python 3.11.9"]
+    assert names(read(path, virtual={**VIRTUAL, "__cuda": "12.1"})) == ["python 3.11.9"]
+    assert names(read(path, virtual={**VIRTUAL, "__cuda": "12.4"})) == ["python 3.11.9", "rich 13.9.4"]
+
+
+def test_only_other_machines(tmp_path: Path) -> None:
+    text = FILES_BY_VERSION[7].replace("- name: linux-64\n", "- name: a\n  subdir: linux-64\n  ")
+    text = text.replace("subdir: linux-64\n  ", "subdir: linux-64\n  virtual-packages: [__cuda=12]\n")
+    text = text.replace(
+        "- name: osx-arm64\n", "- name: b\n  subdir: linux-64\n  virtual-packages: [__cuda=13]\n"
+    )
+    text = text.replace("      linux-64:\n", f"      b:\n      - conda: {PYTHON}\n      a:\n")
+    with pytest.raises(LockError, match="__cuda=12") as caught:
+        read(written(tmp_path, "pixi.lock", text))
+    assert "virtual_packages" in caught.value.hint
+
+
+def test_conda_source(tmp_path: Path) -> None:
+    path = changed(
+        tmp_path,
+        (f"      - pypi: {WHEEL}\n", "      - conda: libs/cpp\n"),
+        (
+            f"- pypi: {WHEEL}\n  name: rich\n  version: 13.9.4\n  sha256: {B}\n",
+            "- conda: libs/cpp\n  name: cpp\n  version: 1.0.0\n  build: h0\n  subdir: linux-64\n",
+        ),
+    )
+    with pytest.raises(LockError, match="cpp is a conda package that pixi builds from source") as caught:
+        read(path)
+    assert "lock_environment" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("version: 6", "version: 8"), "version 8 of pixi's lock format; builder reads versions 1 to 7"),
+        (("version: 6", "version: 6.5"), "version: is missing or not a number"),
+        (("environments:", "environments: ["), "not YAML"),
+        (("  default:", "  default: 1\n  x:"), "rattler cannot read this lock file"),
+        ((f"  sha256: {A}\n  md5: {MD5}\n", ""), "has no sha256"),
+        (("linux-64/python-3.11.9", "LINUX/python-3.11.9"), "rattler cannot read this lock file"),
+    ],
+)
+def test_damage(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    with pytest.raises(LockError) as caught:
+        read(changed(tmp_path, change))
+    assert said in caught.value.message and caught.value.hint
+    assert caught.value.message.startswith(str(tmp_path / "pixi.lock"))
+
+
+def test_groups(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="no group 'dev'"):
+        read(changed(tmp_path), groups=["dev"])

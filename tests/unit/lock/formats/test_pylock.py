@@ -1,0 +1,144 @@
+"""pylock.toml (PEP 751)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import LockError
+from tests.unit.lock.formats.support import COMMIT, FILES, VIRTUAL, A, B, C, D, names, read, written
+
+LOCK = f"""\
+lock-version = "1.0"
+created-by = "test"
+requires-python = ">=3.10"
+extras = ["gpu"]
+dependency-groups = ["dev", "docs"]
+default-groups = ["docs"]
+
+[[packages]]
+name = "numpy"
+version = "2.1.0"
+wheels = [
+  {{ url = "{FILES}/1/numpy-2.1.0-cp311-cp311-musllinux_1_2_x86_64.whl", hashes = {{ sha256 = "{B}" }} }},
+  {{ url = "{FILES}/2/numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl", hashes = {{ sha256 = "{A}" }} }},
+  {{ url = "{FILES}/3/numpy-2.1.0-cp311-cp311-manylinux_2_35_x86_64.whl", hashes = {{ sha256 = "{C}" }} }},
+  {{ url = "{FILES}/4/numpy-2.1.0-cp311-cp311-manylinux_2_17_aarch64.whl", hashes = {{ sha256 = "{D}" }} }},
+]
+
+[[packages]]
+name = "colorama"
+version = "0.4.6"
+marker = "sys_platform == 'win32'"
+wheels = [{{ url = "{FILES}/5/colorama-0.4.6-py3-none-any.whl", hashes = {{ sha256 = "{A}" }} }}]
+
+[[packages]]
+name = "sphinx"
+version = "8.0"
+marker = "'docs' in dependency_groups"
+wheels = [{{ url = "{FILES}/6/sphinx-8.0-py3-none-any.whl", hashes = {{ sha256 = "{A}" }} }}]
+
+[[packages]]
+name = "pytest"
+version = "8.3"
+marker = "'dev' in dependency_groups"
+wheels = [{{ url = "{FILES}/7/pytest-8.3-py3-none-any.whl", hashes = {{ sha256 = "{A}" }} }}]
+
+[[packages]]
+name = "cupy"
+version = "13.0"
+marker = "'gpu' in extras"
+wheels = [{{ url = "{FILES}/8/cupy-13.0-py3-none-any.whl", hashes = {{ sha256 = "{A}" }} }}]
+"""
+SOURCES = f"""
+[[packages]]
+name = "mike"
+vcs = {{ type = "git", url = "https://github.com/o/mike.git", commit-id = "{COMMIT}", subdirectory = "py" }}
+
+[[packages]]
+name = "mine"
+directory = {{ path = ".", editable = true }}
+
+[[packages]]
+name = "data"
+archive = {{ url = "https://host.example/data.zip", hashes = {{ sha256 = "{B}" }} }}
+
+[[packages]]
+name = "direct"
+version = "1.0"
+archive = {{ url = "https://host.example/direct-1.0-py3-none-any.whl", hashes = {{ sha256 = "{C}" }} }}
+
+[[packages]]
+name = "old"
+version = "0.1"
+sdist = {{ url = "{FILES}/9/old-0.1.tar.gz", hashes = {{ sha256 = "{D}" }} }}
+"""
+
+
+def test_best_wheel(tmp_path: Path) -> None:
+    path = written(tmp_path, "pylock.toml", LOCK)
+    lock = read(path)
+    assert names(lock) == ["numpy 2.1.0", "sphinx 8.0"]
+    assert lock.packages[0].sha256 == A and lock.packages[0].url.endswith("manylinux_2_17_x86_64.whl")
+    assert read(path, virtual={**VIRTUAL, "__glibc": "2.36"}).packages[0].sha256 == C
+    assert read(path, platform="linux-aarch64").packages[0].sha256 == D
+    assert lock.needs_python == ">=3.10"
+
+
+def test_groups(tmp_path: Path) -> None:
+    path = written(tmp_path, "pylock.dev.toml", LOCK)
+    assert names(read(path, groups=["main", "dev", "gpu"])) == [
+        "numpy 2.1.0",
+        "sphinx 8.0",
+        "pytest 8.3",
+        "cupy 13.0",
+    ]
+    assert names(read(path, groups=["dev"])) == ["numpy 2.1.0", "pytest 8.3"]
+    assert read(path).left_out == ("dev", "gpu")
+    with pytest.raises(LockError, match="no group or extra 'dve'") as caught:
+        read(path, groups=["dve"])
+    assert "did you mean dev" in caught.value.hint
+
+
+def test_sources(tmp_path: Path) -> None:
+    lock = read(written(tmp_path, "pylock.toml", LOCK + SOURCES))
+    assert names(lock)[-1] == "direct 1.0"
+    mike, mine, data, old = lock.sources
+    assert (mike.kind, mike.url, mike.revision, mike.subdirectory) == (
+        "git",
+        "https://github.com/o/mike.git",
+        COMMIT,
+        "py",
+    )
+    assert (mine.kind, mine.url, mine.editable) == ("local", ".", True)
+    assert (data.kind, data.sha256) == ("archive", B) and (old.kind, old.sha256) == ("sdist", D)
+    assert mike.where == f"{lock.path}:{LOCK.count(chr(10)) + 3}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('lock-version = "1.0"', 'lock-version = "2.0"', "lock-version '2.0'"),
+        ('lock-version = "1.0"\n', "", "lock-version"),
+        ('requires-python = ">=3.10"', 'requires-python = ">=3.12"', "does not satisfy"),
+        ("'dev' in dependency_groups", "nonsense ==", "not a valid pylock.toml"),
+        (f'hashes = {{ sha256 = "{A}" }}', f'hashes = {{ md5 = "{A}" }}', "has no sha256"),
+        ("numpy-2.1.0-cp311-cp311-manylinux", "numpy-2.1.0-cp312-cp312-manylinux", "No wheel found"),
+        ('name = "numpy"', 'name = "sphinx"', "not consistent with package name 'sphinx'"),
+        ("[[packages]]", "[[packages", "not TOML"),
+        ('version = "2.1.0"', "version = 2", "not a valid pylock.toml"),
+    ],
+)
+def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in LOCK
+    with pytest.raises(LockError) as caught:
+        read(written(tmp_path, "pylock.toml", LOCK.replace(old, new)))
+    assert said in caught.value.message and caught.value.hint
+    assert caught.value.message.startswith(str(tmp_path / "pylock.toml"))
+
+
+def test_other_vcs(tmp_path: Path) -> None:
+    path = written(tmp_path, "pylock.toml", LOCK + SOURCES.replace('type = "git"', 'type = "hg"'))
+    with pytest.raises(LockError, match="mike is of hg, not git"):
+        read(path)

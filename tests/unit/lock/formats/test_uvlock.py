@@ -1,0 +1,214 @@
+"""uv.lock with its pyproject.toml; uv itself decides what is installed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import tomli
+from packaging.pylock import Pylock
+
+from builder.errors import LockError
+from builder.lock.formats.common import marker_environment
+from builder.lock.formats.uvlock import uv_program
+from builder.lock.wheels import wheel_tags
+from tests.unit.lock.formats.support import COMMIT, FILES, A, B, C, D, names, read, written
+
+PROJECT = """\
+[project]
+name = "mine"
+version = "1.0"
+requires-python = ">=3.10"
+dependencies = ["torch", "rich"]
+
+[project.optional-dependencies]
+plot = ["pyplot"]
+
+[dependency-groups]
+dev = ["pytest"]
+docs = ["mike"]
+"""
+TORCH = '{ registry = "https://download.pytorch.org/whl/cpu" }'
+PYPI = '{ registry = "https://pypi.org/simple" }'
+LOCK = f"""\
+version = 1
+revision = 3
+requires-python = ">=3.10"
+resolution-markers = [
+    "sys_platform == 'darwin'",
+    "sys_platform != 'darwin'",
+]
+
+[[package]]
+name = "mike"
+version = "2.2.0"
+source = {{ git = "https://github.com/o/mike.git?rev=main#{COMMIT}" }}
+
+[[package]]
+name = "mine"
+version = "1.0"
+source = {{ editable = "." }}
+dependencies = [
+    {{ name = "rich" }},
+    {{ name = "torch", version = "2.5.1", source = {PYPI}, marker = "sys_platform == 'darwin'" }},
+    {{ name = "torch", version = "2.5.1+cpu", source = {TORCH}, marker = "sys_platform != 'darwin'" }},
+]
+
+[package.optional-dependencies]
+plot = [{{ name = "pyplot" }}]
+
+[package.dev-dependencies]
+dev = [{{ name = "pytest" }}]
+docs = [{{ name = "mike" }}]
+
+[[package]]
+name = "pyplot"
+version = "0.1"
+source = {PYPI}
+sdist = {{ url = "{FILES}/1/pyplot-0.1.tar.gz", hash = "sha256:{D}" }}
+
+[[package]]
+name = "pytest"
+version = "8.3.3"
+source = {PYPI}
+wheels = [{{ url = "{FILES}/2/pytest-8.3.3-py3-none-any.whl", hash = "sha256:{A}" }}]
+
+[[package]]
+name = "rich"
+version = "13.9.4"
+source = {PYPI}
+dependencies = [{{ name = "pytest", marker = "python_full_version < '3.11'" }}]
+sdist = {{ url = "{FILES}/3/rich-13.9.4.tar.gz", hash = "sha256:{D}" }}
+wheels = [{{ url = "{FILES}/3/rich-13.9.4-py3-none-any.whl", hash = "sha256:{B}" }}]
+
+[[package]]
+name = "torch"
+version = "2.5.1"
+source = {PYPI}
+wheels = [{{ url = "{FILES}/4/torch-2.5.1-cp311-none-macosx_11_0_arm64.whl", hash = "sha256:{C}" }}]
+
+[[package]]
+name = "torch"
+version = "2.5.1+cpu"
+source = {TORCH}
+wheels = [
+    {{ url = "{FILES}/5/torch-2.5.1%2Bcpu-cp311-cp311-linux_x86_64.whl", hash = "sha256:{A}" }},
+    {{ url = "{FILES}/5/torch-2.5.1%2Bcpu-cp310-cp310-linux_x86_64.whl", hash = "sha256:{B}" }},
+]
+"""
+
+
+def project(tmp_path: Path, *changes: tuple[str, str]) -> Path:
+    written(tmp_path, "pyproject.toml", PROJECT)
+    text = LOCK
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return written(tmp_path, "uv.lock", text)
+
+
+def test_forks(tmp_path: Path) -> None:
+    """Of several versions of one package the target's is taken; pytest is needed by Python 3.10 only."""
+    lock = read(project(tmp_path))
+    assert names(lock) == ["rich 13.9.4", "torch 2.5.1+cpu"]
+    assert lock.packages[1].url.endswith("torch-2.5.1%2Bcpu-cp311-cp311-linux_x86_64.whl")
+    assert lock.packages[1].sha256 == A and lock.sources == ()
+    assert lock.groups == ("dev", "docs", "main", "plot") and lock.left_out == ("dev", "docs", "plot")
+    assert lock.needs_python == ">=3.10" and "(mine) is not part" in lock.notes[0]
+    assert "pytest 8.3.3" in names(read(tmp_path / "uv.lock", python="3.10.14"))
+
+
+def test_groups(tmp_path: Path) -> None:
+    path = project(tmp_path)
+    everything = read(path, groups=["main", "dev", "docs", "plot"])
+    assert names(everything) == ["pytest 8.3.3", "rich 13.9.4", "torch 2.5.1+cpu"]
+    git, sdist = everything.sources
+    assert (git.kind, git.name, git.revision) == ("git", "mike", COMMIT)
+    assert (sdist.kind, sdist.name, sdist.version, sdist.sha256) == ("sdist", "pyplot", "0.1", D)
+    assert names(read(path, groups=["dev"])) == ["pytest 8.3.3"]
+    with pytest.raises(LockError, match="no group or extra 'doc'") as caught:
+        read(path, groups=["main", "doc"])
+    assert "did you mean docs" in caught.value.hint
+
+
+@pytest.mark.parametrize("python", ["3.10.14", "3.11.9"])
+def test_same_as_uv(tmp_path: Path, python: str) -> None:
+    """uv's export as pylock.toml is another way to the same packages: names, versions and hashes."""
+    path = project(tmp_path)
+    command = [uv_program(), "export", "--frozen", "--no-config", "--offline", "--quiet", "--no-header"]
+    command += ["--no-emit-project", "--no-default-groups", "--group", "dev", "--format", "pylock.toml"]
+    text = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    tags = wheel_tags("linux-64", 28, python)
+    environment = marker_environment("linux-64", python)
+    theirs = {
+        (package.name, str(package.version), file.hashes["sha256"])
+        for package, file in Pylock.from_dict(tomli.loads(text)).select(environment=environment, tags=tags)
+    }
+    mine = read(path, python=python, groups=["main", "dev"])
+    assert {(p.name, p.version, p.sha256) for p in mine.packages} == theirs
+
+
+def test_without_hash(tmp_path: Path) -> None:
+    """Some indexes have no hashes: the wheel's URL stays, and builder locks the hash of what it downloads."""
+    path = project(tmp_path, (f'py3-none-any.whl", hash = "sha256:{B}"', 'py3-none-any.whl"'))
+    lock = read(path)
+    assert [pin.text for pin in lock.pinned] == [f"rich @ {FILES}/3/rich-13.9.4-py3-none-any.whl"]
+
+
+def test_sdist_only(tmp_path: Path) -> None:
+    path = project(tmp_path, ("rich-13.9.4-py3-none-any.whl", "rich-13.9.4-cp39-cp39-win_amd64.whl"))
+    assert [(s.kind, s.name) for s in read(path).sources] == [("sdist", "rich")]
+
+
+def test_workspace(tmp_path: Path) -> None:
+    """The name of a local package is in the lock; uv exports its path only."""
+    path = project(
+        tmp_path,
+        (
+            f'source = {{ git = "https://github.com/o/mike.git?rev=main#{COMMIT}" }}',
+            'source = { directory = "m" }',
+        ),
+    )
+    (source,) = read(path, groups=["main", "docs"]).sources
+    assert (source.kind, source.name, source.url) == ("local", "mike", "./m")
+
+
+def test_broken_lines(tmp_path: Path) -> None:
+    """TOML 1.1, as formatters write it and uv reads it."""
+    path = project(
+        tmp_path,
+        (f'sdist = {{ url = "{FILES}/3/rich', f'sdist = {{\n  url = "{FILES}/3/rich'),
+    )
+    assert "rich 13.9.4" in names(read(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("version = 1\n", "version = 2\n", "version 2 of uv's lock format; builder reads version 1"),
+        ("version = 1\n", "", "version is missing"),
+        (
+            'requires-python = ">=3.10"',
+            'requires-python = ">=3.12"',
+            "is for Python >=3.12, and the",
+        ),
+        ('requires-python = ">=3.10"', 'requires-python = "x"', "requires-python is not valid"),
+        ("[[package]]", "[[package", "not TOML"),
+        ('name = "rich"\nversion', 'nam = "rich"\nversion', "uv cannot read this lock"),
+        ("cp311-cp311-linux_x86_64", "cp311-cp311-win_amd64", "torch 2.5.1+cpu: no wheel for linux-64"),
+    ],
+)
+def test_damage(tmp_path: Path, old: str, new: str, said: str) -> None:
+    with pytest.raises(LockError) as caught:
+        read(project(tmp_path, (old, new)))
+    assert said in caught.value.message and caught.value.hint
+    assert caught.value.message.startswith(str(tmp_path / "uv.lock"))
+
+
+def test_alone(tmp_path: Path) -> None:
+    path = project(tmp_path)
+    (tmp_path / "pyproject.toml").unlink()
+    with pytest.raises(LockError, match=r"no pyproject\.toml beside it") as caught:
+        read(path)
+    assert "uv export --format pylock.toml" in caught.value.hint
