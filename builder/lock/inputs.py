@@ -141,7 +141,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "virtual-packages": virtual_packages(recipe),
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
-        "sources-asked": sorted(s.text for s in environment.sources),
+        "sources-asked": sorted(s.shown for s in environment.sources),
         "constraints": sorted(s.text for s in environment.constraints),
     }
     if recipe.imported_lock is not None:  # else groups and lock_environment decide what the file asks for

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from builder.model import LockedSource, SourceKind
+from builder.redact import redact
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,30 @@ class SourceSpec:
     """``FILE:LINE``."""
     text: str = ""
     """As written, with single spaces and without comment; may contain credentials."""
+
+    @property
+    def shown(self) -> str:
+        """The requirement in one form, without credentials: for messages and for the lock.
+
+        The text cannot be redacted: a password may end at any ``@``, also at the one before a revision.
+        """
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        name = f"{self.name}{extras} @ " if self.name else ""
+        url = self.url if self.kind != "git" else f"git+{self.url}"
+        if "://" not in url:
+            url = url if url == "." else f"./{url}"
+        fragment = [f"subdirectory={self.subdirectory}"] if self.subdirectory else []
+        fragment += [f"sha256={self.sha256}"] if self.sha256 else []
+        return "".join(
+            (
+                name,
+                redact(url),
+                f"@{self.revision}" if self.revision else "",
+                f"#{'&'.join(fragment)}" if fragment else "",
+                extras if not name else "",
+                f" ; {self.marker}" if self.marker else "",
+            )
+        )
 
 
 def spec_of(name: str, locked: LockedSource) -> SourceSpec:

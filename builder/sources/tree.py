@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from builder.errors import ConfigError, FetchError, HashMismatch
-from builder.lock.sourcespec import PROJECT_FILES
+from builder.lock.sourcespec import PROJECT_FILES, is_project
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
 from builder.net.urlvariables import expanded
@@ -59,7 +59,7 @@ class _Opening:
     @property
     def shown(self) -> str:
         """The source for messages."""
-        name = self.spec.name or redact(self.spec.url)
+        name = self.spec.name or self.spec.shown
         return f"{self.spec.where}: {name}" if self.spec.where else name
 
 
@@ -91,7 +91,7 @@ def open_source(
     """
     if spec.editable and pinned is None:
         reporter.note(
-            f"{spec.where}: {redact(spec.text)} is installed as a normal package: an image has no checkout"
+            f"{spec.where}: -e {spec.shown} is installed as a normal package: an image has no checkout"
         )
     with space_errors(settings.tmpdir):
         settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def open_source(
     ) as name:
         target = Path(name) / "source"
         opening = _Opening(spec, _url(spec), root, settings, store, reporter, pinned, target)
-        with working(reporter, f"opening {spec.name or redact(spec.url)}"):
+        with working(reporter, f"opening {spec.name or spec.shown}"):
             folder, locked = _OPENERS[spec.kind](opening)
         yield SourceTree(_package(opening, folder), locked, folder)
 
@@ -181,7 +181,7 @@ def _package(opening: _Opening, folder: Path) -> Path:
         raise FetchError(
             f"{opening.shown}: subdirectory {spec.subdirectory} leads out of the source", "remove it"
         )
-    if any((path / name).is_file() for name in PROJECT_FILES):
+    if is_project(path):
         return path
     found = sorted(
         str(file.parent.relative_to(folder)) for name in PROJECT_FILES for file in folder.glob(f"*/{name}")

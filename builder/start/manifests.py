@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,14 +52,36 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
 def _add(found: Requirements, text: str, sources: Mapping[str, Any]) -> None:
     """Adds a requirement, unless ``[tool.uv.sources]`` takes it from a folder or from git."""
     name = canonicalize_name(text.split(";")[0].split("[")[0].strip().split(" ")[0])
-    source = sources.get(name)
-    kinds = {"git", "path", "workspace", "url"} & set(table(source))
-    if kinds:
-        found.left_out.append(
-            (text, f"comes from {kinds.pop()} ([tool.uv.sources]); only wheels can be locked")
+    source = table(sources.get(name))
+    marker = text.partition(";")[2].strip()
+    extras = re.match(r"[^;\[]*(\[[^\]]*\])", text)
+    if not _add_from(found, name, extras[1] if extras else "", marker, source):
+        found.add_pip(text)
+
+
+def _add_from(found: Requirements, name: str, extras: str, marker: str, source: Mapping[str, Any]) -> bool:
+    """Adds a package that uv or pixi takes from a repository, a URL or a folder. False: from none of them."""
+    kind = next((key for key in ("git", "url", "path", "workspace") if source.get(key)), "")
+    if not kind:
+        return False
+    after = f" ; {marker}" if marker else ""
+    folder = str(source.get("subdirectory") or "")
+    fragment = f"#subdirectory={folder}" if folder else ""
+    if kind == "git":
+        revision = next((str(source[key]) for key in ("rev", "tag", "branch") if source.get(key)), "")
+        url = str(source["git"]).removeprefix("git+")
+        found.add_pip(f"{name}{extras} @ git+{url}{f'@{revision}' if revision else ''}{fragment}{after}")
+    elif kind == "url":
+        found.add_pip(f"{name}{extras} @ {source['url']}{fragment}{after}")
+    elif kind == "path":
+        path = str(source["path"])
+        is_plain = not path.startswith((".", "/", "~"))
+        found.add_source(
+            f"{'./' if is_plain else ''}{path}{extras}{after}", editable=bool(source.get("editable"))
         )
     else:
-        found.add_pip(text)
+        found.left_out.append((name, "a member of the workspace: write -e ./FOLDER"))
+    return True
 
 
 def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:
@@ -124,11 +147,9 @@ def _conda_spec(name: str, value: Any) -> str:
 
 def _add_pypi(found: Requirements, name: str, value: Any) -> None:
     entry = value if isinstance(value, dict) else {"version": value}
-    kinds = {"git", "path", "url", "editable"} & set(entry)
-    if kinds:
-        found.left_out.append((name, f"comes from {min(kinds)}; only wheels of an index can be locked"))
-        return
     extras = ",".join(strings(entry.get("extras")))
+    if _add_from(found, name, f"[{extras}]" if extras else "", "", entry):
+        return
     version = str(entry.get("version", "*"))
     found.add_pip(name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version))
     _add_indexes(found, [entry.get("index", "")])

@@ -13,7 +13,7 @@ import yaml
 
 from builder.errors import LockError
 from builder.lock.file import read_lock, write_lock
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 synapse = pytest.mark.skipif(
@@ -85,6 +85,23 @@ def test_conda_lock_reads_it(tmp_path):
     assert "@EXPLICIT" in lines
     assert f"builder://debian/linux-64/zlib-1.0-0.conda#{'b' * 32}" in lines
     assert f"# pip torch @ {TORCH}#sha256={'c' * 64}" in lines
+
+
+def test_sources(tmp_path):
+    """They are in the metadata, and conda-lock still reads the file."""
+    from conda_lock.lockfile import parse_conda_lock_file
+
+    source = LockedSource("git", "https://host.example/tool", commit="c" * 40, tree="d" * 40)
+    wheel = "builder://wheels/tool-1.0-py3-none-any.whl"
+    tool = LockedPackage("tool", "1.0", "pip", "linux-64", wheel, "f" * 64, source=source)
+    path = tmp_path / "conda-lock.yml"
+    written = write_lock(replace(LOCK, packages=(*LOCK.packages, tool)), path)
+    assert next(p for p in written.packages if p.name == "tool") == tool
+    assert written.custom == LOCK.custom and write_lock(written, path).digest == written.digest
+    assert {p.name for p in parse_conda_lock_file(path).package} >= {"tool", "torch"}
+    path.write_text(path.read_text().replace("dddd", "dd"))
+    with pytest.raises(LockError, match=r"conda-lock.yml:\d+: builder.sources: tool: commit or tree"):
+        read_lock(path)
 
 
 def test_no_secrets(tmp_path):

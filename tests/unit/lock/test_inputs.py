@@ -23,8 +23,9 @@ from builder.lock.inputs import (
     virtual_packages,
     without_sha256,
 )
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.model import WHEELS, Lock, LockedBase, LockedPackage, LockedSource
 from builder.settings import Settings
+from builder.trees.project import project_tree
 
 SYNAPSE = Path(__file__).parents[4] / "shared/data/synapse-ml"
 ENVIRONMENT = """\
@@ -282,6 +283,63 @@ def test_cutoff():
     for wrong in ("yesterday", "2026-13-01", "01.07.2026"):
         with pytest.raises(ConfigError, match="recipe.yaml: exclude-newer"):
             cutoff(wrong, "recipe.yaml")
+
+
+def with_pip(root: Path, *lines: str) -> Recipe:
+    text = ENVIRONMENT + "".join(f"    - {line}\n" for line in lines)
+    (root / "environment.yml").write_text(text)
+    return recipe(root)
+
+
+def test_sources(tmp_path, locked, settings):
+    """Each has a reason of its own; without sources a lock has no key for them."""
+    assert not [key for key in locked.custom if "sources" in key or "constraints" in key]
+    (tmp_path / "c.txt").write_text("scipy<2\n")
+    changed = with_pip(tmp_path, "git+https://me:hunter2@h.example/t@v1", "-c c.txt", "--no-binary numpy")
+    assert stale_reasons(changed, locked, settings) == [
+        "pip options changed: now with no_binary numpy",
+        "source packages changed: now with git+https://h.example/t@v1",
+        "constraints changed: now with scipy<2",
+    ]
+    custom = inputs(changed, read_environment(changed.environment_path, "linux-64"))
+    lock = replace(locked, custom=custom)
+    assert stale_reasons(changed, lock, settings) == []
+    assert stale_reasons(with_pip(tmp_path), lock, settings)[1:] == [
+        "source packages changed: without git+https://h.example/t@v1",
+        "constraints changed: without scipy<2",
+    ]
+
+
+def test_local_source(tmp_path, locked, settings):
+    """A change of a file of a local package is one; a lock, a wheel and a report beside it are none."""
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / "tool.py").write_text("")
+    asking = with_pip(tmp_path, "-e .")
+    source = LockedSource("local", ".", tree=project_tree(tmp_path, tmp_path).digest)
+    tool = LockedPackage("tool", "1", "pip", "linux-64", f"{WHEELS}tool-1.whl", "a" * 64, source=source)
+    custom = inputs(asking, read_environment(asking.environment_path, "linux-64"))
+    lock = replace(locked, custom=custom, packages=(*locked.packages, tool))
+    for name in ("a.cpu.lock.yml", "wheels/tool-1-py3-none-any.whl", "reports/x.json", "recipes/t.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    assert stale_reasons(asking, lock, settings) == []
+    (tmp_path / "tool.py").write_text("1")
+    assert stale_reasons(asking, lock, settings) == [f"tool: the files of {tmp_path} changed"]
+    gone = replace(tool, source=replace(source, url="gone"))
+    reasons = stale_reasons(asking, replace(lock, packages=(*locked.packages, gone)), settings)
+    assert reasons == [f"tool: the folder {tmp_path}/gone does not exist"]
+
+
+def test_local_source_and_a_lock_of_conda_lock(tmp_path, settings):
+    """conda-lock locks no folder of the project: it is not missed. A repository is."""
+    (tmp_path / "setup.py").write_text("")
+    asking = with_pip(tmp_path, "-e .", "tool @ git+https://h.example/tool")
+    names = ("python", "zlib", "pip", "numpy")
+    lock = Lock(packages=tuple(package(n) for n in names), platforms=("linux-64",))
+    line = ENVIRONMENT.count("\n") + 2
+    assert stale_reasons(asking, lock, settings) == [
+        f"{tmp_path}/environment.yml:{line}: tool is not in the lock"
+    ]
 
 
 def test_imports():

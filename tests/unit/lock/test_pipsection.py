@@ -1,4 +1,4 @@
-"""The pip section: requirements files named by ``-r``, and what cannot be locked."""
+"""The pip section: requirements files, constraints, options, sources, and what cannot be locked."""
 
 from __future__ import annotations
 
@@ -82,28 +82,19 @@ def test_bounds(tmp_path: Path) -> None:
         ),
         ("-r https://h.example/r.txt", "has to be on this machine", "download it"),
         ("-r", "-r: not supported here", "write a value: -r VALUE"),
-        (
-            "-e .",
-            "an editable package cannot be locked: -e .",
-            "build its wheel: pip wheel --no-deps -w wheels .; then write '- --find-links wheels' and ",
-        ),
-        (
-            "git+https://host.example/me/tool.git",
-            "is not a pip requirement",
-            "pip wheel --no-deps -w wheels git+https://host.example/me/tool.git; then",
-        ),
-        (
-            "tool @ git+https://host.example/me/tool.git",
-            "is not the URL of a wheel",
-            "pip wheel --no-deps -w wheels git+https://host.example/me/tool.git; then write "
-            "'- --find-links wheels' and '- tool' in the pip section",
-        ),
-        ("./tool", "'./tool' is not a pip requirement", "pip wheel --no-deps -w wheels ./tool; then"),
         ("numpy=1.26", "'numpy=1.26' is not a pip requirement", "two equals signs: numpy==1.26.*"),
         ("numpy = 1.26.4", "'numpy = 1.26.4' is not a pip requirement", "two equals signs: numpy==1.26.4"),
         ("pip install rich", "is not a pip requirement", "write the requirement alone: rich"),
-        ("rich==13 --hash=sha256:aa", "--hash: not supported here", "uv export --no-hashes"),
-        ("-c limits.txt", "-c: not supported here", "write the constraints as requirements"),
+        (
+            "rich==13 --hash=sha256:aa",
+            "--hash=sha256:aa is not a hash",
+            "write --hash=sha256: and 64 hex digits",
+        ),
+        ("rich --config-settings a=b", "--config-settings: not supported here", "pip: {build: {NAME:"),
+        ("-c nowhere.txt", "-c nowhere.txt: ", "correct the name; it is relative to"),
+        ("-c https://h.example/c.txt", "has to be on this machine", "download it"),
+        ("-e", "-e names no folder or repository", "write -e FOLDER"),
+        ("-e https://h.example/a-1-py3-none-any.whl", "names no folder or repository", "write -e FOLDER"),
         ("--pre", "--pre: not supported here", "name the version that you want: NAME==2.0rc1"),
         ("--frobnicate", "--frobnicate: not supported here", "supported options, each with one value: -i,"),
     ],
@@ -133,3 +124,71 @@ def test_outside_of_the_project(tmp_path: Path) -> None:
     path = folder / "environment.yml"
     path.write_text("channels: [c]\ndependencies:\n- pip:\n  - -r ../requirements.txt\n")
     assert [spec.name for spec in read_environment(path, "linux-64", folder.parent).pip] == ["rich"]
+
+
+def test_sources(tmp_path: Path) -> None:
+    """From the section and from requirements files; folders are relative to the environment file."""
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/r.txt").write_text("-e .[dev]   # mine\nt @ git+https://h.example/t@v1\n")
+    found = read(tmp_path, "-r more/r.txt", "rich")
+    own, tool = found.sources
+    assert (own.kind, own.name, own.url, own.extras) == ("local", None, ".", ("dev",))
+    assert own.editable and own.where == f"{tmp_path}/more/r.txt:1" and own.text == "-e .[dev]"
+    assert (tool.kind, tool.name, tool.url, tool.revision) == ("git", "t", "https://h.example/t", "v1")
+    assert [spec.name for spec in found.pip] == ["rich"]
+    assert found.requested == {"python", "pip", "rich", "t"}
+
+
+def test_path_in_a_requirements_file(tmp_path: Path) -> None:
+    """It starts at the environment file, as for conda; if there is no project, at its own file."""
+    for folder in ("", "libs/"):
+        (tmp_path / folder / "pkg").mkdir(parents=True)
+        (tmp_path / folder / "pkg/setup.py").write_text("")
+    (tmp_path / "libs/own").mkdir()
+    (tmp_path / "libs/own/setup.py").write_text("")
+    (tmp_path / "libs/r.txt").write_text("./pkg\n-e ./own\n")
+    assert [source.url for source in read(tmp_path, "-r libs/r.txt").sources] == ["pkg", "libs/own"]
+
+
+def test_hashes(tmp_path: Path) -> None:
+    """They are no part of the requirement's text."""
+    one, two = "a" * 64, "b" * 96
+    (tmp_path / "r.txt").write_text(
+        f"rich==13 \\\n  --hash=sha256:{one} \\\n  --hash sha384:{two}\n--require-hashes\n"
+        f"https://h.example/t-1.tar.gz --hash=sha256:{one}\n"
+    )
+    found = read(tmp_path, "-r r.txt")
+    assert found.pip[0].text == "rich==13" and found.pip[0].hashes == (f"sha256:{one}", f"sha384:{two}")
+    assert found.sources[0].sha256 == one and found.sources[0].name == "t"
+    error = refusal(tmp_path, f"https://h.example/t-1.zip --hash=sha256:{one} --hash=sha256:{'c' * 64}")
+    assert "2 hashes with sha256 for one archive" in error.message
+
+
+def test_constraints(tmp_path: Path) -> None:
+    (tmp_path / "c.txt").write_text("# limits\nnumpy<2\n-r more.txt\n")
+    (tmp_path / "more.txt").write_text("scipy==1.10 ; python_version < '3.12'\n")
+    found = read(tmp_path, "-c c.txt", "numpy")
+    assert [spec.text for spec in found.constraints] == ["numpy<2", "scipy==1.10 ; python_version < '3.12'"]
+    assert [spec.name for spec in found.pip] == ["numpy"]
+    for line in ("numpy[extra]<2", "git+https://h.example/a", "-e git+https://h.example/a"):
+        (tmp_path / "c.txt").write_text(f"{line}\n")
+        assert f"{tmp_path}/c.txt:1: " in refusal(tmp_path, "-c c.txt").message
+
+
+def test_binary_options(tmp_path: Path) -> None:
+    found = read(tmp_path, "--no-binary mpi4py,H5Py", "'--only-binary=:all:'", "--prefer-binary", "rich")
+    assert found.no_binary == ("mpi4py", "h5py") and found.only_binary == (":all:",)
+    assert read(tmp_path, "--no-binary a", "'--no-binary :none:'").no_binary == ()
+
+
+def test_wheel_of_the_project(tmp_path: Path) -> None:
+    """Its path is relative in the lock, and absolute for the solver."""
+    (tmp_path / "dist").mkdir()
+    wheel = tmp_path / "dist/x-1.0-py3-none-any.whl"
+    wheel.write_text("")
+    found = read(tmp_path, "./dist/x-1.0-py3-none-any.whl[a] ; python_version > '3'")
+    (spec,) = found.pip
+    assert spec.text == "x[a] @ ./dist/x-1.0-py3-none-any.whl ; python_version > '3'"
+    assert spec.line == f"x[a] @ {wheel.as_uri()} ; python_version > '3'"
+    assert found.find_links == ("dist",)

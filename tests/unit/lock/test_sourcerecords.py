@@ -1,0 +1,67 @@
+"""Sources in the metadata of a lock: written and read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from builder.lock.sourcerecords import parse_sources, rendered_sources, with_sources
+from builder.model import WHEELS, LockedPackage, LockedSource
+
+GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
+LOCAL = LockedSource("local", "libs/one", tree="e" * 64)
+SDIST = LockedSource("sdist", "https://h.example/s-1.tar.gz", sha256="f" * 64)
+
+
+def package(name: str, source: LockedSource | None, url: str = WHEELS) -> LockedPackage:
+    return LockedPackage(name, "1", "pip", "linux-64", f"{url}{name}-1.whl", "a" * 64, source=source)
+
+
+def test_round_trip() -> None:
+    packages = (package("My_Tool", GIT), package("one", LOCAL), package("s", SDIST), package("plain", None))
+    text = rendered_sources(packages)
+    bare = [package(p.name, None) for p in packages]
+    assert with_sources(bare, parse_sources(text)) == packages
+    assert text == rendered_sources(reversed(packages))
+    assert rendered_sources(bare) == "" and with_sources(bare, parse_sources("")) == tuple(bare)
+
+
+def test_only_wheels_that_builder_built() -> None:
+    (found,) = with_sources([package("s", None, "https://h.example/")], {"s": SDIST})
+    assert found.source is None
+
+
+def test_no_credentials() -> None:
+    secret = LockedSource("git", "https://me:hunter2@h.example/t", commit="c" * 40, tree="d" * 40)
+    assert "hunter2" not in rendered_sources([package("t", secret)])
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"kind": "hg"}, "kind is not one of sdist, git, archive, local"),
+        ({"url": 1}, "a value is not text"),
+        ({"url": ""}, "url is missing"),
+        ({"url": "a b"}, "has a blank"),
+        ({"url": "../x"}, "url is not a path inside the project"),
+        ({"url": "/etc"}, "url is not a path inside the project"),
+        ({"url": "~/x"}, "url is not a path inside the project"),
+        ({"tree": "e"}, "tree is not 64 hex digits"),
+        ({"subdirectory": "a/../../b"}, "subdirectory leads out of the source"),
+        ({"kind": "git", "url": "ext::sh", "commit": "c" * 40}, "url is not that of a git repository"),
+        ({"kind": "git", "url": "https://h.example/t", "commit": "main"}, "not a hash of git"),
+        ({"kind": "archive", "url": "file:///etc/passwd"}, "neither on the web nor a path inside"),
+        ({"kind": "sdist", "url": "https://h.example/x", "sha256": "F" * 64}, "sha256 is not 64 hex digits"),
+    ],
+)
+def test_damage(change: dict[str, object], problem: str) -> None:
+    item = {"kind": "local", "url": "libs/one", "tree": "e" * 64} | change
+    with pytest.raises(ValueError, match=problem):
+        parse_sources(json.dumps({"one": item}))
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"One": {}}', '{"one": 1}', "[" * 5000])
+def test_no_sources(text: str) -> None:
+    with pytest.raises(ValueError, match="not JSON|not a mapping|not a normalised name"):
+        parse_sources(text)

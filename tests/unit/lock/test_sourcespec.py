@@ -1,0 +1,150 @@
+"""Requirements that name a source: what each form means, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from builder.errors import ConfigError
+from builder.lock.sourcespec import Place, names_source, read_location, read_named
+from builder.lock.spec import SourceSpec, spec_of
+from builder.model import LockedSource
+
+SHA = "0123456789abcdef" * 4
+
+
+def place(folder: Path) -> Place:
+    return Place("env.yml:5", folder, folder)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name in ("pyproject.toml", "libs/one/setup.py", "dist/y-1.0.tar.gz", "environments/a.yml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (".", {"kind": "local", "url": "."}),
+        ("./libs/one[b,A_x]", {"kind": "local", "url": "libs/one", "extras": ("a-x", "b")}),
+        ("libs/one ; python_version<'3.12'", {"url": "libs/one", "marker": "python_version<'3.12'"}),
+        (".#egg=tool", {"kind": "local", "name": "tool"}),
+        ("./dist/y-1.0.tar.gz", {"kind": "archive", "name": "y", "url": "dist/y-1.0.tar.gz"}),
+        ("git+https://h.example/o/t", {"kind": "git", "url": "https://h.example/o/t", "revision": ""}),
+        ("git+https://h.example/o/t.git@v1.0", {"url": "https://h.example/o/t.git", "revision": "v1.0"}),
+        ("git+https://h.example/o/t@feature/x", {"url": "https://h.example/o/t", "revision": "feature/x"}),
+        ("git+https://me@h.example/t@r", {"url": "https://me@h.example/t", "revision": "r"}),
+        ("git+https://me:p%40w@h.example/t", {"url": "https://me:p%40w@h.example/t", "revision": ""}),
+        ("git+ssh://git@h.example:22/o/t@r", {"url": "ssh://git@h.example:22/o/t", "revision": "r"}),
+        ("git+file:///srv/t.git@main", {"url": "file:///srv/t.git", "revision": "main"}),
+        (
+            "git+https://h.example/t@v1#egg=My.Tool[x]&subdirectory=libs/one/",
+            {"name": "my-tool", "extras": ("x",), "subdirectory": "libs/one", "revision": "v1"},
+        ),
+        (f"https://h.example/My_Tool-1.0.tar.gz#sha256={SHA}", {"name": "my-tool", "sha256": SHA}),
+        ("https://h.example/archive/main.zip", {"kind": "archive", "name": None}),
+    ],
+)
+def test_forms(project: Path, text: str, values: dict[str, object]) -> None:
+    assert names_source(text)
+    found = read_location(text, place(project))
+    assert isinstance(found, SourceSpec) and found.where == "env.yml:5" and found.text == text
+    assert {key: getattr(found, key) for key in values} == values
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (
+            "t[a] @ git+https://h.example/t@v1 ; python_version < '3.12'",
+            {"kind": "git", "extras": ("a",), "revision": "v1", "marker": 'python_version < "3.12"'},
+        ),
+        ("t @ https://h.example/x.zip#subdirectory=a", {"kind": "archive", "subdirectory": "a"}),
+        ("t @ file:libs/one", {"kind": "local", "url": "libs/one"}),
+    ],
+)
+def test_named(project: Path, text: str, values: dict[str, object]) -> None:
+    assert not names_source(text)
+    found = read_named(Requirement(text), text, place(project))
+    assert isinstance(found, SourceSpec) and found.name == "t"
+    assert {key: getattr(found, key) for key in values} == values
+
+
+def test_wheel_url(project: Path) -> None:
+    """It needs no build."""
+    found = read_location("https://h.example/My_Tool-1-py3-none-any.whl", place(project))
+    assert not isinstance(found, SourceSpec)
+    assert found.text == "my-tool @ https://h.example/My_Tool-1-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("./nowhere", "does not exist", "it is relative to {folder}"),
+        ("./environments", "has neither pyproject.toml nor setup.py", "for the project write '- .'"),
+        ("./environments/a.yml", "is neither", "name a folder, a wheel or an archive"),
+        ("../other", "is outside of the project", "copy it into the project"),
+        ("/etc", "is outside of the project", "git+https"),
+        ("file://host.example/x", "names another host", "write a path"),
+        ("git@h.example:o/t.git", "is no URL", "write git+ssh://git@h.example/o/t.git"),
+        ("git+git@h.example:o/t.git", "is no URL of git that pip knows", "git+ssh://"),
+        ("git+https://h.example", "names no repository", "write git+https://HOST"),
+        ("git+https://h.example/t@", "names no branch, tag or commit after @", "@BRANCH"),
+        ("git+https://h.example/t@--upload-pack=id", "names no branch, tag or commit", "@BRANCH"),
+        ("git+https://h.example/t@a..b", "names no branch, tag or commit", "@BRANCH"),
+        ("git+ssh://-oProxyCommand=id/t", "names no repository", "write git+https"),
+        ("git+ext::sh", "is no URL of git", "git+https://"),
+        ("git+https://h.example/t#subdirectory=../x", "has a subdirectory with ..", "#subdirectory"),
+        ("svn+https://h.example/t", "is a repository of svn", "name an archive of it"),
+        ("https://h.example/o/t", "is not the URL of a wheel or an archive", "git+https://h.example/o/t"),
+        ("https://h.example/t-1.tar.gz#sha256=12", "a sha256 that is not 64 hex digits", "#sha256=HASH"),
+        ("https://h.example/t.whl", "names no wheel: t.whl", "NAME-VERSION-PYTHON-ABI-PLATFORM"),
+        ("ftp://h.example/t.zip", "is a URL that pip does not know", "git+https:// or https://"),
+        (". ; python", "has a wrong marker", "python_version"),
+        ("./a b", "has a blank", "%20"),
+    ],
+)
+def test_mistakes(project: Path, text: str, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_location(text, place(project))
+    assert caught.value.message.startswith("env.yml:5: ") and message in caught.value.message
+    assert hint.replace("{folder}", str(project)) in caught.value.hint
+
+
+def test_project_above(project: Path) -> None:
+    """An environment file of environments/ that was written for the folder above."""
+    with pytest.raises(ConfigError, match=r"for the project write '- -e \.\.'"):
+        read_location(".", Place("e:1", project / "environments", project), editable=True)
+    found = read_location("..", Place("e:1", project / "environments", project), editable=True)
+    assert isinstance(found, SourceSpec) and found.url == "."
+
+
+def test_symlink_out_of_the_project(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    other = tmp_path_factory.mktemp("other")
+    (other / "setup.py").write_text("")
+    (project / "link").symlink_to(other)
+    with pytest.raises(ConfigError, match="is outside of the project"):
+        read_location("./link", place(project))
+
+
+def test_spec_of() -> None:
+    """A source of a lock is opened by its commit; without a place in a file, no variable is replaced."""
+    locked = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x")
+    spec = spec_of("t", locked)
+    assert (spec.kind, spec.name, spec.revision, spec.subdirectory) == ("git", "t", "c" * 40, "x")
+    assert spec.where == ""
+
+
+def test_shown(project: Path) -> None:
+    """Without a password, and with everything else that decides what is built."""
+    text = "git+https://me:hunter2@h.example/t@v1#egg=t[a]&subdirectory=x ; python_version > '3'"
+    found = read_location(text, place(project))
+    assert isinstance(found, SourceSpec)
+    assert found.shown == "t[a] @ git+https://h.example/t@v1#subdirectory=x ; python_version > '3'"
+    local = read_location("./libs/one[b]", place(project))
+    assert isinstance(local, SourceSpec) and local.shown == "./libs/one[b]"

@@ -1,0 +1,106 @@
+"""The files of a local package: which they are, and what their hash depends on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from builder.errors import ConfigError
+from builder.trees import project
+from builder.trees.project import project_tree
+from tests.support.gitserver import Repo
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+
+
+def test_files_without_git(tmp_path: Path) -> None:
+    """What builder and tools write is left out, and what .builderignore names."""
+    write(
+        tmp_path,
+        "setup.py",
+        "a/b.py",
+        "a/__pycache__/b.pyc",
+        ".venv/pyvenv.cfg",
+        "data/x.csv",
+        "env/pyvenv.cfg",
+    )
+    write(
+        tmp_path, "env.cpu.lock.yml", "wheels/a-1.whl", "dist/index.json", "reports/a.json", "recipes/a.yaml"
+    )
+    write(tmp_path, "tool.egg-info/PKG-INFO", "recipes/deep/a.yaml", "wheels/__init__.py")
+    (tmp_path / ".builderignore").write_text("/data/\n")
+    found = project_tree(tmp_path, tmp_path)
+    assert found.files == ("a/b.py", "recipes/deep/a.yaml", "setup.py", "wheels/__init__.py")
+    assert project_tree(tmp_path / "a", tmp_path).files == ("b.py",)
+
+
+def test_files_of_a_checkout(tmp_path: Path) -> None:
+    """Those of git and new ones, without ignored ones; a file that was removed is none."""
+    repo = Repo(tmp_path / "repo")
+    repo.write(".gitignore", "*.log\nout/\n")
+    write(repo.folder, "setup.py", "gone.py", "lib/a.py", "lib/data/x.csv")
+    repo.commit()
+    write(repo.folder, "new.py", "x.log", "out/y", "wheels/a-1.whl", "lib/__pycache__/a.pyc")
+    (repo.folder / "gone.py").unlink()
+    (repo.folder / ".builderignore").write_text("data/\n")
+    assert project_tree(repo.folder, repo.folder).files == (".gitignore", "lib/a.py", "new.py", "setup.py")
+    assert project_tree(repo.folder / "lib", repo.folder).files == ("a.py",)
+    write(repo.folder, "out/setup.py")
+    assert project_tree(repo.folder / "out", repo.folder).files == ("setup.py", "y")  # ignored as a whole
+
+
+def test_hash(tmp_path: Path) -> None:
+    """Neither times nor a umask change it; a content, a name, a link and the exec bit do."""
+    one = tmp_path / "one"
+    write(one, "setup.py", "run", "a/b.py")
+    (one / "link").symlink_to("run")
+    digest = project_tree(one, one).digest
+    other = tmp_path / "other"
+    shutil.copytree(one, other, symlinks=True)
+    for name in ("setup.py", "run"):
+        os.utime(other / name, (1, 1))
+        (other / name).chmod(0o600)
+    assert project_tree(other, other).digest == digest
+    digests = {digest}
+    for number, change in enumerate(
+        (
+            lambda: (other / "run").chmod(0o755),
+            lambda: (other / "setup.py").write_text("x"),
+            lambda: (other / "a/b.py").rename(other / "a/c.py"),
+            lambda: ((other / "link").unlink(), (other / "link").symlink_to("a")),
+            lambda: ((other / "link").unlink(), (other / "link").write_text("a")),
+        ),
+        2,
+    ):
+        change()
+        digests.add(project_tree(other, other).digest)
+        assert len(digests) == number
+
+
+def test_copy(tmp_path: Path) -> None:
+    write(tmp_path / "p", "setup.py", "a/b.py")
+    (tmp_path / "p/a/b.py").chmod(0o700)
+    (tmp_path / "p/link").symlink_to("/nowhere")
+    tree = project_tree(tmp_path / "p", tmp_path)
+    tree.copy_to(tmp_path / "copy")
+    assert (tmp_path / "copy/a/b.py").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "copy/setup.py").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "copy/link").readlink() == Path("/nowhere")
+    (tmp_path / "p/setup.py").write_text("changed")
+    with pytest.raises(ConfigError, match="files were changed while they were copied"):
+        tree.copy_to(tmp_path / "again")
+
+
+def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "setup.py", "data")
+    monkeypatch.setattr(project, "MAX_FILES", 1)
+    with pytest.raises(ConfigError, match="2 files with 12 B") as caught:
+        project_tree(tmp_path, tmp_path)
+    assert ".builderignore" in caught.value.hint
