@@ -28,6 +28,7 @@ from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
+from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.spec import Environment, Spec
@@ -235,14 +236,16 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
         LockError: the wheel that fits the target has another hash.
         SolveError: the indexes do not have a version.
     """
-    own = task.request.environment
+    own, section = task.request.environment, PipSection(task.path, task.request.recipe.root)
+    for option in foreign.index_options:
+        section.read(option, str(task.path))
     environment = replace(
         own,
         path=task.path,
         pip=tuple(_pinned_spec(pin) for pin in foreign.pinned),
-        index_url=foreign.index_url or own.index_url,
-        extra_index_urls=(*foreign.extra_index_urls, *own.extra_index_urls),
-        find_links=foreign.find_links,
+        index_url=section.index or own.index_url,
+        extra_index_urls=(*section.extra_indexes, *own.extra_index_urls),
+        find_links=tuple(section.links),
         sources=(),
         constraints=(),
     )

@@ -77,6 +77,11 @@ def packages(project: Builder, file: str) -> dict[str, LockedPackage]:
     return {package.name: package for package in read_lock(project.root / file).packages}
 
 
+def keys(found: dict[str, LockedPackage]) -> dict[str, str]:
+    """The hashes of packages: not each format has their dependencies."""
+    return {name: package.key for name, package in found.items()}
+
+
 @pytest.fixture(scope="module")
 def uv_packages(project: Builder) -> dict[str, LockedPackage]:
     """What builder locks for ``uv.lock``."""
@@ -98,7 +103,7 @@ def test_uv(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
 def test_exports(project: Builder, uv_packages: dict[str, LockedPackage], name: str, file: str) -> None:
     """What uv exports has the same wheels."""
     project.run("build", name)
-    assert packages(project, f"{file}.lock.yml") == uv_packages
+    assert keys(packages(project, f"{file}.lock.yml")) == keys(uv_packages)
 
 
 def test_groups(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
@@ -114,13 +119,13 @@ def test_project_file(project: Builder, uv_packages: dict[str, LockedPackage]) -
     """pyproject.toml as the environment file: builder solves what it requires."""
     project.run("build", "project")
     found = packages(project, "pyproject.project.lock.yml")
-    assert found["jinja2"] == uv_packages["jinja2"]
+    assert found["jinja2"].key == uv_packages["jinja2"].key
     assert {"six", "python", "pip"} <= found.keys()
 
 
 def test_once(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
     """--lock takes such a file once: what builder makes of it is in dist/."""
-    project.run("build", "project", "--lock", project.root / "pylock.toml")
+    project.run("build", "project", "--lock", project.root / "uv.lock")
     assert packages(project, "dist/project.lock.yml").keys() >= uv_packages.keys()
 
 
@@ -133,7 +138,7 @@ def test_pixi(project: Builder, uv_packages: dict[str, LockedPackage]) -> None:
     (project.root / "pixi.lock").write_text(yaml.safe_dump(lock, sort_keys=False))
     project.run("build", "pixi")
     found = packages(project, "pixi.pixi.lock.yml")
-    assert {p.key for p in found.values()} == {p.key for p in uv_packages.values()}
+    assert keys(found) == keys(uv_packages)
     code = "import jinja2; print(jinja2.__version__)"
     assert project.run("run", "pixi", "--", "python", "-c", code).stdout == "3.1.6\n"
 
@@ -161,8 +166,7 @@ def test_conda_lock_solves(project: Builder, uv_packages: dict[str, LockedPackag
     path = f"{tmp_path}:{os.environ['PATH']}"
     project.run("lock", "conda", "--solver", "conda-lock", env={"PATH": path})
     found = packages(project, "environment.conda.lock.yml")
-    expected = {name: p.key for name, p in uv_packages.items() if p.manager == "conda"}
-    assert {name: p.key for name, p in found.items()} == expected
+    assert keys(found) == keys({name: p for name, p in uv_packages.items() if p.manager == "conda"})
     assert "stale" not in project.run("lock", "conda", "--check").stdout
     (project.root / "environment.yml").write_text("dependencies: [python=3.11, nothing]\n")
     done = project.run("lock", "conda", "--solver", "conda-lock", env={"PATH": path}, check=False)
