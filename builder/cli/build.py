@@ -86,7 +86,7 @@ class BuildOptions:
     "--lock",
     "lock_file",
     type=_FILE,
-    help="Build from this lock file (conda-lock 1 to 4) instead of the target's.",
+    help="Build from this lock file, also one of conda-lock, uv, pixi or pip, instead of the target's.",
 )
 @click.option("--layout", type=_FOLDER, help="The OCI layout to write. Default: dist/ of the project.")
 @click.option("--oci-archive", type=_FILE, help="Also write an OCI archive.")

@@ -224,7 +224,7 @@ target_and_command = click.argument(
 
 def wishes_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of a project without recipes (:class:`builder.start.quick.Wishes`)."""
-    env = "A conda environment file: the command needs no recipe."
+    env = "A file that names the packages (environment, project or lock file): the command needs no recipe."
     return _wish("--env", metavar="FILE", type=_FILE, help=env)(_name_option(site_options(command)))
 
 

@@ -34,7 +34,7 @@ _NO_SITE = "none"
     "groups",
     multiple=True,
     metavar="NAME",
-    help="Add this extra or dependency group of pyproject.toml.",
+    help="Add this extra or dependency group of pyproject.toml, uv.lock or pylock.toml.",
 )
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing: the folder's name, and no site.")
 @init_options
@@ -44,8 +44,8 @@ def init(context: Context, source: Path | None, groups: tuple[str, ...], yes: bo
     """Write a recipe for the project in this folder, from the files that are there.
 
     In a project that has targets, --site NAME adds one for that machine.
-    It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.toml, pylock.toml,
-    uv.lock, pyproject.toml, requirements.txt. It overwrites nothing.
+    It reads the first of these that is there: conda-lock.yml, environment.yml, pixi.lock, pixi.toml,
+    pylock.toml, uv.lock, pyproject.toml, requirements.txt. It overwrites nothing.
 
     \b
         builder init
@@ -108,8 +108,6 @@ def _choose(context: Context, root: Path, named: Path | None) -> Candidate | Non
     if len(found) > 1:
         others = ", ".join(other.path.name for other in found[1:])
         context.output.note(f"the packages are those of {found[0].path.name} (--from takes {others} instead)")
-    if (root / "pixi.lock").is_file() and found[0].kind == "pixi":
-        context.output.warn("pixi.lock: its versions are not taken over; builder lock solves again")
     return found[0]
 
 

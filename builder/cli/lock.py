@@ -75,12 +75,8 @@ def lock(
     For a recipe with lock: uv.lock (or pixi.lock, pylock.toml, requirements with hashes) it takes the
     packages of that file, and adds what it lacks: Python and the base image.
     """
-    from rich.markup import escape
-
-    from builder.cli.markdown import lock_changes, summary
+    from builder.cli.markdown import lock_changes
     from builder.lock.changes import compare_locks
-    from builder.lock.groups import left_out
-    from builder.lock.ospackages import os_packages
     from builder.store.files import write_atomic
 
     project = context.project
@@ -99,32 +95,43 @@ def lock(
         made = project.lock(
             recipe, update=update, update_base=update_base, exclude_newer=exclude_newer, solver=solver
         )
-        count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
-        counted = f"{count['conda']} conda and {count['pip']} pip packages"
-        system = os_packages(made)
-        if system is not None:
-            count["apt"] = len(system)
-            counted = f"{len(system)} OS, {counted}"
-        context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
-        if line := left_out(recipe, made):
-            context.output.text(f"  {escape(line)}")
         changes = compare_locks(before, made)
-        if before is not None:
-            context.output.text(f"  {summary(changes)}")
         if changes_file is not None:
             if changes:
                 sections.append((recipe.name, changes))
             write_atomic(changes_file, lock_changes(sections).encode())
-        return {
-            "target": recipe.name,
-            "lock": recipe.lock_path,
-            "digest": made.digest,
-            "packages": count,
-            "base": made.base.digest if made.base else None,
-            "changes": changes.to_json() if before is not None else None,
-        }
+        return _report(context, recipe, made, changes if before is not None else None)
 
     context.each(recipes, lock_one, as_list=True)
+
+
+def _report(context: Context, recipe: Recipe, made: Lock, changes: LockChanges | None) -> dict[str, Any]:
+    """Prints a lock that was written and returns it as JSON; ``changes`` is None for a first lock."""
+    from rich.markup import escape
+
+    from builder.cli.markdown import summary
+    from builder.lock.groups import left_out
+    from builder.lock.ospackages import os_packages
+
+    count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
+    counted = f"{count['conda']} conda and {count['pip']} pip packages"
+    system = os_packages(made)
+    if system is not None:
+        count["apt"] = len(system)
+        counted = f"{len(system)} OS, {counted}"
+    context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
+    if line := left_out(recipe, made):
+        context.output.text(f"  {escape(line)}")
+    if changes is not None:
+        context.output.text(f"  {summary(changes)}")
+    return {
+        "target": recipe.name,
+        "lock": recipe.lock_path,
+        "digest": made.digest,
+        "packages": count,
+        "base": made.base.digest if made.base else None,
+        "changes": changes.to_json() if changes is not None else None,
+    }
 
 
 def _earlier(recipe: Recipe) -> Lock | None:

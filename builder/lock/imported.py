@@ -23,11 +23,12 @@ from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, foreign_python, read_foreign
+from builder.lock.formats import ForeignLock, PinnedRequirement, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
+from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.spec import Environment, Spec
@@ -222,9 +223,9 @@ def _versions(task: _Import, needed: str) -> list[str]:
 
 
 def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
-    """The package with its public URL, without credentials; for a local file a URL by its name."""
+    """The package with its public URL, without credentials; for a wheel on this machine a URL by its name."""
     url = public_url(settings, package.url)
-    if not url.startswith(("http://", "https://", "builder://")):
+    if package.manager == "pip" and not url.startswith(("http://", "https://", "builder://")):
         url = FIND_LINKS + package.filename
     return replace(package, url=public(url))
 
@@ -236,14 +237,16 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
         LockError: the wheel that fits the target has another hash.
         SolveError: the indexes do not have a version.
     """
-    own = task.request.environment
+    own, section = task.request.environment, PipSection(task.path, task.request.recipe.root)
+    for option in foreign.index_options:
+        section.read(option, str(task.path))
     environment = replace(
         own,
         path=task.path,
-        pip=tuple(Spec(pin.text, pin.name, pin.where) for pin in foreign.pinned),
-        index_url=foreign.index_url or own.index_url,
-        extra_index_urls=(*foreign.extra_index_urls, *own.extra_index_urls),
-        find_links=foreign.find_links,
+        pip=tuple(_pinned_spec(pin) for pin in foreign.pinned),
+        index_url=section.index or own.index_url,
+        extra_index_urls=(*section.extra_indexes, *own.extra_index_urls),
+        find_links=tuple(section.links),
         sources=(),
         constraints=(),
     )
@@ -264,6 +267,12 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
                 f"lock again for {task.request.recipe.platform} with the tool that wrote {task.path.name}",
             )
     return packages
+
+
+def _pinned_spec(pin: PinnedRequirement) -> Spec:
+    return Spec(
+        pin.text, pin.name, pin.where, hashes=tuple(f"sha256:{value}" for value in sorted(pin.sha256))
+    )
 
 
 def _refuse_sources(task: _Import, foreign: ForeignLock) -> None:

@@ -48,7 +48,7 @@ _TITLES = {
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"
 #: Keys that a lock has only where there is something to record.
-_OPTIONAL = ("sources-asked", "constraints", "pip-build")
+_OPTIONAL = ("sources-asked", "constraints", "pip-build", "imported", "groups", "lock-environment")
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
@@ -151,11 +151,11 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
             for name, build in recipe.pip.build.items()
         },
     }
-    values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
-    if recipe.imported_lock is not None:
+    if recipe.imported_lock is not None:  # else groups and lock_environment decide what the file asks for
         values["imported"] = imported_file(recipe.imported_lock)
         values["groups"] = sorted(recipe.groups)
         values["lock-environment"] = recipe.lock_environment or ""
+    values = {key: v for key, v in values.items() if v or key not in _OPTIONAL}
     return {
         _PREFIX + key: redact(v if isinstance(v, str) else canonical_json(v).decode())
         for key, v in values.items()
@@ -283,10 +283,7 @@ def _items(value: Any) -> list[str] | None:
 
 
 def missing(recipe: Recipe, lock: Lock) -> list[str]:
-    """The packages of the environment file that a lock of another tool lacks, with file and line.
-
-    What has to be built from a source is not checked, because a lock need not know it by its name.
-    """
+    """The packages of the environment file that a lock of another tool lacks, with file and line."""
     packages = lock.for_platform(recipe.platform)
     names = {package.name.lower() for package in packages}
     names |= {canonicalize_name(name) for name in names} | {pypi_name(name) for name in names}
@@ -294,7 +291,10 @@ def missing(recipe: Recipe, lock: Lock) -> list[str]:
     environment = recipe_environment(recipe)
     specs = [spec for spec in environment.conda if spec.text != "pip"]  # a pip section implies it
     specs += [spec for spec in environment.pip if _applies(spec, recipe, python)]
-    return [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+    found = [f"{spec.where}: {spec.name} is not in the lock" for spec in specs if spec.name not in names]
+    # conda-lock locks git repositories and archives, but no folder of the project
+    sources = [spec for spec in environment.sources if spec.kind != "local" and spec.name]
+    return found + [f"{s.where}: {s.name} is not in the lock" for s in sources if s.name not in names]
 
 
 def _applies(spec: Spec, recipe: Recipe, python: str) -> bool:

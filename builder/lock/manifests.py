@@ -133,6 +133,10 @@ class _Reader:
             section.index,
             tuple(dict.fromkeys(section.extra_indexes)),
             tuple(dict.fromkeys(section.links)),
+            tuple(section.sources),
+            tuple(section.constraints),
+            tuple(dict.fromkeys(section.no_binary)),
+            tuple(dict.fromkeys(section.only_binary)),
         )
 
 
@@ -186,6 +190,7 @@ class _Project:
                 self.read_group(reader, group)
             else:
                 self.read_main(reader)
+                self._read_own_code(reader)
         for entry in self._indexes:
             if not entry.get("explicit"):
                 reader.index(entry.get("url"))
@@ -202,6 +207,12 @@ class _Project:
             self._read_dynamic(reader)
         for text in strings(self._project.get("dependencies")):
             self._read(reader, text)
+
+    def _read_own_code(self, reader: _Reader) -> None:
+        """The project itself, where it is a package: ``uv sync`` installs it too."""
+        system = table(self._file.data, "build-system")
+        if system and table(self._file.data, "tool", "uv").get("package") is not False:
+            reader.pip("-e .", self._file.where("build-system"))
 
     def read_group(self, reader: _Reader, group: str) -> None:
         """The requirements of an extra or a dependency group."""

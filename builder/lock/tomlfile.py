@@ -24,7 +24,7 @@ class TomlFile:
 
     def where(self, value: str) -> str:
         """Returns ``FILE:LINE`` of the first line with a text in quotation marks; without it the file."""
-        quoted = (json.dumps(value), f"'{value}'", f"{value} =")
+        quoted = (json.dumps(value), f"'{value}'", f"{value} =", f"[{value}]")
         for number, line in enumerate(self.text.splitlines(), 1):
             if any(text in line for text in quoted):
                 return f"{self.path}:{number}"

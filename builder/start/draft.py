@@ -30,9 +30,11 @@ class Draft:
 
     name: str
     environment: str
-    """The environment file, relative to the project folder."""
+    """The environment file, relative to the project folder; may be empty with ``lock``."""
     lock: str = ""
-    """A lock file of conda-lock, relative to the project folder."""
+    """A lock file of another tool, relative to the project folder."""
+    groups: tuple[str, ...] = ()
+    """Groups of the lock for the image; empty: those without a group."""
     site: str = ""
     base: str = ""
     platform: str = ""
@@ -51,6 +53,7 @@ class Draft:
         """The keys of the recipe, in the order in which they are written."""
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
+        keys["groups"] = list(self.groups)
         keys["conda"] = {"fallback": "debian"} if self.conda_fallback else {}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]

@@ -9,23 +9,23 @@ from typing import Literal
 
 from builder.errors import ConfigError, UsageError
 from builder.start.draft import APP
-from builder.start.manifests import (
-    has_pixi,
-    has_project,
-    read_pixi,
-    read_pylock,
-    read_pyproject,
-    read_uv_lock,
-)
+from builder.start.manifests import has_pixi, has_project, read_pixi, read_pyproject
 from builder.start.requirements import Requirements, read_requirements
 
-Kind = Literal["conda-lock", "environment", "pixi", "pylock", "uv", "pyproject", "requirements"]
+Kind = Literal[
+    "conda-lock", "environment", "pixi-lock", "pixi", "pylock", "uv", "pyproject", "requirements", "hashes"
+]
+#: The kinds that are locks: a recipe names them with ``lock:``.
+LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes")
+#: Characters of a requirements file in which a hash is looked for.
+_LOOKED_AT = 10_000
 
 #: File names and what they are, in the order of precedence.
 _NAMES: tuple[tuple[str, Kind], ...] = (
     ("conda-lock.yml", "conda-lock"),
     ("environment.yml", "environment"),
     ("environment.yaml", "environment"),
+    ("pixi.lock", "pixi-lock"),
     ("pixi.toml", "pixi"),
     ("pylock.toml", "pylock"),
     ("uv.lock", "uv"),
@@ -57,7 +57,7 @@ def _candidates(folder: Path) -> Iterator[Candidate]:
         if not path.is_file():
             continue
         if kind != "pyproject":
-            yield Candidate(path, kind)
+            yield Candidate(path, _exact(path, kind))
         elif has_pixi(path):
             yield Candidate(path, "pixi")
         elif has_project(path):
@@ -79,7 +79,8 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
     if kind is None and path.name.endswith((".lock.yml", ".lock.yaml")):
         kind = "conda-lock"
     if kind is None:
-        by_suffix: dict[str, Kind] = {".yml": "environment", ".yaml": "environment", ".txt": "requirements"}
+        by_suffix: dict[str, Kind] = {".yml": "environment", ".yaml": "environment"}
+        by_suffix |= {".txt": "requirements", ".in": "requirements"}
         kind = by_suffix.get(path.suffix)
     if kind is None and path.name.startswith("pylock.") and path.suffix == ".toml":
         kind = "pylock"
@@ -88,11 +89,19 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
             f"{path}: builder init cannot read this file",
             f"it reads {', '.join(known)} and other *.yml, *.txt",
         )
-    return Candidate(path, kind)
+    return Candidate(path, _exact(path, kind))
+
+
+def _exact(path: Path, kind: Kind) -> Kind:
+    """The kind of a file, also by its content: requirements with hashes are a lock."""
+    if kind != "requirements":
+        return kind
+    with path.open(errors="replace") as file:
+        return "hashes" if "--hash=sha256:" in file.read(_LOOKED_AT) else kind
 
 
 def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | None = None) -> Requirements:
-    """What a file requires that is neither an environment file nor a lock of conda-lock.
+    """What a file requires that is neither an environment file nor a lock.
 
     Args:
         found: the file.
@@ -108,10 +117,7 @@ def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | No
         )
     if found.kind == "pyproject":
         return read_pyproject(found.path, groups)
-    readers = {"pixi": read_pixi, "pylock": read_pylock, "uv": read_uv_lock}
-    if found.kind in readers:
-        return readers[found.kind](found.path)
-    return read_requirements(found.path, root)
+    return read_pixi(found.path) if found.kind == "pixi" else read_requirements(found.path, root)
 
 
 def own_code(folder: Path) -> tuple[tuple[str, str], ...]:

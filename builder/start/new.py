@@ -11,18 +11,21 @@ from builder.config.recipe import load_recipe, recipe_files
 from builder.config.schema import recipe_schema
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
+from builder.lock.formats import foreign_python
+from builder.lock.groups import MAIN
+from builder.lock.manifests import CHANNEL
 from builder.lock.spec import Environment
 from builder.settings import Settings
 from builder.start.draft import Draft, added_files, only_script, python_path, target_name
 from builder.start.environment import choose_python, environment_text, minimal_environment
-from builder.start.found import Candidate, own_code, read_candidate
+from builder.start.found import LOCKS, Candidate, own_code, read_candidate
 from builder.start.probe import (
     fits_debian_channel,
     not_in_debian_channel,
     silent_channels,
     silent_indexes,
 )
-from builder.start.quick import Wishes, locked_environment, with_base
+from builder.start.quick import Wishes, named_environment, with_base
 from builder.start.requirements import Requirements
 from builder.start.text import SCHEMA_FILE, recipe_text
 from builder.store.files import write_atomic
@@ -73,7 +76,7 @@ def new_project(
         script=only_script(files),
         python_path=python_path(dict(files)),
     )
-    draft, note = with_base(_with_environment(draft, root, found), root, settings)
+    draft, note = with_base(_with_environment(draft, root, found, groups), root, settings)
     written = Written(draft, notes=[note] if note else [])
     _add_environment(written, root, found, settings, groups)
     recipe = root / "recipes" / f"{name}.yaml"
@@ -86,9 +89,9 @@ def new_project(
     return written
 
 
-def _with_environment(draft: Draft, root: Path, found: Candidate | None) -> Draft:
-    """The draft with the environment file that there is, or that will be written."""
-    if found is None or found.kind not in ("environment", "conda-lock"):
+def _with_environment(draft: Draft, root: Path, found: Candidate | None, groups: Sequence[str]) -> Draft:
+    """The draft with the lock or environment file that there is, or the one that will be written."""
+    if found is None or found.kind not in ("environment", *LOCKS):
         free = (file for file in ("environment.yml", f"{draft.name}.yml") if not (root / file).exists())
         file = next(free, "")
         if not file:
@@ -97,10 +100,12 @@ def _with_environment(draft: Draft, root: Path, found: Candidate | None) -> Draf
     path = found.path.resolve()
     if not path.is_relative_to(root.resolve()):
         raise UsageError(f"--from {found.path}: not below {root}", f"copy it into {root}")
+    found = Candidate(root.resolve() / path.relative_to(root.resolve()), found.kind)
     relative = path.relative_to(root.resolve()).as_posix()
-    if found.kind == "conda-lock":
-        return replace(draft, environment=locked_environment(found.path, root), lock=relative)
-    return replace(draft, environment=relative)
+    draft = replace(draft, environment=named_environment(found, root.resolve()))
+    if found.kind not in LOCKS:
+        return draft
+    return replace(draft, lock=relative, groups=(MAIN, *groups) if groups else ())
 
 
 def _add_environment(
@@ -109,8 +114,14 @@ def _add_environment(
     """Writes the environment file where there is none, and sets the fallbacks of the draft."""
     path = root / written.draft.environment
     recipe = written.draft.recipe(root)
-    if written.draft.lock:
+    if recipe.uses_lock_unchanged:
         written.notes.append(f"{written.draft.lock} is used as it is: builder lock is not needed")
+        return
+    if recipe.imported_lock is not None:
+        written.notes.append(f"the packages are those of {written.draft.lock}, with its versions")
+        if foreign_python(recipe.imported_lock) is not None:
+            environment = Environment(recipe.imported_lock, "", (CHANNEL,), (), ())
+            _allow_fallbacks(written, root, environment, settings)
         return
     if path.exists():
         environment = read_environment(path, recipe.platform, root)
@@ -145,7 +156,7 @@ def _allow_fallbacks(written: Written, root: Path, environment: Environment, set
     if environment.channels and (why := silent_channels(recipe, environment, settings)):
         written.draft = replace(written.draft, conda_fallback=True)
         written.notes.append(f"{why}: the recipe allows the Debian channel instead (python 3.11)")
-        if environment.path.exists():
+        if environment.conda:
             _warn_about_debian(written, root, environment.path, recipe.platform)
     if why := silent_indexes(recipe, environment, settings):
         written.draft = replace(written.draft, pip_fallback=True)

@@ -7,16 +7,15 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.config.sites import load_site
-from builder.errors import UsageError
 from builder.lock.file import read_lock
 from builder.settings import Settings
 from builder.start.base import this_platform, usual_base
 from builder.start.draft import Draft, added_files, only_script, python_path, target_name
-from builder.start.found import candidate
+from builder.start.found import LOCKS, Candidate, candidate
 from builder.start.probe import fits_debian_channel
 
 #: Names of environment files that are not a name for the target: it has that of the folder.
-_GENERAL_NAMES = ("environment", "env", "conda-lock")
+_GENERAL_NAMES = ("environment", "env", "conda-lock", "pixi", "pylock", "uv", "pyproject", "requirements")
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Wishes:
     """The options that describe a target. builder finds the values of empty ones."""
 
     env: Path | None = None
-    """The environment file, or a lock file of conda-lock."""
+    """The file that names the packages: an environment file, or a lock."""
     site: str = ""
     base: str = ""
     add: tuple[str, ...] = ()
@@ -38,7 +37,7 @@ def quick_recipe(wishes: Wishes, start: Path, settings: Settings) -> tuple[Path,
     The project folder is ``start`` if the environment file is below it, else the file's folder.
 
     Raises:
-        UsageError: a file does not exist, or is of a kind that only ``builder init`` reads.
+        UsageError: a file does not exist, or is of a kind that builder does not read.
         ConfigError: the site does not exist, or a value is wrong.
     """
     root, draft = quick_draft(wishes, start)
@@ -58,12 +57,7 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
         LockError: the lock file is damaged.
     """
     env = Path(wishes.env or "environment.yml").absolute()
-    kind = candidate(env, "--env").kind
-    if kind not in ("environment", "conda-lock"):
-        raise UsageError(
-            f"--env {env.name}: not a conda environment file",
-            f"builder init --from {env.name} makes one of it",
-        )
+    found = candidate(env, "--env")
     start = start.absolute()
     root = start if env.is_relative_to(start) else env.parent
     stem = env.name.partition(".")[0]
@@ -72,8 +66,8 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     relative = str(env.relative_to(root))
     draft = Draft(
         name,
-        environment=locked_environment(env, root) if kind == "conda-lock" else relative,
-        lock=relative if kind == "conda-lock" else "",
+        environment=named_environment(found, root),
+        lock=relative if found.kind in LOCKS else "",
         site=wishes.site,
         base=wishes.base,
         files=files,
@@ -83,19 +77,26 @@ def quick_draft(wishes: Wishes, start: Path) -> tuple[Path, Draft]:
     return root, draft
 
 
-def locked_environment(lock: Path, root: Path) -> str:
-    """The environment file that a lock of conda-lock was made from, relative to the project folder.
+def named_environment(found: Candidate, root: Path) -> str:
+    """The environment file of a recipe whose packages a file names, relative to the project folder.
 
-    It need not exist: builder then uses the lock alone.
+    Empty if that file is a lock, and the environment file that it was made from is unknown.
 
     Raises:
         LockError: the file is not a lock.
     """
+    if found.kind == "conda-lock":
+        return _locked_environment(found.path, root)
+    return "" if found.kind in LOCKS else found.path.relative_to(root).as_posix()
+
+
+def _locked_environment(lock: Path, root: Path) -> str:
+    """The environment file that a lock of conda-lock was made from; empty if it does not exist."""
     for source in read_lock(lock).sources:
         path = lock.parent / source
         if path.is_file() and path.resolve().is_relative_to(root.resolve()):
             return path.resolve().relative_to(root.resolve()).as_posix()
-    return "environment.yml"
+    return ""
 
 
 def with_base(draft: Draft, root: Path, settings: Settings) -> tuple[Draft, str]:

@@ -46,21 +46,11 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
             "  hint: YAML takes no tabs: indent with spaces",
         ),
         (
-            "requirements.txt",
-            "numpy\nscikit-learn>=1.5\n",
-            "error: {root}/requirements.txt: this is a list of pip requirements, and "
-            "'environment:' names a conda "
-            "environment file\n"
-            "  hint: builder init reads it and writes an environment file; or write an "
-            "environment file with the "
-            "section '- pip: [-r requirements.txt]' below dependencies:",
-        ),
-        (
             "pyproject.toml",
-            '[project]\nname = "mine"\ndependencies = ["numpy"]\n',
-            "error: {root}/pyproject.toml: this is the settings of a Python project (TOML), not YAML, and "
-            "'environment:' names a conda environment file\n"
-            "  hint: builder init reads it and writes an environment file",
+            '[tool.poetry]\nname = "mine"\n',
+            "error: {root}/pyproject.toml: the dependencies are in [tool.poetry], "
+            "which builder does not read\n"
+            "  hint: poetry export -o requirements.txt writes them: lock: requirements.txt",
         ),
         (
             "environment.yml",

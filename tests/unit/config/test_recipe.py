@@ -180,3 +180,24 @@ def test_injection(project: Path, line: str, message: str) -> None:
         assert message in load_error(project, "one").message
     else:
         assert load_recipe("one", project).description == "a\nb"
+
+
+@pytest.mark.parametrize(
+    ("keys", "lock", "imported"),
+    [
+        ({"environment": "environments/gpu.yml"}, "environments/gpu.t.lock.yml", False),
+        ({"environment": "pyproject.toml"}, "pyproject.t.lock.yml", False),
+        ({"environment": "requirements/base.in"}, "requirements/base.t.lock.yml", False),
+        ({"lock": "conda-lock.yml"}, "conda-lock.yml", False),
+        ({"lock": "uv.lock"}, "uv.t.lock.yml", True),
+        ({"lock": "pylock.dev.toml"}, "pylock.dev.t.lock.yml", True),
+        ({"lock": "locks/requirements.txt"}, "locks/requirements.t.lock.yml", True),
+        ({"lock": "pixi.lock", "environment": "environment.yml"}, "pixi.t.lock.yml", True),
+    ],
+)
+def test_lock_path(keys: dict[str, str], lock: str, imported: bool) -> None:
+    """A lock of conda-lock is used unchanged; from others builder makes its own, beside them."""
+    recipe = Recipe.model_validate({"name": "t", "base": "debian:bookworm", "root": Path("/p"), **keys})
+    assert recipe.lock_path == Path("/p") / lock
+    assert (recipe.imported_lock is not None) == imported
+    assert recipe.uses_lock_unchanged == ("lock" in keys and not imported)

@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError, UsageError
-from builder.start.found import candidate, candidates, own_code, read_candidate
+from builder.start.found import LOCKS, candidate, candidates, own_code, read_candidate
 
 
 def test_precedence(tmp_path: Path) -> None:
     """A lock of conda comes before an environment, and that before files of other tools."""
-    names = ["requirements.txt", "uv.lock", "pixi.toml", "environment.yml", "conda-lock.yml"]
+    names = ["requirements.txt", "uv.lock", "pixi.toml", "pixi.lock", "environment.yml", "conda-lock.yml"]
     for name in names:
         (tmp_path / name).touch()
     assert [found.path.name for found in candidates(tmp_path)] == [
         "conda-lock.yml",
         "environment.yml",
+        "pixi.lock",
         "pixi.toml",
         "uv.lock",
         "requirements.txt",
@@ -51,6 +52,14 @@ def test_pyproject(tmp_path: Path, text: str, kinds: list[str]) -> None:
 def test_candidate(tmp_path: Path, name: str, kind: str) -> None:
     (tmp_path / name).touch()
     assert candidate(tmp_path / name).kind == kind
+
+
+def test_requirements_with_hashes(tmp_path: Path) -> None:
+    """They are a lock."""
+    path = tmp_path / "requirements.txt"
+    path.write_text("a==1 --hash=sha256:00\n")
+    assert candidate(path).kind == candidates(tmp_path)[0].kind == "hashes"
+    assert "hashes" in LOCKS
 
 
 def test_wrong_candidates(tmp_path: Path) -> None:

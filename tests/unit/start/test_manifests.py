@@ -7,15 +7,8 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError
-from builder.start.manifests import (
-    MAX_BYTES,
-    has_pixi,
-    has_project,
-    read_pixi,
-    read_pylock,
-    read_pyproject,
-    read_uv_lock,
-)
+from builder.lock.tomlfile import MAX_BYTES
+from builder.start.manifests import has_pixi, has_project, read_pixi, read_pyproject
 
 PYPROJECT = """\
 [project]
@@ -81,50 +74,6 @@ def test_hostile(tmp_path: Path, raw: bytes, words: str) -> None:
     path.write_bytes(raw)
     with pytest.raises(ConfigError, match=words):
         read_pixi(path)
-
-
-def test_uv_lock(pyproject: Path, tmp_path: Path) -> None:
-    """uv itself reads its lock: the versions are pinned, with their markers, without groups."""
-    lib = tmp_path / "wheels" / "lib-1.2-py3-none-any.whl"
-    lib.parent.mkdir()
-    pyproject.write_text(
-        '[project]\nname = "mine"\nversion = "0.1"\nrequires-python = ">=3.11"\n'
-        "dependencies = [\"lib; sys_platform == 'linux'\"]\n[dependency-groups]\ndev = []\n"
-    )
-    (tmp_path / "uv.lock").write_text(
-        'version = 1\nrevision = 3\nrequires-python = ">=3.11"\n'
-        '[[package]]\nname = "lib"\nversion = "1.2"\nsource = { registry = "https://example.org/simple" }\n'
-        'wheels = [{ url = "https://example.org/lib-1.2-py3-none-any.whl", hash = "sha256:'
-        + "0"
-        * 64
-        + '" }]\n'
-        '[[package]]\nname = "mine"\nversion = "0.1"\nsource = { virtual = "." }\n'
-        'dependencies = [{ name = "lib", marker = "sys_platform == \'linux\'" }]\n'
-        '[package.metadata]\nrequires-dist = [{ name = "lib", marker = "sys_platform == \'linux\'" }]\n'
-    )
-    found = read_uv_lock(tmp_path / "uv.lock")
-    assert found.pip == ["lib==1.2 ; sys_platform == 'linux'"] and found.python == ">=3.11"
-    assert found.options == ["--extra-index-url https://example.org/simple"]
-    pyproject.unlink()
-    with pytest.raises(ConfigError, match="uv export fails") as error:
-        read_uv_lock(tmp_path / "uv.lock")
-    assert "--from pyproject.toml" in (error.value.hint or "")
-
-
-def test_pylock(tmp_path: Path) -> None:
-    """Pinned versions with their markers; packages of a group, and those of a folder, are left out."""
-    path = tmp_path / "pylock.toml"
-    path.write_text(
-        'lock-version = "1.0"\ncreated-by = "x"\nrequires-python = ">=3.10"\n'
-        '[[packages]]\nname = "a"\nversion = "1"\nmarker = "os_name == \'posix\'"\n'
-        'index = "https://example.org/simple"\nwheels = [{}]\n'
-        '[[packages]]\nname = "b"\nversion = "2"\nwheels = [{}]\nmarker = "\'dev\' in dependency_groups"\n'
-        '[[packages]]\nname = "c"\ndirectory = { path = "c" }\n'
-    )
-    found = read_pylock(path)
-    assert found.pip == ["a==1 ; os_name == 'posix'"] and found.python == ">=3.10"
-    assert found.options == ["--extra-index-url https://example.org/simple"]
-    assert [name for name, _ in found.left_out] == ["b", "c"]
 
 
 PIXI = """\

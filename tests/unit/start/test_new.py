@@ -133,6 +133,18 @@ def test_conda_lock(folder: Path) -> None:
     assert written.notes == ["conda-lock.yml is used as it is: builder lock is not needed"]
 
 
+def test_lock_of_another_tool(folder: Path, silent: None) -> None:
+    """The recipe names it, with the groups; no environment file is written."""
+    (folder / "uv.lock").write_text('version = 1\nrequires-python = ">=3.10"\n[[package]]\nname = "a"\n')
+    (folder / "pyproject.toml").write_text("[project]\nname = 'a'\n")
+    written = write(folder, groups=("dev",))
+    recipe = load_recipe("mine", folder)
+    assert (recipe.lock, recipe.environment, recipe.groups) == ("uv.lock", "", ("main", "dev"))
+    assert recipe.conda.fallback == "debian"
+    assert not (folder / "environment.yml").exists()
+    assert "the packages are those of uv.lock, with its versions" in written.notes
+
+
 def test_nothing_is_overwritten(folder: Path) -> None:
     (folder / "environment.yml").write_text(ENVIRONMENT)
     write(folder)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import UsageError
 from builder.lock.file import write_lock
 from builder.model import Lock, LockedBase
 from builder.settings import Settings
@@ -89,11 +88,24 @@ def test_lock_of_conda(folder: Path, settings: Settings) -> None:
     assert (recipe.lock, recipe.environment) == ("conda-lock.yml", "envs/gpu.yml")
     lock.write_text(LOCK.format(source="gone.yml", hash="0" * 64))
     _, recipe, _ = quick_recipe(Wishes(lock), folder, settings)
-    assert recipe.environment == "environment.yml"
+    assert recipe.environment == ""
 
 
-def test_other_files(folder: Path, settings: Settings) -> None:
-    (folder / "requirements.txt").touch()
-    with pytest.raises(UsageError, match="not a conda environment file") as error:
-        quick_recipe(Wishes(Path("requirements.txt")), folder, settings)
-    assert error.value.hint == "builder init --from requirements.txt makes one of it"
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("requirements.txt", "flask\n", "environment"),
+        ("requirements.txt", "flask==3.0 --hash=sha256:00\n", "lock"),
+        ("pyproject.toml", "[project]\nname = 'a'\n", "environment"),
+        ("pixi.toml", "", "environment"),
+        ("uv.lock", "", "lock"),
+        ("pylock.dev.toml", "", "lock"),
+        ("pixi.lock", "", "lock"),
+    ],
+)
+def test_other_files(folder: Path, settings: Settings, name: str, text: str, key: str) -> None:
+    """Files of other tools are named as they are: as the environment, or as the lock."""
+    (folder / name).write_text(text)
+    _, recipe, _ = quick_recipe(Wishes(Path(name)), folder, settings)
+    assert getattr(recipe, key) == name
+    assert not (recipe.environment and recipe.lock)

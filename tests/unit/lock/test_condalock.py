@@ -1,0 +1,57 @@
+"""What stops a solve with conda-lock before it starts; solves are in tests/integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import SolveError, UsageError
+from builder.lock.condalock import conda_lock_target
+from builder.settings import Settings
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "environment.yml").write_text("channels: [c]\ndependencies: [python]\n")
+    return tmp_path
+
+
+def solve(folder: Path, update: tuple[str, ...] = (), date: str | None = None, **values) -> None:
+    base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml", "root": folder}
+    recipe = Recipe.model_validate({**base, **values})
+    settings = Settings(folder / "cache", folder / "tmp", 1)
+    conda_lock_target(recipe, settings, base=None, update=update, exclude_newer=date)
+
+
+def test_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+    for name in ("CONDA_EXE", "MAMBA_EXE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(SolveError, match="needs conda, mamba or micromamba") as error:
+        solve(folder)
+    assert "install micromamba" in error.value.hint
+
+
+def test_options(folder: Path) -> None:
+    with pytest.raises(UsageError, match="--update does not work"):
+        solve(folder, update=("python",))
+    with pytest.raises(UsageError, match="exclude_newer"):
+        solve(folder, date="2026-01-01")
+    with pytest.raises(UsageError, match="exclude_newer"):
+        solve(folder, conda={"exclude_newer": "month"})
+
+
+def test_secret(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """conda-lock writes the password of a channel on conda's command line."""
+    program = folder / "conda"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    channel = folder / "linux-64"
+    channel.mkdir()
+    (channel / "repodata.json").write_text("{}")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("NAME", folder.name)
+    with pytest.raises(UsageError, match="password on the command line"):
+        solve(folder, conda={"channels": [f"file://{folder.parent}/$NAME"]})

@@ -1,0 +1,212 @@
+"""Builder's own lock from the lock of another tool. The conda solver is replaced: it returns one Python."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import LockError, SolveError, UsageError
+from builder.lock import imported
+from builder.lock.file import read_lock, write_lock
+from builder.lock.imported import import_lock
+from builder.lock.inputs import stale_reasons
+from builder.lock.request import SolveRequest
+from builder.model import Lock, LockedBase, LockedPackage
+from builder.settings import Settings
+
+BASE = LockedBase("debian:bookworm", f"sha256:{'b' * 64}")
+#: Wheels of two versions of Python; colorama is for Windows.
+UV = """\
+version = 1
+revision = 3
+requires-python = ">=3.10"
+
+[[package]]
+name = "fast"
+version = "2.0"
+source = { registry = "https://pypi.org/simple" }
+wheels = [
+    { url = "https://files.example/fast-2.0-cp311-cp311-manylinux_2_17_x86_64.whl", hash = "sha256:%(a)s" },
+    { url = "https://files.example/fast-2.0-cp312-cp312-manylinux_2_17_x86_64.whl", hash = "sha256:%(b)s" },
+]
+
+[[package]]
+name = "mine"
+version = "0.1"
+source = { virtual = "." }
+dependencies = [{ name = "fast" }]
+
+[package.dev-dependencies]
+dev = [{ name = "pytest" }, { name = "colorama", marker = "sys_platform == 'win32'" }]
+
+[[package]]
+name = "pytest"
+version = "9.0"
+source = { registry = "https://pypi.org/simple" }
+wheels = [
+    { url = "https://me:secret@files.example/pytest-9.0-py3-none-any.whl", hash = "sha256:%(c)s", size = 1 },
+]
+
+[[package]]
+name = "colorama"
+version = "0.4"
+source = { registry = "https://pypi.org/simple" }
+wheels = [{ url = "https://files.example/colorama-0.4-py3-none-any.whl", hash = "sha256:%(c)s", size = 1 }]
+"""
+for letter in "abc":
+    UV = UV.replace(f"%({letter})s", letter * 64)
+PYPROJECT = """\
+[project]
+name = "mine"
+version = "0.1"
+requires-python = ">=3.10"
+dependencies = ["fast"]
+[dependency-groups]
+dev = ["pytest", "colorama; sys_platform == 'win32'"]
+"""
+EXPLICIT = (
+    "@EXPLICIT\nhttps://conda.example/c/linux-64/python-3.12.1-h_0.conda#"
+    + "d" * 32
+    + "\nhttps://conda.example/c/noarch/six-1.17-pyh_0.conda#"
+    + "e" * 32
+    + "\n"
+)
+
+
+@pytest.fixture
+def solved(monkeypatch: pytest.MonkeyPatch) -> list[SolveRequest]:
+    """The requests to the conda solver, which always finds Python 3.11.2."""
+    requests: list[SolveRequest] = []
+
+    def solve(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
+        requests.append(request)
+        url = "https://conda.example/c/linux-64/python-3.11.2-0.conda"
+        return [LockedPackage("python", "3.11.2", "conda", "linux-64", url, "f" * 64)], ("conda-forge",)
+
+    monkeypatch.setattr(imported, "solve_conda_packages", solve)
+    return requests
+
+
+def recipe(root: Path, **values) -> Recipe:
+    base = {"name": "t", "base": "debian:bookworm", "lock": "uv.lock", "root": root}
+    return Recipe.model_validate({**base, "source": root / "recipes/t.yaml", **values})
+
+
+def run(root: Path, settings: Settings, **values) -> Lock:
+    return import_lock(recipe(root, **values), settings, base=BASE)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path / "cache", tmp_path / "tmp", 1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "uv.lock").write_text(UV)
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    return root
+
+
+def test_uv(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """The lock has the packages of the file for the Python that was solved, and the Python."""
+    lock = run(folder, settings)
+    assert [(p.name, p.version) for p in lock.packages] == [("python", "3.11.2"), ("fast", "2.0")]
+    assert lock.packages[1].sha256 == "a" * 64
+    assert lock.base == BASE
+    assert lock.sources == ("uv.lock",)
+    assert json.loads(lock.custom["builder.imported"])["file"] == "uv.lock"
+    assert lock.custom["builder.imported-tool"] == "a lock file of uv"
+    (request,) = solved
+    assert [spec.text for spec in request.environment.conda] == ["python 3.11.*|3.12.*"]
+    assert request.environment.channels == ("conda-forge",)
+
+
+def test_left_out(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """What is left out is counted, without what no Linux gets; credentials are not stored."""
+    assert run(folder, settings).custom["builder.left-out"] == (
+        "left out: 1 package of the group dev; to include them: groups: [main, dev]"
+    )
+    lock = run(folder, settings, groups=["main", "dev"])
+    assert "builder.left-out" not in lock.custom
+    assert [p.url for p in lock.packages if p.name == "pytest"] == [
+        "https://files.example/pytest-9.0-py3-none-any.whl"
+    ]
+
+
+def test_environment(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """The conda packages of an environment file are solved too, with its channels."""
+    (folder / "environment.yml").write_text(
+        "channels: [c]\ndependencies: [python=3.11, mpich, pip: [fast]]\n"
+    )
+    with pytest.raises(LockError, match=r"environment.yml:2: mpich is not in the lock"):
+        run(folder, settings, environment="environment.yml")
+    assert solved[0].environment.channels == ("c",)
+    texts = [spec.text for spec in solved[0].environment.conda]
+    assert texts == ["python=3.11", "mpich", "pip", "python 3.11.*|3.12.*"]
+
+
+def test_python_version(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    (folder / ".python-version").write_text("3.12\n")
+    run(folder, settings)
+    assert [spec.text for spec in solved[0].environment.conda] == ["python=3.12", "python 3.11.*|3.12.*"]
+
+
+def test_conda_packages(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """A lock with its own Python is taken as it is."""
+    (folder / "conda-linux-64.txt").write_text(EXPLICIT)
+    lock = run(folder, settings, lock="conda-linux-64.txt")
+    assert [p.name for p in lock.packages] == ["python", "six"]
+    assert not solved
+
+
+def test_mirror(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """A file that was locked behind a mirror gets public URLs."""
+    (folder / "uv.lock").write_text(UV.replace("https://files.example/", "https://mirror.example/files/"))
+    settings = replace(settings, mirrors=(("https://files.example", "https://mirror.example/files"),))
+    assert "mirror.example" not in str(run(folder, settings).packages)
+
+
+def test_stale(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    target = recipe(folder)
+    lock = write_lock(run(folder, settings), target.lock_path)
+    assert target.lock_path == folder / "uv.t.lock.yml"
+    assert stale_reasons(target, read_lock(target.lock_path), settings) == []
+    (reason,) = stale_reasons(recipe(folder, groups=["main", "dev"]), lock, settings)
+    assert reason == "groups changed: now with dev, main"
+    (folder / "uv.lock").write_text(UV + "# more\n")
+    assert stale_reasons(target, lock, settings) == ["uv.lock changed"]
+    (folder / "uv.lock").unlink()
+    with pytest.raises(LockError, match=r"uv.lock: the lock file cannot be read: No such file"):
+        stale_reasons(target, lock, settings)
+
+
+def test_update(folder: Path, settings: Settings) -> None:
+    with pytest.raises(UsageError, match="the versions of target t are those of uv.lock"):
+        import_lock(recipe(folder), settings, base=BASE, update=["fast"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("manylinux_2_17_x86_64", "win_amd64", "fast"),
+        ('">=3.10"', '">=3.99"', "requires Python >=3.99"),
+        ("version = 1\n", "version = 9\n", "9"),
+    ],
+)
+def test_unusable(
+    folder: Path, settings: Settings, solved: list[SolveRequest], old: str, new: str, message: str
+) -> None:
+    """No wheel for the target, no known Python, an unknown version of the format."""
+    (folder / "uv.lock").write_text(UV.replace(old, new))
+    with pytest.raises((LockError, SolveError)) as error:
+        run(folder, settings)
+    assert message in error.value.message
+    assert error.value.hint
+    assert not solved

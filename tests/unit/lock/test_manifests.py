@@ -1,0 +1,190 @@
+"""Files of other tools as environment files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import ConfigError
+from builder.lock.environment import recipe_environment
+from builder.lock.manifests import conda_version, pinned_python, read_manifest
+from builder.lock.spec import Environment
+
+PYPROJECT = """\
+[project]
+name = "mine"
+requires-python = ">=3.10,<4"
+dependencies = ["flask>=3", "torch; sys_platform == 'linux'", "tool[fast]"]
+[project.optional-dependencies]
+plot = ["matplotlib"]
+all = ["mine[plot]", "rich"]
+[dependency-groups]
+dev = ["pytest", {include-group = "lint"}]
+lint = ["ruff", {include-group = "dev"}]
+[[tool.uv.index]]
+name = "cpu"
+url = "https://wheels.example/cpu"
+explicit = true
+[[tool.uv.index]]
+url = "https://more.example/simple"
+[tool.uv.sources]
+torch = {index = "cpu"}
+tool = {git = "https://host.example/tool.git", tag = "v1", subdirectory = "python"}
+"""
+PIXI = """\
+[workspace]
+channels = ["bioconda", {channel = "conda-forge", priority = 1}]
+platforms = ["linux-64"]
+[dependencies]
+python = ">=3.11, <3.13"
+numpy = {version = "2.*", build = "py*", channel = "conda-forge"}
+[target.linux-64.dependencies]
+mpich = "*"
+[target.osx-64.dependencies]
+llvm = "*"
+[pypi-dependencies]
+flask = {version = ">=3", extras = ["async"]}
+[feature.test]
+channels = ["tests"]
+[feature.test.pypi-dependencies]
+pytest = "*"
+[environments]
+test = ["test"]
+bare = {features = ["test"], no-default-feature = true}
+"""
+
+
+def read(path: Path, text: str, **options) -> Environment:
+    path.write_text(text)
+    return read_manifest(path, "linux-64", **options)
+
+
+def texts(specs) -> list[str]:
+    return [spec.text for spec in specs]
+
+
+def test_pyproject(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    found = read(path, PYPROJECT)
+    assert texts(found.conda) == ["python >=3.10,<4", "pip"]
+    assert found.channels == ("conda-forge",)
+    assert [spec.name for spec in found.pip] == ["flask", "torch"]
+    assert found.pip[0].where == f"{path}:4"
+    assert found.extra_index_urls == ("https://wheels.example/cpu", "https://more.example/simple")
+    (source,) = found.sources
+    assert (source.kind, source.name, source.revision) == ("git", "tool", "v1")
+    assert (source.subdirectory, source.extras) == ("python", ("fast",))
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (["dev"], ["pytest", "ruff"]),
+        (["lint"], ["ruff", "pytest"]),
+        (["all"], ["matplotlib", "rich"]),
+        (["main", "plot"], ["flask", "torch", "matplotlib"]),
+    ],
+)
+def test_groups(tmp_path: Path, groups: list[str], expected: list[str]) -> None:
+    """Groups include groups, and an extra of the project names others by the project's own name."""
+    found = read(tmp_path / "pyproject.toml", PYPROJECT, groups=groups)
+    assert [spec.name for spec in found.pip] == expected
+
+
+def test_own_code(tmp_path: Path) -> None:
+    """A project that is a package is built and installed, as uv does."""
+    text = '[project]\nname = "a"\n[build-system]\nrequires = ["hatchling"]\n'
+    (source,) = read(tmp_path / "pyproject.toml", text).sources
+    assert (source.kind, source.url, source.editable) == ("local", ".", True)
+    assert source.where == f"{tmp_path / 'pyproject.toml'}:3"
+    assert not read(tmp_path / "pyproject.toml", f"{text}[tool.uv]\npackage = false\n").sources
+
+
+def test_dynamic(tmp_path: Path) -> None:
+    """setuptools reads dependencies from a requirements file."""
+    (tmp_path / "needs.txt").write_text("flask\n")
+    text = '[project]\nname = "a"\ndynamic = ["dependencies"]\n'
+    setuptools = '[tool.setuptools.dynamic]\ndependencies = {file = ["needs.txt"]}\n'
+    assert texts(read(tmp_path / "pyproject.toml", text + setuptools).pip) == ["flask"]
+    with pytest.raises(ConfigError, match=r"toml:3: the dependencies are dynamic"):
+        read(tmp_path / "pyproject.toml", text)
+
+
+def test_requirements(tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("rich\n")
+    text = "--extra-index-url https://more.example/simple\nflask>=3\n-r more.txt\n"
+    found = read(tmp_path / "requirements.in", text)
+    assert texts(found.conda) == ["python", "pip"]
+    assert texts(found.pip) == ["flask>=3", "rich"]
+    assert found.pip[1].where == f"{tmp_path / 'more.txt'}:1"
+    assert found.extra_index_urls == ("https://more.example/simple",)
+
+
+def test_python_version(tmp_path: Path) -> None:
+    (tmp_path / ".python-version").write_text("3.12\n")
+    found = read(tmp_path / "requirements.txt", "flask\n")
+    assert texts(found.conda) == ["python", "python=3.12", "pip"]
+    (tmp_path / ".python-version").write_text("pypy3.10\n")
+    assert pinned_python(tmp_path) == ""
+
+
+def test_pixi(tmp_path: Path) -> None:
+    found = read(tmp_path / "pixi.toml", PIXI)
+    assert found.channels == ("bioconda", "conda-forge")
+    assert texts(found.conda) == ["python >=3.11,<3.13", "conda-forge::numpy 2.* py*", "mpich", "pip"]
+    assert texts(found.pip) == ["flask[async]>=3"]
+
+
+def test_pixi_environments(tmp_path: Path) -> None:
+    found = read(tmp_path / "pixi.toml", PIXI, environment="test")
+    assert texts(found.pip) == ["flask[async]>=3", "pytest"]
+    assert found.channels == ("tests", "bioconda", "conda-forge")
+    bare = read(tmp_path / "pixi.toml", PIXI, environment="bare")
+    assert (texts(bare.pip), texts(bare.conda)) == (["pytest"], ["python", "pip"])
+
+
+def test_pixi_in_pyproject(tmp_path: Path) -> None:
+    """The project's own dependencies count, and a feature takes the group of its name."""
+    tables = '[tool.pixi.workspace]\nchannels = ["c"]\n[tool.pixi.environments]\ndev = ["dev"]\n'
+    found = read(tmp_path / "pyproject.toml", PYPROJECT + tables, environment="dev")
+    assert [spec.name for spec in found.pip] == ["flask", "torch", "pytest", "ruff"]
+    assert found.channels == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "message", "hint"),
+    [
+        ("pyproject.toml", PYPROJECT, {"groups": ["deb"]}, "dependency group 'deb'", "did you mean dev?"),
+        ("pyproject.toml", "[tool.ruff]\n", {}, "no [project] with dependencies", "environment: FILE"),
+        ("pyproject.toml", "[tool.poetry]\na=1\n", {}, "are in [tool.poetry]", "poetry export"),
+        ("pyproject.toml", "[project\n", {}, "not valid TOML", "correct the file"),
+        ("pixi.toml", PIXI, {"environment": "tset"}, "no environment 'tset'", "did you mean test?"),
+        ("pixi.toml", PIXI, {"groups": ["dev"]}, "has no groups", "lock_environment"),
+        ("requirements.txt", "flask\n", {"groups": ["dev"]}, "has no groups", "remove 'groups:'"),
+        ("requirements.txt", "a = 1\n", {}, "requirements.txt:1: 'a = 1' is not a pip requirement", "a==1.*"),
+    ],
+)
+def test_mistakes(tmp_path: Path, name: str, text: str, options, message: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path / name, text, **options)
+    assert message in error.value.message
+    assert hint in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("specifier", "expected"),
+    [("", ""), (">=3.10, <4", ">=3.10,<4"), ("==3.11.*", "3.11.*"), ("^3.9", ">=3.9,<4"), ("*", "")],
+)
+def test_conda_version(specifier: str, expected: str) -> None:
+    assert conda_version(specifier) == expected
+
+
+def test_of_a_recipe(tmp_path: Path) -> None:
+    """A recipe with a lock alone asks for nothing."""
+    common = {"name": "t", "base": "debian:bookworm", "root": tmp_path}
+    assert recipe_environment(Recipe.model_validate({**common, "lock": "uv.lock"})).requested == frozenset()
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    own = Recipe.model_validate({**common, "environment": "pyproject.toml", "groups": ["dev"]})
+    assert recipe_environment(own).requested == {"python", "pip", "pytest", "ruff"}
