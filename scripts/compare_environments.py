@@ -2,7 +2,7 @@
 
     python scripts/compare_environments.py FOLDER
 
-Every ``environment*.yml`` and ``environment*.yaml`` below FOLDER is read with both, for linux-64. Compared are
+Every ``environment*.yml`` and ``environment*.yaml`` below FOLDER is read with both for linux-64. Compared are
 the channels, and of each conda package the name, the channel and which versions and builds its spec allows.
 """
 
