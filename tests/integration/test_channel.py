@@ -412,7 +412,8 @@ def inside(root: Path, *command: str) -> str:
         "--mount-proc=/proc",
         f"--root={root}",
     ]
-    env = {"PATH": "/opt/conda/bin", "HOME": "/tmp", "SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}
+    path = "/opt/conda/bin:/usr/bin:/bin"
+    env = {"PATH": path, "HOME": "/tmp", "SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}
     done = subprocess.run([*enter, *command], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
