@@ -19,8 +19,8 @@ from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
-from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.condaspec import conda_spec_hint, read_conda_spec
+from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec

@@ -433,6 +433,14 @@ def test_fallback(target, settings, tmp_path, monkeypatch):
     with pytest.raises(FetchError) as caught:
         lock(recipe.model_copy(update={"platform": "linux-aarch64"}), settings)
     assert "the Debian channel is for linux-64" in caught.value.hint
+    # the Debian channel takes the place of the channels that specs name
+    named = target(
+        "- conda-forge::python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"}
+    )
+    assert lock(named, settings, reporter=listener).packages == made.packages
+    assert listener.warnings == [
+        "conda-forge::python: the Debian channel takes the place of the channel named there"
+    ]
     # a date does not hide the packages, which were made now
     assert lock(recipe, settings, exclude_newer="2001-01-01").packages == made.packages
 

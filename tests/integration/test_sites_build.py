@@ -33,7 +33,7 @@ from tests.support.project import whole
 from tests.support.sif import make_sif
 from tests.support.wheels import make_wheel
 
-#: The fixture ``cpu`` builds target cpu from real packages; test_deepcam.py builds those with git repositories.
+#: The fixture ``cpu`` builds target cpu from real packages, test_deepcam.py those with git repositories.
 TARGETS = [name for name in sorted(recipe_files(CLONE)) if name not in ("cpu", "archer2-cpu", "archer2-gpu")]
 #: A time stamp after any month in which this test runs, in milliseconds.
 LATER = 4102444800000  # 2100-01-01
