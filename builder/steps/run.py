@@ -21,7 +21,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.run.base import RunOptions, check_mounts
 from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
-from builder.run.rootfs import cached_lower
+from builder.run.rootfs import cached_lower, cached_rootfs
 from builder.run.userns import namespaces_problem, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
@@ -95,7 +95,8 @@ def _layer(job: Job, runner: str) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
-    rootfs = cached_lower(job.image, job.settings, job.store, job.reporter, owner=owner)
+    unpack = cached_rootfs if isinstance(job.image, SifImage) else cached_lower
+    rootfs = unpack(job.image, job.settings, job.store, job.reporter, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.engines import dispatch
 from builder.engines.dispatch import ENGINES, find_engine, run_engine
 from builder.errors import RunnerError, UsageError
 from tests.support.engines import request
@@ -74,3 +75,12 @@ def test_hint_names_the_modules_of_the_site(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RunnerError) as caught:
         run_engine(find_engine("apptainer"), request(tmp_path, format="sif", site=site))
     assert "module load LUMI cotainr" in caught.value.hint
+
+
+def test_foreign_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that run the image's programs need a registered qemu for another processor; layered does not."""
+    monkeypatch.setattr(dispatch, "host_architecture", lambda: "amd64")
+    monkeypatch.setattr(dispatch, "is_registered", lambda architecture: False)
+    with pytest.raises(RunnerError, match="the image is for arm64, this host is amd64") as caught:
+        run_engine(find_engine("docker"), request(tmp_path, platform="linux-aarch64"))
+    assert caught.value.hint.startswith("build with --engine layered")

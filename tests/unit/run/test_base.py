@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from builder.errors import RunnerError
-from builder.run.base import ImageConfig, Mount, check_mounts
+from builder.run import base
+from builder.run.base import ImageConfig, Mount, check_mounts, require_registered
 from builder.store.blobs import Store
 from tests.support.image_kit import image
 
@@ -45,3 +46,18 @@ def test_mount_source(tmp_path: Path) -> None:
     check_mounts([Mount(tmp_path / "a:b", "/data")])
     with pytest.raises(RunnerError, match="':' in the path"):
         check_mounts([Mount(tmp_path / "a:b", "/data")], forbidden=":,")
+
+
+def test_foreign_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines start an image for another processor only where the host has registered qemu."""
+    monkeypatch.setattr(base, "host_architecture", lambda: "amd64")
+    registered: list[str] = []
+    monkeypatch.setattr(base, "is_registered", registered.__contains__)
+    config = ImageConfig({}, [], ["sh"], "/", "arm64")
+    with pytest.raises(RunnerError, match="podman: the image is for arm64, this host is amd64") as caught:
+        require_registered(config, "podman")
+    assert "--runner userns registers qemu itself" in caught.value.hint
+    registered.append("arm64")
+    require_registered(config, "podman")
+    for own in ("amd64", ""):
+        require_registered(ImageConfig({}, [], ["sh"], "/", own), "podman")
