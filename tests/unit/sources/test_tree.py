@@ -156,6 +156,7 @@ def test_members(opened: Open, server: Server) -> None:
         (b"", "a damaged archive"),
         (b"<html>", "a damaged archive"),
     ],
+    ids=range(11),
 )
 def test_hostile_archives(tmp_path: Path, data: bytes, message: str, opened: Open, server: Server) -> None:
     url = server.put("/t.tar.gz", data)
