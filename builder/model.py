@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-Manager = Literal["conda", "pip"]
+Manager = Literal["conda", "pip", "apt"]
 
 #: URL prefixes in a lock for packages that have no public URL: those of the Debian channel, and wheels of
 #: find-links folders. :mod:`builder.fetch` finds the files on each machine; a lock never names a folder of

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from builder.bases.resolve import check_base, is_made_here, resolve_recipe_base
+from builder.bases.resolve import check_base, is_made_here, open_base, resolve_recipe_base
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
@@ -23,7 +23,8 @@ from builder.layers.entry import Entry
 from builder.lock.date import dated
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
-from builder.lock.inputs import stale_reasons
+from builder.lock.inputs import BASE_PACKAGES, stale_reasons
+from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, SifImage
 from builder.oci.digest import sha256
@@ -35,6 +36,7 @@ from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan, plan_smoke
 from builder.smoke.run import SmokeReport, smoke
 from builder.smoke.slurm import smoke_on_slurm
+from builder.steps.apt_solve import solve_os_packages
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
 
@@ -173,13 +175,17 @@ class Project:
         self.check(recipe)
         check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
+        only_os = names_of_os_only(previous, update) if previous else frozenset()
+        if only_os:
+            update = [name for name in update if name not in only_os]
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
         base = previous.base if previous and not update_base else None
         if base is None and not is_made_here(recipe.base):
             base = self._resolve_base(recipe)
-        if previous and not update:  # only the base changes
-            return write_lock(dated(replace(previous, base=base or self._resolve_base(recipe)), path), path)
+        if previous and not update:  # only the base and its packages change
+            lock = replace(previous, base=base or self._resolve_base(recipe))
+            return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
         lock = lock_target(
             recipe,
             self.settings,
@@ -191,7 +197,30 @@ class Project:
         )
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))
+        lock = self._with_os_packages(recipe, lock, None if only_os else previous)
         return write_lock(dated(lock, path), path)
+
+    def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
+        """The lock with the OS packages that ``base_packages`` adds to a base that builder does not make.
+
+        Those of an earlier lock stay while base and ``base_packages`` are the same.
+        """
+        custom = {key: text for key, text in lock.custom.items() if key != OS_PACKAGES}
+        if not recipe.base_packages or is_made_here(recipe.base) or lock.base is None:
+            return replace(lock, custom=custom)
+        known = previous.custom if previous and previous.base == lock.base else {}
+        if OS_PACKAGES in known and known.get(BASE_PACKAGES) == custom.get(BASE_PACKAGES):
+            return replace(lock, custom={**custom, OS_PACKAGES: known[OS_PACKAGES]})
+        base = open_base(
+            lock.base,
+            recipe.architecture,
+            self.settings,
+            self.store,
+            root=recipe.root,
+            reporter=self.reporter,
+        )
+        packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
+        return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
 
     def check(self, recipe: Recipe) -> list[Entry]:
         """Checks what a recipe names, before anything is downloaded or made.

@@ -11,10 +11,13 @@ from builder.errors import ImageError
 from builder.store.files import CHUNK
 from builder.tarheaders import BLOCK, DIRECTORY, FILE, HARDLINK, SYMLINK, Header, TarError, read_headers
 
+#: What mmdebstrap needs to make a base, and the base does not.
+_SETTINGS = re.compile(
+    r"etc/apt/(sources\.list|sources\.list\.d/.+|apt\.conf\.d/99mmdebstrap|auth\.conf|auth\.conf\.d/.+)"
+    r"|etc/dpkg/dpkg\.cfg\.d/99mmdebstrap"
+)
 _DROPPED = re.compile(
     r"dev/.+"
-    r"|etc/apt/(sources\.list|sources\.list\.d/.+|apt\.conf\.d/99mmdebstrap|auth\.conf|auth\.conf\.d/.+)"
-    r"|etc/dpkg/dpkg\.cfg\.d/99mmdebstrap"
     r"|etc/(passwd|group|shadow|gshadow|subuid|subgid)-|etc/\.pwd\.lock"
     r"|var/cache/(apt|ldconfig)/.+|var/cache/debconf/.+-old"
     r"|var/lib/apt/lists/.+|var/lib/(dpkg|apt|systemd|ucf)/[^/]+-old"
@@ -117,7 +120,17 @@ def _is_dropped(name: str, member: Header) -> bool:
         return True
     if member.flag not in (FILE, DIRECTORY, SYMLINK, HARDLINK):
         return True
-    is_log = bool(_LOG.fullmatch(name)) and member.flag != DIRECTORY
+    return bool(_SETTINGS.fullmatch(name)) or is_left_out(name, is_folder=member.flag == DIRECTORY)
+
+
+def is_left_out(name: str, *, is_folder: bool) -> bool:
+    """Whether apt and dpkg leave a path that differs from run to run, or that no image needs.
+
+    Args:
+        name: a path in the image, without a slash at the start.
+        is_folder: folders of logs stay, because programs expect them.
+    """
+    is_log = bool(_LOG.fullmatch(name)) and not is_folder
     return is_log or bool(_DROPPED.fullmatch(name))
 
 

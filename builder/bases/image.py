@@ -27,6 +27,8 @@ class BaseImage:
     """From the bottom up; empty for a SIF."""
     sif: SifImage | None = None
     """The file of a ``sif:`` base."""
+    added: tuple[Layer, ...] = ()
+    """Those of ``layers`` that builder made: the OS packages. The image ``digest`` does not have them."""
 
 
 def stored_base(reference: str, digest: str, store: Store) -> BaseImage:

@@ -38,7 +38,7 @@ _LAST_WORDS_S = 5.0
 _OTHER_BASES = "or use a base from docker:// or oci:"
 _PASSED_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "http_proxy", "https_proxy", "no_proxy")
 #: What dpkg does not unpack, and the exceptions.
-_DPKG_OPTIONS = (
+DPKG_OPTIONS = (
     "force-unsafe-io",
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
@@ -175,7 +175,7 @@ def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
     """mmdebstrap that reads the apt sources from its input, and writes a tar to its output."""
     command = ["mmdebstrap", f"--mode={mode}", "--format=tar", f"--architectures={base.architecture}"]
     command += base.variant_options
-    command += [f"--dpkgopt={option}" for option in _DPKG_OPTIONS]
+    command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     if apt_config:
         command.append(f"--aptopt={apt_config}")
     return [*command, base.suite, "-", "-"]

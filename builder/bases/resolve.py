@@ -5,6 +5,7 @@ A base image lies below the environment, and its layers become part of the image
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,23 @@ from builder.store.blobs import Store
 _WITHOUT_REGISTRY = (
     "or take a base that needs no registry: base: debian:bookworm in the recipe, or --base with --env"
 )
+#: Images whose names tell that they have no apt, by the beginning of the last part of the repository.
+_OTHERS = {
+    "alpine": "Alpine Linux",
+    "rockylinux": "Rocky Linux",
+    "almalinux": "AlmaLinux",
+    "fedora": "Fedora",
+    "centos": "CentOS",
+    "ubi": "Red Hat's UBI",
+    "oraclelinux": "Oracle Linux",
+    "amazonlinux": "Amazon Linux",
+    "opensuse": "openSUSE",
+    "leap": "openSUSE Leap",
+    "tumbleweed": "openSUSE Tumbleweed",
+    "archlinux": "Arch Linux",
+    "busybox": "BusyBox",
+    "scratch": "empty",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +70,7 @@ def check_base(recipe: Recipe) -> None:
     """Checks the keys ``base`` and ``base_packages`` of a recipe, without network and files.
 
     Raises:
-        ConfigError: the reference is not valid, or packages are listed for a base that is not Debian.
+        ConfigError: the reference is not valid, or packages of apt are listed for a base that has none.
     """
     try:
         kind, rest = split_reference(recipe.base)
@@ -66,14 +84,23 @@ def check_base(recipe: Recipe) -> None:
         check_packages(recipe.base_packages)
     except ConfigError as e:
         raise ConfigError(f"{place_of(recipe.source, 'base_packages')}: {e.message}", e.hint) from None
-    if recipe.base_packages and kind != "debian":
+    if recipe.base_packages and not is_made_here(recipe.base) and (distribution := _without_apt(recipe.base)):
         names = ", ".join(recipe.base_packages)
         raise ConfigError(
-            f"{place_of(recipe.source, 'base_packages')}: these packages are for a base debian:SUITE, "
-            f"and {recipe.base} is not one",
-            f"take them from conda-forge: list {names} below dependencies: in {recipe.environment}; "
-            "or write base: debian:bookworm",
+            f"{place_of(recipe.source, 'base_packages')}: these are packages of Debian or Ubuntu, and the "
+            f"base {recipe.base} is {distribution}",
+            f"install them with its own package manager in steps:, take them from conda-forge (list {names} "
+            f"below dependencies: in {recipe.environment}), or write base: debian:bookworm",
         )
+
+
+def _without_apt(reference: str) -> str:
+    """The distribution that the name of an image in a registry tells, if it has no apt; else empty."""
+    kind, rest = split_reference(reference)
+    if kind != "docker":
+        return ""
+    name = Reference.parse(rest).repository.rpartition("/")[2]
+    return next((title for word, title in _OTHERS.items() if re.match(rf"{word}(\d|-|$)", name)), "")
 
 
 def resolve_recipe_base(recipe: Recipe, settings: Settings, store: Store, reporter: Reporter) -> LockedBase:
@@ -108,7 +135,7 @@ def resolve_base(
         architecture: the OCI's name: ``amd64``, ``arm64``.
         settings: mirrors, offline, folders.
         store: receives the manifest, and the layers of archives and Debian bases.
-        packages: Debian packages to add to a ``debian:`` base.
+        packages: Debian packages to add to a ``debian:`` base; others get them as a layer of their own.
         root: the folder that relative paths start at; the current one by default.
         reporter: receives progress.
 

@@ -65,6 +65,7 @@ def lock(
     """Solve environments and write lock files in conda-lock v1 format (default: all targets)."""
     from builder.cli.markdown import lock_changes, summary
     from builder.lock.changes import compare_locks
+    from builder.lock.ospackages import os_packages
     from builder.store.files import write_atomic
 
     project = context.project
@@ -82,9 +83,12 @@ def lock(
         before = _earlier(recipe)
         made = project.lock(recipe, update=update, update_base=update_base, exclude_newer=exclude_newer)
         count = {m: sum(p.manager == m for p in made.packages) for m in ("conda", "pip")}
-        context.output.text(
-            f"{recipe.name}: {count['conda']} conda and {count['pip']} pip packages -> {recipe.lock_path}"
-        )
+        counted = f"{count['conda']} conda and {count['pip']} pip packages"
+        system = os_packages(made)
+        if system is not None:
+            count["apt"] = len(system)
+            counted = f"{len(system)} OS, {counted}"
+        context.output.text(f"{recipe.name}: {counted} -> {recipe.lock_path}")
         changes = compare_locks(before, made)
         if before is not None:
             context.output.text(f"  {summary(changes)}")

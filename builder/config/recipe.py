@@ -167,7 +167,7 @@ class Recipe(Model):
     """``docker://``, ``oci:DIR[:TAG]``, ``oci-archive:FILE``, ``docker-archive:FILE``, ``debian:SUITE`` or
     ``sif:FILE``."""
     base_packages: tuple[Line, ...] = ()
-    """Debian packages to add to a ``debian:SUITE`` base."""
+    """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or NAME:ARCHITECTURE."""
     environment: Line
     """The conda environment file, relative to the project folder."""
     lock: Line | None = None

@@ -96,9 +96,14 @@ def write_base(base: BaseImage, folder: Path, request: BuildRequest) -> tuple[st
         file.
 
     Raises:
-        ImageError: The base is a SIF of several partitions.
+        ImageError: The base is a SIF of several partitions, or one with OS packages.
     """
     if base.sif is not None:
+        if base.added:
+            raise ImageError(
+                f"apptainer build cannot add OS packages to the SIF {base.reference}",
+                "build with --engine layered, or use a base from docker:// or oci:",
+            )
         if len(read_sif(base.sif.path).partitions) > 1:
             raise ImageError(
                 f"the base {base.reference} has overlay partitions, which apptainer build ignores",

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base, resolve_base
+from builder.bases.resolve import is_made_here, open_base, resolve_base
 from builder.engines.apptainer import environment, write_base
 from builder.engines.base import BuildRequest, BuildResult, Clock
 from builder.engines.cotainr_inputs import environment_file, needs_server, serve_packages
@@ -155,7 +155,8 @@ def _open_base(request: BuildRequest) -> _Base:
     recipe = request.recipe
     system = recipe.cotainr.system
     # where a mirror replaces the base, the images of the site's systems are not available either
-    if system and mirrored_base(request.settings, recipe.base) == recipe.base:
+    is_system = system and mirrored_base(request.settings, recipe.base) == recipe.base
+    if is_system and (not recipe.base_packages or is_made_here(recipe.base)):
         return _Base(None, system)
     return _Base(open_locked_base(request), None)
 

@@ -182,12 +182,12 @@ def _quoted(value: str) -> str:
 def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
     """Makes the base available in the Docker engine and returns its name there.
 
-    The engine pulls the base of a registry by digest. Any other base is loaded.
+    The engine pulls the base of a registry by digest. Any other base is loaded, and one with OS packages.
     """
     import docker
 
     reference = mirrored_base(request.settings, base.reference)
-    if reference.startswith("docker://"):
+    if reference.startswith("docker://") and not base.added:
         name = f"{Reference.parse(reference).name}@{base.digest}"
         with contextlib.suppress(docker.errors.ImageNotFound):
             client.images.get(name)
@@ -198,7 +198,8 @@ def provide_base(request: BuildRequest, base: BaseImage, client: Any) -> str:
 
     config = canonical_json(base.config)
     described = Descriptor.of(OCI_CONFIG, config)
-    tag = f"builder-base:{base.digest.partition(':')[2][:12]}"
+    digest = described.digest if base.added else base.digest
+    tag = f"builder-base:{digest.partition(':')[2][:12]}"
     with contextlib.suppress(docker.errors.ImageNotFound):
         if client.images.get(tag).id == described.digest:
             return tag

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from builder.bases.resolve import is_made_here
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.folders import cached_sif
 from builder.image.files import system_entries
 from builder.layers.build import make_layer
 from builder.layers.cache import layer_record, recorded_layers
 from builder.layers.entry import LinkContext
+from builder.lock.ospackages import os_packages
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, LockedBase, SifImage, canonical_json
 from builder.net.mirrors import mirrored_base
 from builder.store.blobs import Store
@@ -105,10 +107,11 @@ def _inputs_digest(engine: str, request: BuildRequest) -> str | None:
     """A digest of everything that a build is made of: recipe, lock, base, and the files of builder and of the
     recipe.
 
-    None for a lock that pins no base: its base may change at any time.
+    None for a lock that pins no base, or not its OS packages: they may change at any time.
     """
     r = request
-    if r.lock.base is None:
+    is_open = r.recipe.base_packages and os_packages(r.lock) is None and not is_made_here(r.recipe.base)
+    if r.lock.base is None or is_open:
         return None
     # the paths in these files do not matter here, only their contents
     context = LinkContext(r.recipe.conda.prefix, "", "", r.recipe.platform)

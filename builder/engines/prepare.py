@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base, resolve_recipe_base
+from builder.bases.resolve import is_made_here, open_base, resolve_recipe_base
 from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
 from builder.errors import ConfigError, ImageError, LockError
 from builder.fetch.packages import fetch_packages
@@ -18,11 +19,15 @@ from builder.layers.conda_activation import activation_environment
 from builder.layers.conda_layout import python_context
 from builder.layers.conda_order import link_order
 from builder.layers.entry import LinkContext
+from builder.lock.date import lock_date
 from builder.lock.environment import find_links
 from builder.lock.inputs import without_sha256
+from builder.lock.ospackages import os_packages
 from builder.lock.urls import url_variables
 from builder.model import Fetched, Layer, Lock, LockedBase, LockedPackage
 from builder.redact import redact
+from builder.steps.apt_install import OsInstall, os_layer, recorded_layer, with_os_layer
+from builder.steps.apt_solve import solve_os_packages
 
 #: Title of the layer of builder's own files. It is part of the image's history, and so of its digest.
 FILES_TITLE = "builder: entry point, smoke test, files"
@@ -78,13 +83,28 @@ def ordered_packages(recipe: Recipe, lock: Lock) -> list[LockedPackage]:
 
 def open_locked_base(request: BuildRequest) -> BaseImage:
     """Opens the base that the lock pins. If it pins none (made by another tool), opens the
-    current image of the recipe's base.
+    current image of the recipe's base. The OS packages of the lock are its topmost layer.
 
     Raises:
         LockError: The lock pins another base than the recipe's.
         ConfigError: The base is a SIF, and the target is an OCI image.
+        FetchError, HashMismatch, RunnerError: OS packages cannot be downloaded or installed.
         ImageError, RegistryError, SpaceError: The base cannot be opened.
     """
+    recipe = request.recipe
+    locked = _locked_base(request)
+    base = _open(request, locked, download=request.download_base or bool(recipe.step_count))
+    if base.sif is not None and recipe.format != "sif":
+        raise ConfigError(
+            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
+            "set 'format: sif', or convert the base to an OCI image: builder convert",
+        )
+    if not recipe.base_packages or is_made_here(recipe.base):
+        return base
+    return _with_os_packages(request, locked, base)
+
+
+def _locked_base(request: BuildRequest) -> LockedBase:
     recipe = request.recipe
     pinned = request.lock.base
     if pinned is not None and pinned.reference != recipe.base:
@@ -92,22 +112,48 @@ def open_locked_base(request: BuildRequest) -> BaseImage:
             f"the lock pins the base {redact(pinned.reference)}, and {recipe.source} names {recipe.base}",
             f"lock again (builder lock {recipe.name}), or correct 'base:' in the recipe",
         )
-    base = open_base(
-        pinned or _resolve_base(request),
+    return pinned or _resolve_base(request)
+
+
+def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseImage:
+    recipe = request.recipe
+    return open_base(
+        locked,
         recipe.architecture,
         request.settings,
         request.store,
         packages=recipe.base_packages,
-        download=request.download_base or bool(recipe.step_count),
+        download=download,
         root=recipe.root,
         reporter=request.reporter,
     )
-    if base.sif is not None and recipe.format != "sif":
-        raise ConfigError(
-            f"{recipe.source}: the base {recipe.base} is a SIF, and target {recipe.name} is an OCI image",
-            "set 'format: sif', or convert the base to an OCI image: builder convert",
-        )
-    return base
+
+
+def _with_os_packages(request: BuildRequest, locked: LockedBase, base: BaseImage) -> BaseImage:
+    """The base with a layer of the lock's OS packages; a lock without them gets the current ones."""
+    recipe, settings, store, reporter = request.recipe, request.settings, request.store, request.reporter
+
+    def complete() -> BaseImage:
+        return base if request.download_base else _open(request, locked, download=True)
+
+    packages = os_packages(request.lock)
+    if packages is None:
+        packages = solve_os_packages(recipe, complete(), settings, store, reporter)
+        reporter.note(f"the lock pins no OS packages: {recipe.name} gets the current ones")
+    if not packages:
+        return base
+    install = OsInstall(
+        base,
+        packages,
+        recipe.architecture,
+        lock_date(request.lock.custom),
+        recipe.name,
+        place_of(recipe.source, "base_packages"),
+    )
+    layer = recorded_layer(install, settings, store)
+    if layer is None:
+        layer = os_layer(replace(install, base=complete()), settings, store, reporter)
+    return with_os_layer(base, layer)
 
 
 def _resolve_base(request: BuildRequest) -> LockedBase:

@@ -6,7 +6,7 @@ Packages are verified against the hash in the lock, so they can come from any so
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,6 +34,7 @@ def fetch_packages(
     *,
     find_links: Sequence[str] = (),
     variables: UrlVariables = NO_VARIABLES,
+    places: Mapping[str, Sequence[str]] | None = None,
     jobs: int = 8,
     reporter: Reporter = QUIET,
 ) -> list[Fetched]:
@@ -49,6 +50,7 @@ def fetch_packages(
         store: where downloads are stored.
         find_links: folders and pages with wheels, as pip's ``--find-links``.
         variables: those that URLs of the packages may contain; by default none is replaced.
+        places: the URLs to try, in order, for the URL of a package; None: that URL.
         jobs: the largest number of downloads at the same time.
         reporter: receives progress.
 
@@ -59,7 +61,7 @@ def fetch_packages(
         SpaceError: the disk is full.
     """
     fetcher = _Fetcher(
-        settings, store, Places(settings, find_links, variables, reporter), variables, reporter
+        settings, store, Places(settings, find_links, variables, reporter, places), variables, reporter
     )
     local = fetcher.find_local(packages, jobs)
     missing = [package for package, fetched in zip(packages, local, strict=True) if fetched is None]

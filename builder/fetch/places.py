@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -62,11 +62,13 @@ class Places:
         find_links: Sequence[str],
         variables: UrlVariables,
         reporter: Reporter,
+        others: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._settings = settings
         self._variables = variables
         self._links = FindLinks(find_links)
         self._reporter = reporter
+        self._others = others or {}
         self._channel_lock = threading.Lock()
         self._channel_renewed = False
 
@@ -98,6 +100,10 @@ class Places:
     def _original(self, package: LockedPackage, url: str, make_channel: bool) -> Iterator[Place]:
         if url.startswith(DEBIAN_CHANNEL):
             yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), make_channel)
+            return
+        if url in self._others:
+            for other in self._others[url]:
+                yield as_path(other) or Url(other, redact(other))
             return
         path = as_path(url)
         if path is not None:

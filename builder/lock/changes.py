@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from builder.lock.ospackages import os_packages
 from builder.model import Lock, LockedBase, LockedPackage, Manager
 
 Kind = Literal["added", "removed", "changed"]
@@ -73,8 +74,8 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
         old: the earlier lock; None: there was none, so all packages are new.
         new: the later lock.
     """
-    before = {_key(p): p for p in old.packages} if old else {}
-    after = {_key(p): p for p in new.packages}
+    before = {_key(p): p for p in _packages(old)} if old else {}
+    after = {_key(p): p for p in _packages(new)}
     changes = []
     for key in sorted(before.keys() | after.keys()):
         a, b = before.get(key), after.get(key)
@@ -87,6 +88,12 @@ def compare_locks(old: Lock | None, new: Lock) -> LockChanges:
         changes.append(PackageChange(name, package.manager, platform, *texts))
     changes.sort(key=lambda change: (change.platform, change.name, change.manager))
     return LockChanges(tuple(changes), old.base if old else None, new.base)
+
+
+def _packages(lock: Lock) -> list[LockedPackage]:
+    """All packages; those of the OS belong to the lock's platform."""
+    platform = lock.platforms[0] if lock.platforms else ""
+    return [*lock.packages, *(package.locked(platform) for package in os_packages(lock) or ())]
 
 
 def _key(package: LockedPackage) -> tuple[str, str, str]:

@@ -34,6 +34,8 @@ _TITLES = {
     "exclude-newer": "exclude_newer",
     "base-packages": "base_packages",
 }
+#: The key of the recipe's ``base_packages``.
+BASE_PACKAGES = "builder.base-packages"
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 

@@ -37,10 +37,22 @@ def apt_sources(
             f"this machine's apt sources ({folder}) name no mirror for Debian {suite}",
             f"add one to {folder / 'sources.list.d'}, or use a base image from docker:// or oci:",
         )
-    return "\n".join(_written(stanza) for stanza in found)
+    return "\n".join(written(stanza) for stanza in found)
 
 
-def _written(stanza: Mapping[str, str]) -> str:
+def host_sources(folder: Path) -> list[dict[str, str]]:
+    """All enabled sources of binary packages in a folder such as ``/etc/apt``, as deb822 paragraphs."""
+    return list(_stanzas(folder))
+
+
+def host_id(os_release: Path) -> tuple[str, str]:
+    """ID and code name of a distribution (os-release(5)): ``("debian", "bookworm")``; empty if unknown."""
+    release = _os_release(os_release)
+    return release.get("ID", ""), release.get("VERSION_CODENAME", "")
+
+
+def written(stanza: Mapping[str, str]) -> str:
+    """A paragraph in deb822 form."""
     return "".join(f"{key}: {value}\n" for key, value in stanza.items())
 
 
@@ -69,11 +81,16 @@ def _stanzas(folder: Path) -> Iterator[dict[str, str]]:
             text = file.read_text()
         except OSError:
             continue
-        if file.suffix == ".list":
-            yield from filter(None, map(_one_line, text.splitlines()))
-        elif file.suffix == ".sources":
-            stanzas = [parse_stanza(block) for block in re.split(r"\n\s*\n", text)]
-            yield from (stanza for stanza in stanzas if _is_enabled(stanza))
+        yield from parse_sources(file.name, text)
+
+
+def parse_sources(name: str, text: str) -> Iterator[dict[str, str]]:
+    """The enabled sources of binary packages in a file; its name tells the form, others have none."""
+    if name.endswith(".list"):
+        yield from filter(None, map(_one_line, text.splitlines()))
+    elif name.endswith(".sources"):
+        stanzas = [parse_stanza(block) for block in re.split(r"\n\s*\n", text)]
+        yield from (stanza for stanza in stanzas if _is_enabled(stanza))
 
 
 def _is_enabled(stanza: Mapping[str, str]) -> bool:
@@ -117,8 +134,12 @@ def _capitalized(name: str) -> str:
 
 def _os_release(path: Path) -> dict[str, str]:
     try:
-        lines = path.read_text().splitlines()
+        return parse_os_release(path.read_text())
     except OSError:
         return {}
-    pairs = [line.partition("=") for line in lines]
+
+
+def parse_os_release(text: str) -> dict[str, str]:
+    """The variables of an os-release(5)."""
+    pairs = [line.strip().partition("=") for line in text.splitlines() if not line.startswith("#")]
     return {key: value.strip("\"'") for key, separator, value in pairs if separator}

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
+from builder.lock.ospackages import OsPackage, os_packages
 from builder.model import Lock, LockedBase, LockedPackage, canonical_json
 from builder.redact import redact
 from builder.version import __version__
@@ -26,7 +27,7 @@ _BUILDER_ID = "urn:builder:local"
 
 
 def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
-    """An SBOM in CycloneDX 1.6 (JSON): the locked packages and the base.
+    """An SBOM in CycloneDX 1.6 (JSON): the locked packages, those of the OS, and the base.
 
     Packages have their version, purl, hashes and dependencies.
 
@@ -40,6 +41,7 @@ def sbom(recipe: Recipe, lock: Lock, base: LockedBase | None) -> bytes:
     root = f"builder:{recipe.name}"
     serial = uuid.uuid5(uuid.NAMESPACE_URL, f"{root} {lock.digest} {recipe.platform}")
     components = [_component(p) for p in packages]
+    components += [_os_component(package) for package in os_packages(lock) or ()]
     if base is not None:
         components.append(_base(base))
     value = {
@@ -177,6 +179,18 @@ def _component(package: LockedPackage) -> dict[str, Any]:
     if url.startswith(("http://", "https://")):
         value["externalReferences"] = [{"type": "distribution", "url": url}]
     return value
+
+
+def _os_component(package: OsPackage) -> dict[str, Any]:
+    return {
+        "type": "library",
+        "bom-ref": package.purl,
+        "name": package.name,
+        "version": package.version,
+        "purl": package.purl,
+        "hashes": [{"alg": "SHA-256", "content": package.sha256}],
+        "externalReferences": [{"type": "distribution", "url": redact(package.url)}],
+    }
 
 
 def _base(base: LockedBase) -> dict[str, Any]:

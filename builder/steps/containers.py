@@ -14,7 +14,7 @@ from typing import IO
 
 from builder.errors import ImageError, RunnerError
 from builder.model import OCI_LAYER, Descriptor, Layer
-from builder.run.base import RunOptions
+from builder.run.base import RunOptions, require_oci
 from builder.run.docker import DockerRunner, docker_problem
 from builder.run.podman import PodmanHpcRunner, PodmanRunner
 from builder.steps.changes import Nodes, nodes_of_layer
@@ -65,9 +65,10 @@ def run_in_engine(name: str, job: Job, options: RunOptions) -> Nodes:
             f"{name} does not work here: {problem}", "builder doctor shows the state of runners"
         )
     archive = job.folder / "image.tar"
-    done = runner.run_recorded(job.image, job.step.arguments, options, archive)
+    image = require_oci(job.image, name)
+    done = runner.run_recorded(image, job.step.arguments, options, archive)
     job.output.check(done, job.step)
-    top = top_layer(archive, len(job.image.layers), job.folder / "layer.tar")
+    top = top_layer(archive, len(image.layers), job.folder / "layer.tar")
     return {} if top is None else nodes_of_layer(top, job.store, job.folder / "files")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
 from builder.config.recipe import Compression
 from builder.errors import ImageError
-from builder.model import Image
+from builder.layers.entry import Entry
+from builder.model import Image, SifImage
 from builder.progress import Reporter
 from builder.redact import redact
 from builder.run.base import ImageConfig, Mount
@@ -49,6 +50,8 @@ class StepRun:
     """The layer's name in the image's history; empty: the first command."""
     where: str = ""
     """File, line and key of the step, for messages."""
+    leave_out: Callable[[Entry], bool] | None = None
+    """Which changes are not in the layer, in addition to those of every step; None: no others."""
 
     @property
     def name(self) -> str:
@@ -66,7 +69,7 @@ class StepRun:
 class Job:
     """One run of a step."""
 
-    image: Image
+    image: Image | SifImage
     step: StepRun
     folder: Path
     """An empty folder, which is removed after the run."""

@@ -7,13 +7,16 @@ commits it (:mod:`builder.steps.containers`).
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from builder.config.recipe import Compression
 from builder.errors import RunnerError
 from builder.layers.build import make_layer
-from builder.model import Image, Layer
+from builder.layers.entry import Entry
+from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.run.base import RunOptions, check_mounts
 from builder.run.confine import seccomp_library
@@ -38,7 +41,7 @@ _SHOWN = 5
 
 
 def run_step(
-    image: Image,
+    image: Image | SifImage,
     step: StepRun,
     settings: Settings,
     store: Store,
@@ -50,7 +53,8 @@ def run_step(
     """Runs a step and returns the layer of its changes. Nothing is kept of a step that fails.
 
     Args:
-        image: the complete image that the step runs in; its layers are on this machine.
+        image: the complete image that the step runs in (a SIF only with userns); its layers
+            are on this machine.
         step: commands, variables, mounts.
         settings: cache, temporary folder, time of all files.
         store: receives the layer.
@@ -106,7 +110,10 @@ def _layer(job: Job, runner: str) -> Layer:
     targets = [job.env["HOME"], *(mount.target for mount in step.mounts)]
     changes = Changes(nodes, rootfs, targets)
     title = f"step: {step.name}"
-    layer = make_layer(changes.entries(), title, job.settings, job.store, compression=job.compression)
+    entries: Iterable[Entry] = changes.entries()
+    if step.leave_out is not None:
+        entries = itertools.filterfalse(step.leave_out, entries)
+    layer = make_layer(entries, title, job.settings, job.store, compression=job.compression)
     if changes.skipped:
         more = " ..." if len(changes.skipped) > _SHOWN else ""
         job.reporter.note(

@@ -142,10 +142,18 @@ def test_bad_references(reference: str, message: str, store: Store, given: Setti
         ("./layout", [], "not a reference to an image", "write base: oci:./layout for an OCI layout"),
         ("docker://HOST/X", [], "1: base: 'HOST/X'", "write it in lower case"),
         (
-            "docker://docker.io/library/ubuntu:22.04",
+            "docker://docker.io/library/alpine:3.20",
             ["git", "curl"],
-            "2: base_packages: these packages are for a base debian:SUITE",
-            "take them from conda-forge: list git, curl below dependencies: in environment.yml",
+            "2: base_packages: these are packages of Debian or Ubuntu, and the base "
+            "docker://docker.io/library/alpine:3.20 is Alpine Linux",
+            "install them with its own package manager in steps:, take them from conda-forge (list git, curl "
+            "below dependencies: in environment.yml)",
+        ),
+        (
+            "docker://registry.access.redhat.com/ubi9/ubi:9.4",
+            ["git"],
+            "is Red Hat's UBI",
+            "steps:",
         ),
         ("debian:bookworm", ["git curl"], "2: base_packages: 'git curl'", "write base_packages: [git, curl]"),
     ],
@@ -161,6 +169,23 @@ def test_check_base(tmp_path: Path, base: str, packages: list[str], message: str
         check_base(recipe)
     assert caught.value.message.startswith(f"{source}:") and message in caught.value.message
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        "docker://docker.io/library/ubuntu:22.04",
+        "docker://nvcr.io/nvidia/cuda:12.4.1-base-ubuntu22.04",
+        "oci:base",
+        "sif:base.sif",
+        "docker://example.org/leaping/ubix:1",
+    ],
+)
+def test_bases_with_apt(base: str) -> None:
+    """Packages of apt are accepted for every base that may be Debian or Ubuntu."""
+    check_base(
+        Recipe(name="mine", base=base, base_packages=("git=1:2.39.5-0", "libc6:i386"), environment="e")
+    )
 
 
 def test_check_base_accepts(tmp_path: Path) -> None:

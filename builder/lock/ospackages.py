@@ -1,0 +1,101 @@
+"""The OS packages of a lock: what ``base_packages`` adds to a base, each by version and hash."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote
+
+from builder.errors import LockError
+from builder.model import Lock, LockedPackage, canonical_json
+
+#: Key of the lock's metadata: a list in canonical JSON. Empty list: the base has everything already.
+OS_PACKAGES = "builder.os-packages"
+
+_FORMS = {
+    "name": re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}"),
+    "version": re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:-]{0,200}"),
+    "architecture": re.compile(r"[a-z0-9][a-z0-9-]{0,30}"),
+    "url": re.compile(r"(https?|file)://[!-~]{1,2000}"),
+    "sha256": re.compile(r"[0-9a-f]{64}"),
+}
+_LOCK_AGAIN = "lock again: builder lock"
+
+
+@dataclass(frozen=True, slots=True)
+class OsPackage:
+    """One ``.deb`` file."""
+
+    name: str
+    version: str
+    """With epoch and revision: ``2:1.3.4-1+b1``."""
+    architecture: str
+    """Debian's name, or ``all``."""
+    url: str
+    """In the public archive; without credentials."""
+    sha256: str
+    size: int
+    """Of the file in bytes."""
+
+    @property
+    def filename(self) -> str:
+        """The file's name as apt has it: ``NAME_VERSION_ARCHITECTURE.deb``, with ``%3a`` for a colon."""
+        return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
+
+    @property
+    def purl(self) -> str:
+        """The package URL (package-url/purl-spec, type deb)."""
+        vendor = "ubuntu" if "ubuntu" in self.url else "debian"
+        version = quote(self.version, safe=".-_~")
+        return f"pkg:deb/{vendor}/{quote(self.name, safe='.-')}@{version}?arch={self.architecture}"
+
+    def locked(self, platform: str) -> LockedPackage:
+        """The package as downloads and comparisons of locks take it."""
+        name = self.name
+        if self.architecture not in ("all", "amd64", "arm64"):
+            name = f"{name}:{self.architecture}"
+        return LockedPackage(name, self.version, "apt", platform, self.url, self.sha256)
+
+
+def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
+    """The OS packages of a lock; None if it does not say, because another tool made it or there are none.
+
+    Raises:
+        LockError: the value is damaged.
+    """
+    text = lock.custom.get(OS_PACKAGES)
+    if text is None:
+        return None
+    try:
+        items = json.loads(text)
+        return tuple(_package(item) for item in items)
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
+        raise LockError(f"the lock's {OS_PACKAGES} is damaged: {e}", _LOCK_AGAIN) from None
+
+
+def os_packages_text(packages: Sequence[OsPackage]) -> str:
+    """The value of :data:`OS_PACKAGES`."""
+    ordered = sorted(packages, key=lambda p: (p.name, p.architecture, p.version))
+    return canonical_json([asdict(package) for package in ordered]).decode()
+
+
+def names_of_os_only(lock: Lock, names: Sequence[str]) -> frozenset[str]:
+    """Those of the names that the lock has as OS packages, and not as conda or pip packages."""
+    system = {package.name for package in os_packages(lock) or ()}
+    return frozenset(names) & system - {package.name for package in lock.packages}
+
+
+def _package(item: Any) -> OsPackage:
+    values = {}
+    for key, form in _FORMS.items():
+        value = item[key]
+        if not isinstance(value, str) or not form.fullmatch(value):
+            raise ValueError(f"{key} {str(value)[:60]!r}")
+        values[key] = value
+    size = item["size"]
+    if not isinstance(size, int) or size <= 0:
+        raise ValueError(f"size {str(size)[:20]!r} of {values['name']}")
+    return OsPackage(**values, size=size)

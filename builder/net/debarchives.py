@@ -1,0 +1,121 @@
+"""The public archives of Debian and Ubuntu, and where else their files are: mirrors, snapshots.
+
+A lock names the public address of a package. A machine without that address has a mirror in apt's settings.
+Archives drop a package when a newer version arrives; the snapshot services of Debian and Ubuntu keep it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from builder.net.apt import host_id, host_sources
+from builder.net.mirrors import below
+from builder.redact import without_userinfo
+
+
+@dataclass(frozen=True, slots=True)
+class _Archive:
+    """One archive: a folder with ``dists/`` and ``pool/``."""
+
+    addresses: tuple[str, ...]
+    """Public addresses; a lock has the first one."""
+    suites: tuple[str, ...]
+    """What follows the code name in the names of its suites."""
+    snapshot: str = ""
+    """The archive as it was at ``{time}``."""
+
+
+_DEBIAN = "deb.debian.org/debian"
+_SECURITY = ("deb.debian.org/debian-security", "security.debian.org/debian-security")
+_UBUNTU_SNAPSHOT = "https://snapshot.ubuntu.com/ubuntu/{time}"
+#: By ID of os-release(5).
+_ARCHIVES = {
+    "debian": (
+        _Archive(
+            (f"http://{_DEBIAN}", f"https://{_DEBIAN}"),
+            ("", "-updates", "-backports"),
+            "https://snapshot.debian.org/archive/debian/{time}",
+        ),
+        _Archive(
+            tuple(f"{scheme}://{place}" for place in _SECURITY for scheme in ("http", "https")),
+            ("-security", "/updates"),
+            "https://snapshot.debian.org/archive/debian-security/{time}",
+        ),
+    ),
+    "ubuntu": (
+        _Archive(
+            ("http://archive.ubuntu.com/ubuntu", "https://archive.ubuntu.com/ubuntu"),
+            ("", "-updates", "-backports"),
+            _UBUNTU_SNAPSHOT,
+        ),
+        _Archive(
+            ("http://security.ubuntu.com/ubuntu", "https://security.ubuntu.com/ubuntu"),
+            ("-security",),
+            _UBUNTU_SNAPSHOT,
+        ),
+        _Archive(("http://ports.ubuntu.com/ubuntu-ports",), ("", "-updates", "-backports", "-security")),
+    ),
+}
+
+
+def host_mirrors(
+    folder: Path = Path("/etc/apt"), os_release: Path = Path("/etc/os-release")
+) -> tuple[tuple[str, str], ...]:
+    """Public addresses and the addresses that this machine's apt sources name instead, as pairs.
+
+    Empty if the sources name public addresses themselves. The second of a pair may contain credentials.
+    """
+    system, suite = host_id(os_release)
+    if not suite:
+        return ()
+    pairs = []
+    sources = host_sources(folder)
+    for archive in _ARCHIVES.get(system, ()):
+        wanted = {suite + suffix for suffix in archive.suites}
+        found = [s for s in sources if wanted & set(s.get("Suites", "").split())]
+        uris = [uri.rstrip("/") for source in found for uri in source.get("URIs", "").split()]
+        own = next((uri for uri in uris if uri.startswith(("http://", "https://", "file:"))), "")
+        if own and not is_public(own):
+            pairs += [(address, own) for address in archive.addresses]
+    return tuple(pairs)
+
+
+def is_public(uri: str) -> bool:
+    """Whether an address is that of a public archive of Debian or Ubuntu."""
+    return any(uri.rstrip("/") in archive.addresses for archive in _all())
+
+
+def mirrored_archive(uri: str, mirrors: tuple[tuple[str, str], ...]) -> str:
+    """The address of an archive (or of a file in it) on this machine's mirror; without one, the same."""
+    for public, own in mirrors:
+        rest = below(uri, public)
+        if rest is not None:
+            return own + rest
+    return uri
+
+
+def public_archive(url: str, mirrors: tuple[tuple[str, str], ...]) -> str:
+    """The public address of a file on this machine's mirror, without credentials; else the same."""
+    bare = without_userinfo(url)
+    for public, own in mirrors:
+        rest = below(bare, without_userinfo(own))
+        if rest is not None:
+            return public + rest
+    return bare
+
+
+def snapshot(url: str, time: int) -> str | None:
+    """The address of an archive's file as of a time (seconds since 1970); None for other archives."""
+    text = datetime.fromtimestamp(time, UTC).strftime("%Y%m%dT%H%M%SZ")
+    for archive in _all():
+        for address in archive.addresses:
+            rest = below(url, address)
+            if rest is not None and archive.snapshot:
+                return archive.snapshot.replace("{time}", text) + rest
+    return None
+
+
+def _all() -> list[_Archive]:
+    return [archive for archives in _ARCHIVES.values() for archive in archives]

@@ -1,0 +1,225 @@
+"""Installs the OS packages of a lock into a base image: one layer directly above it.
+
+builder downloads and verifies the files; apt and dpkg of the base install them without network. The layer is
+made once for a base and a list of packages, and is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from builder.bases.debian_tar import is_left_out
+from builder.bases.image import BaseImage
+from builder.bases.mmdebstrap import DPKG_OPTIONS
+from builder.errors import FetchError
+from builder.fetch.packages import fetch_packages
+from builder.layers.cache import layer_record, read_layer
+from builder.layers.entry import Entry
+from builder.lock.ospackages import OsPackage
+from builder.model import Fetched, Layer, canonical_json
+from builder.net.debarchives import host_mirrors, mirrored_archive, snapshot
+from builder.progress import QUIET, Reporter
+from builder.run.base import Mount
+from builder.settings import Settings
+from builder.steps.apt_base import runnable
+from builder.steps.job import StepRun
+from builder.steps.run import run_step
+from builder.store.blobs import Store
+from builder.store.records import write_record
+
+#: Title of the layer. It is part of the image's history, and so of its digest.
+TITLE = "OS packages"
+#: Part of the cache key of layers. Increase it when a change here results in other bytes.
+FORMAT = 1
+_MOUNTED = "/run/builder-apt"
+#: Made by packages when they are installed: secrets that all containers of the image would share, and caches
+#: with times in them.
+_LEFT_OUT = re.compile(
+    r"etc/machine-id|etc/ssh/ssh_host_.+|etc/ssl/(private|certs)/ssl-cert-snakeoil\.(key|pem)"
+    r"|var/cache/(fontconfig|man)/.+|var/lib/apt/(extended_states|periodic/.+)|usr/sbin/policy-rc\.d"
+)
+_OPTIONS = (
+    *("APT::Sandbox::User=root", "APT::Install-Recommends=false", "Dpkg::Use-Pty=0"),
+    *("Dir::Etc::SourceList=/dev/null", "Dir::Etc::SourceParts=/dev/null"),
+    *(f"DPkg::Options::=--{option}" for option in (*DPKG_OPTIONS, "force-confdef", "force-confold")),
+)
+#: policy-rc.d forbids the packages to start daemons (invoke-rc.d(8)); the base's own stays.
+#: Packages that make alternatives of manual pages fail without the folders (Debian bug 863199).
+_SCRIPT = r"""
+set -e
+export DEBIAN_FRONTEND=noninteractive DEBCONF_NONINTERACTIVE_SEEN=true LC_ALL=C.UTF-8
+for number in 1 2 3 4 5 6 7 8; do mkdir -p /usr/share/man/man$number; done
+{architectures}
+policy=/usr/sbin/policy-rc.d
+[ -e $policy ] || {{ printf '#!/bin/sh\nexit 101\n' > $policy; chmod 755 $policy; }}
+apt-get install -q -y --no-remove --allow-downgrades --allow-change-held-packages {options} \
+    {folder}/debs/*.deb
+"""
+#: The base's own PATH may lead to programs that maintainer scripts do not expect.
+_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class OsInstall:
+    """What is installed into a base, and how it is found."""
+
+    base: BaseImage
+    """With all layers on this machine."""
+    packages: tuple[OsPackage, ...]
+    architecture: str
+    """Debian's name of the base's."""
+    locked: int | None
+    """When the packages were locked, in seconds since 1970: the snapshot services have them as of then."""
+    target: str
+    """The name of the target, for messages."""
+    where: str = ""
+    """File, line and key of ``base_packages``, for messages."""
+
+
+def fetch_os_packages(
+    install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET
+) -> list[Fetched]:
+    """The files of OS packages, downloaded into the store where it lacks them.
+
+    The places, in order: BUILDER_MIRRORS, the mirrors in this machine's apt settings, the address in the
+    lock, the snapshot services of Debian and Ubuntu.
+
+    Raises:
+        FetchError: no place has a package; the message has its name and version.
+        HashMismatch: a file does not match the lock.
+        SpaceError: the disk is full.
+    """
+    mirrors = host_mirrors()
+    packages = [package.locked("") for package in install.packages]
+    places = {p.url: _places(p.url, mirrors, install.locked) for p in install.packages}
+    try:
+        return fetch_packages(packages, settings, store, places=places, reporter=reporter)
+    except FetchError as e:
+        stored = [p for p in install.packages if store.get(f"sha256:{p.sha256}") is not None]
+        missing = [f"{p.name} {p.version}" for p in install.packages if p not in stored]
+        shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
+        raise type(e)(
+            f"OS packages of the lock are not available: {e.message}\n"
+            f"    not in the cache: {len(missing)} of {len(install.packages)}: {shown}",
+            f"lock the archive's current versions: builder lock {install.target} --update-base; "
+            "or name a mirror that has these: BUILDER_MIRRORS='http://deb.debian.org/debian=URL'",
+        ) from None
+
+
+def _places(url: str, mirrors: tuple[tuple[str, str], ...], locked: int | None) -> tuple[str, ...]:
+    found = [mirrored_archive(url, mirrors), url]
+    past = snapshot(url, locked + 86_399) if locked is not None else None
+    if past is not None:
+        found.append(past)
+    return tuple(dict.fromkeys(found))
+
+
+def os_layer(install: OsInstall, settings: Settings, store: Store, reporter: Reporter = QUIET) -> Layer:
+    """The layer of the OS packages; installs them if the cache does not have it.
+
+    Raises:
+        FetchError, HashMismatch: a package is not available, or does not match the lock.
+        ImageError: the installation failed; the message has the last lines of apt and dpkg.
+        RunnerError: no runner works here.
+        SpaceError: the disk is full.
+    """
+    record = _record(install, settings, store)
+    if (layer := recorded_layer(install, settings, store)) is not None:
+        return layer
+    with store.lock(f"os packages {record.stem}"):
+        if (layer := recorded_layer(install, settings, store)) is not None:
+            return layer
+        fetched = fetch_os_packages(install, settings, store, reporter)
+        layer = _install(install, fetched, settings, store, reporter)
+        write_record(record, layer_record(layer))
+    return layer
+
+
+def recorded_layer(install: OsInstall, settings: Settings, store: Store) -> Layer | None:
+    """The layer if it is in the cache; the base's layers need not be."""
+    return read_layer(_record(install, settings, store), store)
+
+
+def with_os_layer(base: BaseImage, layer: Layer) -> BaseImage:
+    """The base with the layer on top, as engines take it. Reference and digest stay those of the base."""
+    rootfs = base.config.get("rootfs") or {}
+    config: dict[str, Any] = {
+        **base.config,
+        "rootfs": {"type": "layers", "diff_ids": [*rootfs.get("diff_ids", ()), layer.diff_id]},
+        "history": _history(base, layer),
+    }
+    return replace(base, config=config, layers=(*base.layers, layer), added=(*base.added, layer))
+
+
+def _history(base: BaseImage, layer: Layer) -> list[Mapping[str, str]]:
+    """The base's history with an entry for the layer; none if the base's does not fit its layers."""
+    history = base.config.get("history") or []
+    if sum(not h.get("empty_layer") for h in history) != len(base.layers):
+        return []
+    return [*history, {"created_by": f"builder: {layer.title}"}]
+
+
+def _install(
+    install: OsInstall, fetched: Sequence[Fetched], settings: Settings, store: Store, reporter: Reporter
+) -> Layer:
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="debs-") as tmp:
+        folder = Path(tmp) / "mounted"
+        (folder / "debs").mkdir(parents=True)
+        script = folder / "install.sh"
+        script.write_text(_script(install))
+        for path, mode in ((folder, 0o755), (folder / "debs", 0o755), (script, 0o644)):
+            path.chmod(mode)  # the container's root may be another user
+        for package, file in zip(install.packages, fetched, strict=True):
+            _link(file.path, folder / "debs" / package.filename)
+        step = StepRun(
+            (f"sh {_MOUNTED}/install.sh",),
+            env=_ENV,
+            mounts=(Mount(folder, _MOUNTED),),
+            where=install.where,
+            title=f"OS packages of {install.base.reference}",
+            leave_out=_is_left_out,
+        )
+        layer = run_step(runnable(install.base), step, settings, store, reporter)
+    return replace(layer, title=TITLE)
+
+
+def _link(source: Path, target: Path) -> None:
+    """The container's root may be another user, who cannot read every file of the cache."""
+    if source.stat().st_mode & 0o004:
+        try:
+            os.link(source, target)
+            return
+        except OSError:  # another file system, or one without hard links
+            pass
+    shutil.copyfile(source, target)
+    target.chmod(0o644)
+
+
+def _script(install: OsInstall) -> str:
+    foreign = sorted({p.architecture for p in install.packages} - {"all", install.architecture})
+    return _SCRIPT.format(
+        architectures="\n".join(f"dpkg --add-architecture {name}" for name in foreign),
+        options=" ".join(f"-o '{option}'" for option in _OPTIONS),
+        folder=_MOUNTED,
+    )
+
+
+def _is_left_out(entry: Entry) -> bool:
+    """Whether a path differs from run to run, or must not be in an image; a whiteout as what it hides."""
+    name = entry.path.replace("/.wh.", "/")
+    return is_left_out(name, is_folder=entry.kind == "dir") or bool(_LEFT_OUT.fullmatch(name))
+
+
+def _record(install: OsInstall, settings: Settings, store: Store) -> Path:
+    files = sorted([p.filename, p.sha256] for p in install.packages)
+    key = canonical_json([FORMAT, install.base.digest, files, settings.epoch])
+    return store.folders.layers / f"os-{hashlib.sha256(key).hexdigest()[:32]}.json"

@@ -1,0 +1,226 @@
+"""Which OS packages a base needs: its own apt solves ``base_packages``, and names each file with its hash.
+
+Nothing is installed here. apt's lists are in a container whose changes are lost when it ends.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from builder.bases.image import BaseImage
+from builder.config.recipe import Recipe
+from builder.config.yamlfile import place_of
+from builder.errors import (
+    BuilderError,
+    ConfigError,
+    FetchError,
+    ImageError,
+    LockError,
+    RunnerError,
+    SolveError,
+)
+from builder.lock.ospackages import OsPackage
+from builder.progress import QUIET, Reporter, working
+from builder.redact import redact
+from builder.run.base import RunOptions
+from builder.run.process import Completed, tail
+from builder.settings import Settings
+from builder.steps.apt_base import AptBase, apt_runner, read_apt_base, runnable
+from builder.steps.apt_network import MOUNTED, AptNetwork, prepare_network
+from builder.store.blobs import Store
+from builder.text import human_bytes
+
+#: Seconds for the lists of packages and the solution.
+_TIMEOUT_S = 900
+#: Exit codes of the script.
+_NO_LISTS, _NO_SOLUTION = 61, 62
+#: apt as root of a namespace without other users; sources and certificates as the mounted folder has them.
+_SCRIPT = r"""
+here=/run/builder-apt
+apt() {
+    command=$1; shift
+    set -- -q -o APT::Sandbox::User=root -o Acquire::Languages=none "$@"
+    [ -d $here/sources.d ] && set -- -o Dir::Etc::SourceList=/dev/null \
+        -o Dir::Etc::SourceParts=$here/sources.d -o Dir::Etc::netrcparts=$here/auth.conf.d "$@"
+    [ -s /etc/ssl/certs/ca-certificates.crt ] || [ ! -s $here/ca.crt ] ||
+        set -- -o Acquire::https::CaInfo=$here/ca.crt "$@"
+    $command "$@"
+}
+for package do
+    name=${package%%=*}
+    case $name in
+        *:all|*:any|*:native) ;;
+        *:*) dpkg --add-architecture "${name##*:}" ;;
+    esac
+done
+apt apt-get update -o APT::Update::Error-Mode=any >&2 || exit 61
+apt apt-get install -qq -y --no-install-recommends --no-remove --allow-downgrades --print-uris \
+    -o Acquire::ForceHash=SHA256 "$@" && exit 0
+apt apt-get install -s -y --no-install-recommends --no-remove --allow-downgrades "$@"
+printf '@@ versions\n'; for package do apt apt-cache madison "${package%%=*}"; done
+printf '@@ names\n'; apt apt-cache pkgnames
+exit 62
+"""
+#: ``'URL' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:HASH``, as ``apt-get --print-uris`` writes.
+_LINE = re.compile(r"'([^']+)' (\S+)_(\S+)_(\S+)\.deb (\d+) SHA256:([0-9a-f]{64})")
+
+
+def solve_os_packages(
+    recipe: Recipe, base: BaseImage, settings: Settings, store: Store, reporter: Reporter = QUIET
+) -> tuple[OsPackage, ...]:
+    """The packages that the base's apt would install for a recipe's ``base_packages``, with dependencies.
+
+    Args:
+        recipe: the target.
+        base: its base, with all layers on this machine.
+        settings: mirrors, offline, folders.
+        store: the cache, where the base is unpacked.
+        reporter: receives progress.
+
+    Raises:
+        ConfigError: the base's archives have no such package or version.
+        FetchError: an archive does not answer, or builder is offline.
+        ImageError: the base has no apt, or no archive is known for it.
+        RunnerError: no runner works here.
+        SolveError: apt finds no solution.
+    """
+    where = place_of(recipe.source, "base_packages")
+    if settings.offline:
+        raise FetchError(
+            f"{where}: the OS packages of {recipe.base} cannot be solved offline",
+            f"lock once online: builder lock {recipe.name}",
+        )
+    image = runnable(base)
+    runner = apt_runner(image, settings, store, reporter)
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    with (
+        working(reporter, f"OS packages of {recipe.base}"),
+        tempfile.TemporaryDirectory(dir=settings.tmpdir, prefix="apt-") as tmp,
+    ):
+        folder = Path(tmp) / "mounted"
+        folder.mkdir()
+        found = read_apt_base(base, runner, where)
+        network = prepare_network(folder, found, settings, where)
+        options = RunOptions(
+            env={
+                "APT_CONFIG": f"{MOUNTED}/apt.conf",
+                "DEBIAN_FRONTEND": "noninteractive",
+                "LC_ALL": "C.UTF-8",
+            },
+            mounts=network.mounts,
+            workdir="/",
+            entrypoint=(),
+            network="host",
+            timeout_s=_TIMEOUT_S,
+        )
+        command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
+        done = runner.run(image, command, options)
+    if done.returncode:
+        raise _failure(done, recipe, found, where)
+    packages = tuple(read_uris(done.stdout, network))
+    size = human_bytes(sum(package.size for package in packages))
+    reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
+    return packages
+
+
+def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
+    """The packages in the output of ``apt-get --print-uris``, by name.
+
+    Raises:
+        LockError: a line has no SHA-256, or names no package.
+    """
+    packages = []
+    for line in filter(None, map(str.strip, output.splitlines())):
+        if not line.startswith("'"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise LockError(
+                f"apt names a package without SHA-256: {redact(line)}", "correct the archive or its mirror"
+            )
+        url, name, version, architecture, size, sha256 = match.groups()
+        address = network.public(url)
+        packages.append(OsPackage(name, unquote(version), architecture, address, sha256, int(size)))
+    return sorted(packages, key=lambda p: (p.name, p.architecture))
+
+
+def _failure(done: Completed, recipe: Recipe, base: AptBase, where: str) -> BuilderError:
+    """The error for a failure of the script."""
+    errors = redact(done.stderr)
+    if done.timed_out:
+        return FetchError(f"{where}: apt took more than {_TIMEOUT_S} s", "try again, or use a nearer mirror")
+    if done.returncode == _NO_LISTS:
+        hint = (
+            "set a mirror: BUILDER_MIRRORS='http://deb.debian.org/debian=URL', or correct /etc/apt; "
+            "a release that is no longer supported needs a newer base"
+        )
+        if "sync in progress" in errors:
+            hint = "the mirror is being updated: try again in some minutes, or use another mirror"
+        return FetchError(f"{where}: apt-get update fails in {base.title}:\n{tail(_errors(errors), 6)}", hint)
+    if done.returncode != _NO_SOLUTION:
+        return RunnerError(
+            f"{where}: apt could not be run in {base.reference}:\n{tail(errors.splitlines(), 6)}",
+            "builder doctor shows the state of each runner",
+        )
+    solution, _, rest = done.stdout.partition("@@ versions\n")
+    versions, _, names = rest.partition("@@ names\n")
+    return (
+        _unknown_names(errors, names.split(), base, where)
+        or _unknown_versions(errors, versions, base, where)
+        or _unsolvable(solution, errors, recipe, base, where)
+    )
+
+
+def _errors(text: str) -> list[str]:
+    lines = [line for line in text.splitlines() if re.match(r"[EW]: ", line)]
+    return list(dict.fromkeys(lines or text.splitlines()))
+
+
+def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str) -> ConfigError | None:
+    found = re.findall(
+        r"E: (?:Unable to locate package|Couldn't find any package by \w+) '?([^\s']+)", errors
+    )
+    found += re.findall(r"E: Package '([^']+)' has no installation candidate", errors)
+    unknown = list(dict.fromkeys(name.rstrip(".") for name in found))
+    if not unknown:
+        return None
+    near = {name: difflib.get_close_matches(name, names, n=3, cutoff=0.75) for name in unknown}
+    guesses = [f"{' or '.join(known)} instead of {name}" for name, known in near.items() if known]
+    hint = f"did you mean {'; '.join(guesses)}?" if guesses else "names: https://packages.debian.org"
+    if not guesses and base.system == "ubuntu":
+        hint = "names: https://packages.ubuntu.com; the base's apt sources may lack the component universe"
+    return ConfigError(f"{where}: {base.title} has no package {', '.join(unknown)}", hint)
+
+
+def _unknown_versions(errors: str, versions: str, base: AptBase, where: str) -> ConfigError | None:
+    found = re.findall(r"E: Version '([^']+)' for '([^']+)' was not found", errors)
+    if not found:
+        return None
+    version, name = found[0]
+    rows = [[part.strip() for part in line.split("|")] for line in versions.splitlines()]
+    known = list(dict.fromkeys(row[1] for row in rows if len(row) > 1 and row[0] == name.split(":")[0]))
+    hint = f"write {name}={known[0]}" if known else f"write {name} without a version"
+    if len(known) > 1:
+        hint += f", or one of {', '.join(known[1:4])}"
+    return ConfigError(f"{where}: {base.title} has no version {version} of {name}", hint)
+
+
+def _unsolvable(solution: str, errors: str, recipe: Recipe, base: AptBase, where: str) -> BuilderError:
+    if "remove is disabled" in errors:
+        gone = re.findall(r"^Remv (\S+)", solution, re.MULTILINE)
+        names = f" ({', '.join(gone)})" if gone else ""
+        return ImageError(
+            f"{where}: packages of the base {recipe.base} would have to be removed{names}",
+            "install and remove them in steps:, or use another base",
+        )
+    lines = [line for line in solution.splitlines() if line.startswith((" ", "\t"))]
+    reasons = tail([*lines[-12:], *_errors(errors)], 16)
+    return SolveError(
+        f"{where}: apt of {base.title} finds no solution:\n{reasons}",
+        "leave out versions that contradict each other, or take a newer base: builder lock --update-base",
+    )

@@ -1,0 +1,149 @@
+"""OS packages on a base that builder does not make: solved and installed by the base's own apt.
+
+The base is an OCI layout of ``debian:bookworm``; the conda packages are those of a tiny channel made here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.bases.image import stored_base
+from builder.bases.resolve import resolve_base
+from builder.lock.file import read_lock
+from builder.lock.ospackages import os_packages
+from builder.model import OCI_MANIFEST, Descriptor, Image, SifImage, canonical_json
+from builder.oci.layout import read_layout, write_layout
+from builder.run.base import RunOptions
+from builder.run.select import find_runner
+from builder.settings import Settings
+from builder.store.blobs import Store
+from tests.support import parts
+from tests.support.machine import Machine
+from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
+
+#: A program; one with a user, a group and a setuid program; a library.
+PACKAGES = ["hello", "dbus", "libmpich12"]
+SCRIPT = "hello; dpkg --audit; id -un messagebus; ls /var/lib/apt/lists; ldconfig -p | grep -c libmpich.so"
+PRINTED = ["Hello, world!", "messagebus", "1"]
+#: The files of the OS, without those that containers bring.
+FILES = "cd / && find usr/bin usr/lib usr/sbin var/lib/dpkg -type f -exec sha256sum {} + | sort"
+
+
+def write_base(base_cache: Path, folder: Path) -> None:
+    """Writes ``debian:bookworm`` as an OCI layout."""
+    settings = Settings.from_environment(cache=base_cache)
+    store = Store(base_cache)
+    locked = resolve_base("debian:bookworm", "amd64", settings, store)
+    base = stored_base("debian:bookworm", locked.digest, store)
+    manifest = store.path(locked.digest).read_bytes()
+    config = Descriptor.from_json(json.loads(manifest)["config"])
+    described = Descriptor.of(OCI_MANIFEST, manifest)
+    write_layout(
+        Image(base.layers, canonical_json(base.config), config, manifest, described), folder, "latest", store
+    )
+
+
+@pytest.fixture(scope="module")
+def channel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_channel(tmp_path_factory.mktemp("channel"), bulk=1 << 12)
+
+
+@pytest.fixture(scope="module")
+def machine(channel: Path, base_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """A machine that has locked and built the target."""
+    machine = Machine(tiny_project(tmp_path_factory.mktemp("os"), channel.as_uri()))
+    root = machine.project.root
+    shutil.rmtree(root / "base")
+    write_base(base_cache, root / "base")
+    edit(machine.project.recipe, base_packages=PACKAGES)
+    machine.run("lock")
+    machine.run("build")
+    return machine
+
+
+def digest(machine: Machine) -> str:
+    index = json.loads((machine.project.root / "dist/index.json").read_text())
+    return str(index["manifests"][0]["digest"])
+
+
+def test_lock(machine: Machine) -> None:
+    """The lock has each package, with dependencies, at its public address, and no lists of apt are left."""
+    packages = {p.name: p for p in os_packages(read_lock(machine.project.lock)) or ()}
+    assert {"hello", "dbus", "dbus-daemon", "libmpich12"} <= packages.keys()
+    assert packages["hello"].url.startswith("http://deb.debian.org/debian/pool/main/h/hello/hello_")
+    assert len(packages["hello"].sha256) == 64 and packages["hello"].size > 10_000
+    manifest = json.loads((machine.project.root / "dist/blobs/sha256" / digest(machine)[7:]).read_bytes())
+    config = (machine.project.root / "dist/blobs/sha256" / manifest["config"]["digest"][7:]).read_bytes()
+    assert [h["created_by"] for h in json.loads(config)["history"]][1] == "builder: OS packages"
+
+
+def output(machine: Machine, image: Image | SifImage, runner: str, script: str) -> str:
+    """What a script prints in an image."""
+    settings = Settings.from_environment(cache=machine.project.cache)
+    found = find_runner(settings, Store(settings.cache), runner)
+    done = found.run(image, ["/bin/sh", "-c", script], RunOptions(entrypoint=(), timeout_s=300))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("runner", ["userns", "docker", "podman", "apptainer"])
+def test_runs(
+    runner: str, machine: Machine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packages work under each runner."""
+    env: dict[str, str] = {}
+    if runner == "docker":
+        env = {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
+    elif runner == "podman":
+        env = dict(request.getfixturevalue("podman").env)
+    elif runner == "apptainer":
+        part = request.getfixturevalue("apptainer")
+        env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    image = read_layout(machine.project.root / "dist", "tiny", "amd64")
+    assert output(machine, image, runner, SCRIPT).split("\n")[:3] == PRINTED
+
+
+def test_sif(machine: Machine) -> None:
+    """The SIF has the files of the OCI image."""
+    project = machine.project
+    (project.root / "recipes/tiny-sif.yaml").write_text("extends: tiny\nformat: sif\n")
+    shutil.copy(project.lock, project.root / "environments/tiny.tiny-sif.lock.yml")
+    built = machine.json("build", "tiny-sif")
+    sif = SifImage(Path(built["sif"]), built["digest"], Path(built["sif"]).stat().st_size)
+    image = read_layout(project.root / "dist", "tiny", "amd64")
+    files = output(machine, image, "userns", FILES)
+    assert "usr/bin/hello" in files
+    assert output(machine, sif, "userns", FILES) == files
+
+
+def test_second_machine(machine: Machine, channel: Path, tmp_path: Path) -> None:
+    """An ordinary user with an empty cache builds the same digest from the lock."""
+    with parts.ordinary_user() as user:
+        root = user.tmp / "project"
+        shutil.copytree(machine.project.root, root, ignore=shutil.ignore_patterns("dist"))
+        for path in (user.tmp, *user.tmp.rglob("*")):
+            os.chown(path, user.uid, user.uid, follow_symlinks=False)
+        env = {**TinyProject(root, user.tmp / "cache").variables(), "PYTHONPATH": str(parts.CLONE)}
+        env |= {"HOME": str(user.home)}
+        command = [sys.executable, "-m", "builder", "--project", str(root), "build", "tiny", "--json"]
+        done = user.run(command, env, readable=[channel], timeout=300)
+    assert json.loads(done.stdout)["digest"] == digest(machine)
+
+
+def test_unknown_name(machine: Machine) -> None:
+    """A misspelt name leads to the nearest ones of the base's archives; the lock stays."""
+    before, recipe = machine.project.lock.read_bytes(), machine.project.recipe.read_text()
+    edit(machine.project.recipe, base_packages=["libmpich21"])
+    done: Any = machine.run("lock", "tiny", check=False)
+    machine.project.recipe.write_text(recipe)
+    assert done.returncode == 3 and "has no package libmpich21" in done.stderr
+    assert "did you mean libmpich12" in done.stderr and machine.project.lock.read_bytes() == before

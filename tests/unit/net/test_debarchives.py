@@ -1,0 +1,85 @@
+"""Public archives, this machine's mirrors of them, and snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.net.debarchives import host_mirrors, is_public, mirrored_archive, public_archive, snapshot
+
+DEBIAN = "http://deb.debian.org/debian"
+FILE = "/pool/main/h/hello/hello_2.10-3_amd64.deb"
+SOURCES = """\
+Types: deb
+URIs: http://robot:secret@mirror.example/deb/
+Suites: bookworm bookworm-updates
+Components: main
+
+Types: deb
+URIs: http://mirror.example/sec
+Suites: bookworm-security
+Components: main
+
+Types: deb
+URIs: https://tool.example
+Suites: stable
+Components: main
+"""
+
+
+def mirrors(folder: Path, text: str, release: str) -> tuple[tuple[str, str], ...]:
+    (folder / "apt/sources.list.d").mkdir(parents=True)
+    (folder / "apt/sources.list.d/own.sources").write_text(text)
+    (folder / "os-release").write_text(release)
+    return host_mirrors(folder / "apt", folder / "os-release")
+
+
+def test_mirrors_of_the_host(tmp_path: Path) -> None:
+    """A mirror in apt's sources stands for the public archive; the way back has no credentials."""
+    found = mirrors(tmp_path, SOURCES, "ID=debian\nVERSION_CODENAME=bookworm\n")
+    own = mirrored_archive(DEBIAN + FILE, found)
+    assert own == "http://robot:secret@mirror.example/deb" + FILE
+    assert public_archive(own, found) == DEBIAN + FILE
+    assert public_archive(f"http://mirror.example/deb{FILE}", found) == DEBIAN + FILE
+    security = "http://security.debian.org/debian-security"
+    assert mirrored_archive(f"{security}{FILE}", found) == f"http://mirror.example/sec{FILE}"
+    other = "https://tool.example/pool/x.deb"
+    assert mirrored_archive(other, found) == public_archive(other, found) == other
+
+
+@pytest.mark.parametrize(
+    ("text", "release"),
+    [
+        (
+            f"Types: deb\nURIs: {DEBIAN}\nSuites: bookworm\nComponents: main\n",
+            "ID=debian\nVERSION_CODENAME=bookworm",
+        ),
+        (SOURCES, "ID=rocky\n"),
+        (SOURCES, "ID=debian\nVERSION_CODENAME=trixie\n"),
+    ],
+)
+def test_no_mirrors(tmp_path: Path, text: str, release: str) -> None:
+    """Public sources, another distribution and another suite name no mirror."""
+    assert mirrors(tmp_path, text, release) == ()
+
+
+def test_ubuntu(tmp_path: Path) -> None:
+    """Ubuntu's archives have mirrors in the same way."""
+    text = "Types: deb\nURIs: http://mirror.example/ubuntu\nSuites: noble noble-security\nComponents: main\n"
+    found = mirrors(tmp_path, text, "ID=ubuntu\nVERSION_CODENAME=noble\n")
+    assert mirrored_archive("http://archive.ubuntu.com/ubuntu/pool/a.deb", found).startswith("http://mirror")
+    assert mirrored_archive("http://security.ubuntu.com/ubuntu/pool/a.deb", found).startswith("http://mirror")
+    assert is_public("http://archive.ubuntu.com/ubuntu/")
+
+
+def test_snapshots() -> None:
+    """The snapshot services have the files of an archive as of a time; other archives have none."""
+    time = 1_763_769_600  # 2025-11-22
+    assert snapshot(DEBIAN + FILE, time) == (
+        f"https://snapshot.debian.org/archive/debian/20251122T000000Z{FILE}"
+    )
+    assert snapshot(f"https://archive.ubuntu.com/ubuntu{FILE}", time) == (
+        f"https://snapshot.ubuntu.com/ubuntu/20251122T000000Z{FILE}"
+    )
+    assert snapshot(f"https://developer.example/cuda{FILE}", time) is None

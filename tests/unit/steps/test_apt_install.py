@@ -1,0 +1,135 @@
+"""The layer of OS packages: what is downloaded, what is run, what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.errors import FetchError
+from builder.layers.entry import Entry
+from builder.lock.ospackages import OsPackage
+from builder.model import Image, Layer, SifImage
+from builder.progress import Reporter
+from builder.settings import Settings
+from builder.steps import apt_install
+from builder.steps.apt_install import OsInstall, fetch_os_packages, os_layer, recorded_layer, with_os_layer
+from builder.steps.job import StepRun
+from builder.store.blobs import Store
+from tests.support import image_kit
+from tests.support.fileserver import Server
+
+POOL = "/debian/pool/hello.deb"
+
+
+def package(store: Store, url: str, name: str = "hello", architecture: str = "amd64") -> OsPackage:
+    digest = store.add(name.encode())
+    store.path(digest).unlink()
+    return OsPackage(name, "1:2", architecture, url, digest.removeprefix("sha256:"), len(name))
+
+
+def install(store: Store, *packages: OsPackage) -> OsInstall:
+    return OsInstall(image_kit.base(), packages, "amd64", 0, "mine", "mine.yaml:2: base_packages")
+
+
+def test_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are mounted under apt's names, the step has no network, and the second time nothing runs."""
+    settings = image_kit.settings(tmp_path)
+    store = Store(settings.cache)
+    server = Server()
+    server.put(POOL, b"hello")
+    server.put("/lib.deb", b"lib")
+    steps: list[tuple[StepRun, dict[str, str]]] = []
+
+    def run(
+        image: Image | SifImage, step: StepRun, settings: Settings, store: Store, reporter: Reporter
+    ) -> Layer:
+        folder = step.mounts[0].source
+        files = {p.name: p.read_text() for p in [*(folder / "debs").iterdir(), folder / "install.sh"]}
+        steps.append((step, files))
+        return image_kit.layer(store, image_kit.member("usr/bin/hello", b"x"))
+
+    monkeypatch.setattr(apt_install, "run_step", run)
+    try:
+        lib = package(store, f"{server.url}/lib.deb", "lib", "i386")
+        wanted = install(store, package(store, server.url + POOL), lib)
+        layer = os_layer(wanted, settings, store)
+    finally:
+        server.close()
+    step, files = steps[0]
+    assert not step.network and step.where == "mine.yaml:2: base_packages"
+    assert files["hello_1%3a2_amd64.deb"] == "hello" and files["lib_1%3a2_i386.deb"] == "lib"
+    assert "dpkg --add-architecture i386" in files["install.sh"]
+    assert layer.title == "OS packages"
+    assert os_layer(wanted, settings, store).descriptor == layer.descriptor and len(steps) == 1
+    assert recorded_layer(install(store, lib), settings, store) is None
+
+
+def test_missing(tmp_path: Path) -> None:
+    """What no place has is named by version; the hint says what to type."""
+    settings = image_kit.settings(tmp_path)
+    store = Store(settings.cache)
+    server = Server()
+    try:
+        with pytest.raises(FetchError) as caught:
+            fetch_os_packages(install(store, package(store, server.url + POOL)), settings, store)
+    finally:
+        server.close()
+    assert "not in the cache: 1 of 1: hello 1:2" in caught.value.message
+    assert "builder lock mine --update-base" in caught.value.hint
+
+
+def test_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's mirror comes first, then the public address, then the snapshot of the lock's day."""
+    public = "http://deb.debian.org/debian"
+    places = apt_install._places(f"{public}/pool/a.deb", ((public, "http://own"),), 1_763_769_600)
+    assert places == (
+        "http://own/pool/a.deb",
+        f"{public}/pool/a.deb",
+        "https://snapshot.debian.org/archive/debian/20251122T235959Z/pool/a.deb",
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "var/log/dpkg.log",
+        "var/log/.wh.dpkg.log",
+        "var/cache/ldconfig/aux-cache",
+        "var/lib/dpkg/status-old",
+        "var/lib/dpkg/lock",
+        "etc/machine-id",
+        "etc/ssh/ssh_host_rsa_key",
+        "etc/ssl/private/ssl-cert-snakeoil.key",
+        "usr/sbin/policy-rc.d",
+        "usr/share/man/man1",
+        "etc/passwd-",
+    ],
+)
+def test_left_out(path: str) -> None:
+    """Logs, caches, locks, and keys that all containers would share are not in the layer."""
+    assert apt_install._is_left_out(Entry(path, "file"))
+
+
+@pytest.mark.parametrize(
+    "path", ["var/lib/dpkg/status", "usr/bin/x", "etc/apt/sources.list.d/tool.list", "etc/ssh/sshd_config"]
+)
+def test_kept(path: str) -> None:
+    """Everything else is, sources that a package brings included."""
+    assert not apt_install._is_left_out(Entry(path, "file"))
+
+
+def test_folder_of_logs() -> None:
+    """Folders of logs stay: programs expect them."""
+    assert not apt_install._is_left_out(Entry("var/log/munge", "dir"))
+
+
+def test_base_with_layer(tmp_path: Path) -> None:
+    """The layer is the topmost of the base, whose reference and digest stay."""
+    store = Store(image_kit.settings(tmp_path).cache)
+    base = image_kit.base()
+    layer = image_kit.layer(store, image_kit.member("usr/bin/hello", b"x"))
+    found = with_os_layer(base, layer)
+    assert (found.reference, found.digest) == (base.reference, base.digest)
+    assert found.layers == (*base.layers, layer) and found.added == (layer,)
+    assert found.config["rootfs"]["diff_ids"][-1] == layer.diff_id
