@@ -25,6 +25,7 @@ from builder.run.base import (
     RunOptions,
     check_mounts,
     require_oci,
+    require_registered,
 )
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
@@ -60,7 +61,9 @@ class PodmanRunner(Runner):
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
         image = require_oci(image, self.name)
-        ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
+        config = ImageConfig.of(image)
+        config.arguments(command, options.entrypoint)  # fails if there is nothing to run
+        require_registered(config, self.name)
         check_mounts(options.mounts, forbidden=',"\n')
         image_id = self._load(image)
 
