@@ -75,13 +75,15 @@ def cached_rootfs(
 
 
 def cached_lower(
-    image: Image, settings: Settings, store: Store, reporter: Reporter = QUIET, *, owner: Identity
+    image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET, *, owner: Identity
 ) -> Path:
     """Like :func:`cached_rootfs`, for an image that others are built on.
 
     The trees of those, and of the image with one more layer, are hard links to the files of this one. So a
     chain of build steps unpacks the packages once.
     """
+    if isinstance(image, SifImage):
+        return cached_rootfs(image, settings, store, reporter, owner=owner)
     target = _target_name(json.loads(image.config))
     name = TreeName(target, _layers_key(image.layers), owner.uid)
     rootfs = CacheFolders(settings.cache).rootfs

@@ -118,7 +118,9 @@ class UsernsRunner(Runner):
         return _start(plan, options)
 
 
-def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions) -> Completed:
+def run_recorded(
+    rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions, interpreter: str = ""
+) -> Completed:
     """Runs a command in an unpacked image and records in ``changes/upper`` what it changes there.
 
     Its root can do what a package's script does as root, see :data:`builder.run.confine.EMULATED_CALLS`.
@@ -128,6 +130,7 @@ def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: R
         changes: An empty folder on a local file system.
         command: The program and its arguments.
         options: ``env`` is the complete environment.
+        interpreter: See :func:`interpreter_of`.
 
     Returns:
         The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character devices 0/0,
@@ -153,6 +156,7 @@ def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: R
         workdir=options.workdir or "/",
         changes=str(changes),
         emulate_root=True,
+        interpreter=interpreter,
     )
     return _start(plan, options)
 

@@ -18,11 +18,11 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import RunOptions, check_mounts
+from builder.run.base import ImageConfig, RunOptions, check_mounts
 from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
 from builder.run.rootfs import cached_lower, cached_rootfs
-from builder.run.userns import namespaces_problem, run_recorded
+from builder.run.userns import interpreter_of, namespaces_problem, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
 from builder.steps.containers import first_engine, run_in_engine
@@ -128,8 +128,9 @@ def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
     """Runs a step with the user-namespace runner."""
     if seccomp_library() is None:
         job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
+    interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.reporter)
     try:
-        done = run_recorded(rootfs, job.folder, job.step.arguments, options)
+        done = run_recorded(rootfs, job.folder, job.step.arguments, options, interpreter)
     except RunnerError as e:
         if _NO_OVERLAY not in e.message:
             raise

@@ -141,9 +141,11 @@ def test_other_engines(do: Cli, tiny: TinyProject, runs: Runs) -> None:
 def test_foreign_platform(do: Cli, tiny: TinyProject, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     do("lock", "tiny")
     edit(tiny.recipe, steps=[{"run": "make"}])
-    monkeypatch.setattr("builder.steps.architecture.host_architecture", lambda: "arm64")
+    monkeypatch.setattr("builder.qemu.host_architecture", lambda: "arm64")
+    monkeypatch.setattr("builder.qemu.is_registered", lambda architecture: False)
+    monkeypatch.setattr("builder.qemu._static_qemu", lambda architecture: "")
     done = do("build", "tiny")
-    assert done.code == 2 and ": steps: steps of a linux-64 image cannot run" in done.err
+    assert done.code == 10 and ": steps: the image is for amd64, this host is arm64" in done.err
     assert runs.names == []
 
 

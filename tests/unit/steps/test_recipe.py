@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from builder import qemu
 from builder.config.recipe import Recipe
-from builder.errors import UsageError
+from builder.errors import RunnerError
 from builder.layers.entry import LinkContext
-from builder.steps import architecture
 from builder.steps.architecture import check_step_architecture
 from builder.steps.recipe import link_scripts, recipe_steps
 from tests.support import condapackage
@@ -47,10 +47,15 @@ def test_link_scripts(tmp_path: Path) -> None:
 
 
 def test_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps run on the processor that they are for."""
-    monkeypatch.setattr(architecture, "host_architecture", lambda: "amd64")
+    """Steps run on the processor that they are for, or under qemu."""
+    monkeypatch.setattr(qemu, "is_registered", lambda architecture: False)
+    monkeypatch.setattr(qemu, "_static_qemu", lambda architecture: "")
+    monkeypatch.setattr(qemu, "host_architecture", lambda: "amd64")
     check_step_architecture(recipe(steps=[{"run": "make"}]))
     check_step_architecture(recipe(platform="linux-aarch64"))
     for values in ({"steps": [{"run": "make"}]}, {"conda": {"post_link": {"a": "run"}}}):
-        with pytest.raises(UsageError, match=r"steps of a linux-aarch64 image cannot run .*\(amd64\)"):
+        with pytest.raises(RunnerError, match=r"the image is for arm64, this host is amd64") as caught:
             check_step_architecture(recipe(platform="linux-aarch64", **values))
+        assert "apt-get install qemu-user-static" in caught.value.hint
+    monkeypatch.setattr(qemu, "is_registered", lambda architecture: True)
+    check_step_architecture(recipe(platform="linux-aarch64", steps=[{"run": "make"}]))
