@@ -198,7 +198,7 @@ def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str)
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three similar names; those of the same length first, because versions in names are misremembered."""
+    """Up to three similar names, those of the same length first: people misremember versions in names."""
     found = difflib.get_close_matches(name, names, n=12, cutoff=0.75)
     return sorted(found, key=lambda other: abs(len(other) - len(name)))[:3]
 

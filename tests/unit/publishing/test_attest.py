@@ -14,6 +14,7 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
+from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import Descriptor, Image, Lock, LockedBase, LockedPackage, SifImage, canonical_json
 from builder.publishing.attest import package_url, provenance, sbom
 from builder.version import __version__
@@ -215,3 +216,15 @@ def test_source_in_provenance(annotations: dict[str, str], expected: list[Any]) 
     result = BuildResult(recipe(), LOCK, BASE, image)
     definition = json.loads(provenance(result, image.digest, 0))["predicate"]["buildDefinition"]
     assert definition["resolvedDependencies"][2:] == expected
+
+
+def test_sbom_os_packages() -> None:
+    """The OS packages of a lock are components with a purl of type deb."""
+    hello = OsPackage("hello", "1:2-1", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", A, 5)
+    lock = Lock((), ("linux-64",), custom={OS_PACKAGES: os_packages_text([hello])}, digest="sha256:x")
+    recipe = Recipe(name="t", base="oci:base", environment="e.yml")
+    text = sbom(recipe, lock, None)
+    JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.decode())
+    (component,) = json.loads(text)["components"]
+    assert component["hashes"] == [{"alg": "SHA-256", "content": A}]
+    assert PackageURL.from_string(component["purl"]).to_dict()["type"] == "deb"
