@@ -1,4 +1,4 @@
-# builder: make help lists the targets. Everything they make is in .venv, .cache, dist and reports.
+"""Images for another processor: locked, built, checked and run here, with real aarch64 packages."""
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/bash
@@ -25,7 +25,8 @@ endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
 APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs libseccomp2 \
-	libsqlite3-0 munge openssl podman runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse umoci util-linux
+	libsqlite3-0 munge openssl podman qemu-user-static runc shellcheck siftool skopeo slurm-wlm squashfs-tools squashfuse \
+	umoci util-linux
 APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup

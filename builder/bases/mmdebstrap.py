@@ -19,6 +19,7 @@ from typing import IO
 
 from builder.bases.debian_mirror import apt_options
 from builder.bases.debian_tar import reproducible_tar
+from builder.bases.foreign import foreign_command
 from builder.bases.pack import pack_tar
 from builder.errors import ImageError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Layer, canonical_json
@@ -85,6 +86,7 @@ def make_debian_base(base: DebianBase, settings: Settings, store: Store, reporte
         SpaceError: the disk is full.
     """
     mode = mmdebstrap_mode(base.reference)
+    _command(base, mode, None)  # fails here, before anything is downloaded
     require_space(store.root, _NEEDED_SPACE, f"the base {base.reference}")
     task = f"base {base.reference}"
     started = time.monotonic()
@@ -172,13 +174,18 @@ def _make_layer(base: DebianBase, mode: str, settings: Settings, store: Store, p
 
 
 def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
-    """mmdebstrap that reads the apt sources from its input, and writes a tar to its output."""
+    """mmdebstrap that reads the apt sources from its input, and writes a tar to its output.
+
+    Raises:
+        ImageError: the base is for another processor, and this host cannot run programs for it.
+    """
     command = ["mmdebstrap", f"--mode={mode}", "--format=tar", f"--architectures={base.architecture}"]
     command += base.variant_options
     command += [f"--dpkgopt={option}" for option in DPKG_OPTIONS]
     if apt_config:
         command.append(f"--aptopt={apt_config}")
-    return [*command, base.suite, "-", "-"]
+    command += [base.suite, "-", "-"]
+    return foreign_command(command, base.architecture, mode, base.reference)
 
 
 def _environment(settings: Settings, mode: str) -> dict[str, str]:

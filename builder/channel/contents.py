@@ -12,7 +12,10 @@ GLIBC = "__glibc >=2.36"
 #: Increase it when the same Debian packages become other conda packages. It is their build number, so that
 #: the older ones stay in the channel under their own names.
 FORMAT = 5
-SUBDIRS = ("linux-64", "noarch")
+#: The platforms that there are channels for, and Debian's names of their processors.
+ARCHITECTURES = {"linux-64": "amd64", "linux-aarch64": "arm64"}
+#: The subdirs of all these channels. Each channel has that of its platform, and ``noarch``.
+SUBDIRS = (*ARCHITECTURES, "noarch")
 
 
 @dataclass(frozen=True, slots=True)

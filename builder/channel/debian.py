@@ -2,7 +2,8 @@
 
 The channel has conda's python 3.11 with the libraries that it needs, pip, setuptools and wheel, under the
 names of conda-forge: enough to lock and build where no conda channel can be reached. The packages come from
-this machine's Debian mirror and are verified by apt; no root is needed.
+this machine's Debian mirror and are verified by apt; no root is needed. Each platform has a channel of its
+own. None of the packages is run, so any machine can make each of them.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import json
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from builder.channel.contents import FORMAT, SUBDIRS
+from builder.channel.contents import FORMAT
 from builder.channel.packages import write_packages
 from builder.errors import FetchError
 from builder.progress import QUIET, Reporter, working
@@ -28,32 +30,40 @@ _MARKER = ".complete"
 _DAY_S = 86400
 
 
-def debian_channel(settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False) -> Path:
+def debian_channel(
+    settings: Settings, reporter: Reporter = QUIET, *, platform: str = "linux-64", refresh: bool = False
+) -> Path:
     """The channel in the cache, made if it does not exist; see :func:`make_debian_channel`."""
-    return make_debian_channel(_folder(settings), settings, reporter, refresh=refresh)
+    folder = channel_folder(settings, platform)
+    return make_debian_channel(folder, settings, reporter, platform=platform, refresh=refresh)
 
 
-def current_channel(settings: Settings, reporter: Reporter = QUIET) -> Path:
-    """The channel in the cache for locking: renewed if it is older than a day.
+def current_channel(settings: Settings, reporter: Reporter = QUIET, *, platform: str = "linux-64") -> Path:
+    """The channel of a platform in the cache for locking: renewed if it is older than a day.
 
     If the mirror does not answer then, the older channel is used, with a warning.
 
     Raises:
         FetchError, SpaceError: see :func:`make_debian_channel`.
     """
-    made = _made(_folder(settings))
+    made = _made(channel_folder(settings, platform))
     if made is None or settings.offline or time.time() - made / 1e9 < _DAY_S:
-        return debian_channel(settings, reporter)
+        return debian_channel(settings, reporter, platform=platform)
     try:
-        return debian_channel(settings, reporter, refresh=True)
+        return debian_channel(settings, reporter, platform=platform, refresh=True)
     except FetchError as e:
         age = round((time.time() - made / 1e9) / _DAY_S)
         reporter.warn(f"{e.message}: using the Debian channel of {age} days ago")
-        return debian_channel(settings, reporter)
+        return debian_channel(settings, reporter, platform=platform)
 
 
 def make_debian_channel(
-    folder: Path, settings: Settings, reporter: Reporter = QUIET, *, refresh: bool = False
+    folder: Path,
+    settings: Settings,
+    reporter: Reporter = QUIET,
+    *,
+    platform: str = "linux-64",
+    refresh: bool = False,
 ) -> Path:
     """Makes the channel in ``folder`` (takes some seconds). Does nothing if it is complete already.
 
@@ -64,6 +74,7 @@ def make_debian_channel(
         folder: where the channel is, or will be.
         settings: the cache (for a lock), and whether to work offline.
         reporter: receives a note when the channel is made.
+        platform: whose packages it has; this machine's processor does not matter.
         refresh: read the mirror again, and add the packages that it has now. Older packages stay, for older
             locks.
 
@@ -83,13 +94,16 @@ def make_debian_channel(
         if now is not None and now != before:  # another process made it meanwhile
             return folder
         _check(folder, settings, exists=before is not None)
-        with working(reporter, "making the Debian channel from Debian's python3.11 packages"):
-            _make(folder)
+        kind = "" if platform == "linux-64" else f" for {platform}"
+        with working(reporter, f"making the Debian channel{kind} from Debian's python3.11 packages"):
+            _make(folder, platform)
     return folder
 
 
-def _folder(settings: Settings) -> Path:
-    return CacheFolders(settings.cache).channels / "debian"
+def channel_folder(settings: Settings, platform: str = "linux-64") -> Path:
+    """Where the channel of a platform is in the cache."""
+    name = "debian" if platform == "linux-64" else f"debian-{platform}"
+    return CacheFolders(settings.cache).channels / name
 
 
 def _made(folder: Path) -> int | None:
@@ -126,7 +140,7 @@ def _is_ours(folder: Path) -> bool:
     return (folder / _MARKER).exists() or not any(folder.iterdir())
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, platform: str) -> None:
     """Makes a new channel beside ``folder``, adds the old packages, and renames it to ``folder``."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{folder.name}.making-"
@@ -136,28 +150,28 @@ def _make(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix, ignore_cleanup_errors=True) as name:
         work = Path(name)
         made = work / "channel"
-        write_packages(made, work)
+        write_packages(made, work, platform)
         for old in folder.glob("*/*.conda"):
             target = made / old.parent.name / old.name
             if not target.exists():
                 shutil.copy2(old, target)
-        _index(made)
+        _index(made, (platform, "noarch"))
         (made / _MARKER).write_text(f"{FORMAT}\n")
         if folder.exists():
             folder.rename(work / "before")
         made.rename(folder)
 
 
-def _index(channel: Path) -> None:
+def _index(channel: Path, subdirs: Sequence[str]) -> None:
     """Writes the channel's ``repodata.json``, without the time of indexing, which rattler adds to each
     record.
     """
     from rattler.index import index_fs
 
-    for subdir in SUBDIRS:
+    for subdir in subdirs:
         (channel / subdir).mkdir(exist_ok=True)
     asyncio.run(index_fs(channel, write_zst=False, write_shards=False, force=True))
-    for subdir in SUBDIRS:
+    for subdir in subdirs:
         path = channel / subdir / "repodata.json"
         index = json.loads(path.read_bytes())
         for record in index["packages.conda"].values():

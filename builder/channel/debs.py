@@ -54,9 +54,14 @@ class Deb:
         return cls(name, tree, full_version, match[1], revision, built)
 
 
-def download_debs(names: Sequence[str], work: Path) -> dict[str, Path]:
+def download_debs(names: Sequence[str], work: Path, architecture: str) -> dict[str, Path]:
     """Downloads Debian packages into a folder below ``work``, with a private apt state and apt's own
     verification.
+
+    Args:
+        names: of the packages.
+        work: the folder.
+        architecture: Debian's name, which need not be this machine's: ``arm64``.
 
     Returns:
         The ``.deb`` files by the packages' names.
@@ -68,7 +73,7 @@ def download_debs(names: Sequence[str], work: Path) -> dict[str, Path]:
     """
     state = work / "apt"
     debs = state / "debs"
-    apt = ["apt-get", "-q", *_options(state)]
+    apt = ["apt-get", "-q", *_options(state, architecture)]
     run_tool([*apt, "update"], debs, "reading Debian's package lists")
     run_tool([*apt, "download", *names], debs, "downloading Debian's python packages")
     found = {path.name.partition("_")[0]: path for path in debs.glob("*.deb")}
@@ -80,7 +85,7 @@ def download_debs(names: Sequence[str], work: Path) -> dict[str, Path]:
     return found
 
 
-def _options(state: Path) -> list[str]:
+def _options(state: Path, architecture: str) -> list[str]:
     """Makes apt's private folders and returns the options with which apt uses nothing else."""
     from builder.net.apt import apt_sources
 
@@ -95,8 +100,8 @@ def _options(state: Path) -> list[str]:
     (state / "status").touch()
     (state / "debian.sources").write_text(sources)
     options = {
-        "APT::Architecture": "amd64",
-        "APT::Architectures": "amd64",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "Dir::State": state,
         "Dir::State::Lists": state / "lists",
         "Dir::State::Status": state / "status",

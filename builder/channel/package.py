@@ -17,6 +17,9 @@ import zstandard
 #: The time of all members: 2023-06-10, the release of Debian bookworm.
 EPOCH = 1686355200
 
+#: What ``arch`` in a package's record is, by its subdir.
+_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+
 
 @dataclass(frozen=True)
 class File:
@@ -95,7 +98,7 @@ def _info(package: CondaPackage) -> dict[str, File]:
 def _index(package: CondaPackage) -> dict[str, Any]:
     """``info/index.json``: the package's record in the channel."""
     index: dict[str, Any] = {
-        "arch": None if package.noarch else "x86_64",
+        "arch": None if package.noarch else _MACHINES[package.subdir],
         "build": package.build,
         "build_number": package.build_number,
         "depends": list(package.depends),

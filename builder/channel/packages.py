@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from builder.channel.contents import (
+    ARCHITECTURES,
     CERTIFICATES_DEB,
     FORMAT,
     GLIBC,
@@ -30,28 +31,31 @@ from builder.channel.python import python_files
 _LIBRARY = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
 
 
-def write_packages(channel: Path, work: Path) -> None:
+def write_packages(channel: Path, work: Path, platform: str) -> None:
     """Downloads the Debian packages and writes all conda packages of the channel.
 
     Args:
         channel: the channel's folder.
         work: an empty folder for downloads and unpacked packages.
+        platform: ``linux-64`` or ``linux-aarch64``.
 
     Raises:
         FetchError: no mirror, or a Debian package is missing or not as expected.
         SpaceError: the disk is full.
     """
-    files = download_debs(all_debs(), work)
+    files = download_debs(all_debs(), work, ARCHITECTURES[platform])
     debs = {name: Deb.unpack(path, work / "unpacked" / name) for name, path in files.items()}
     for name, library in LIBRARIES.items():
         sources = [debs[deb] for deb in library.debs]
         libraries = {path: file for deb in sources for path, file in _libraries(deb.tree, work).items()}
         if not libraries:
             raise unknown(", ".join(library.debs))
-        write_package(_compiled(name, sources, libraries, library.license, library.depends), channel)
+        package = _compiled(name, sources, libraries, library.license, library.depends)
+        write_package(replace(package, subdir=platform), channel)
     write_package(_certificates(debs[CERTIFICATES_DEB]), channel)
     write_package(_zones(debs[ZONES_DEB]), channel)
-    write_package(_python([debs[deb] for deb in PYTHON_DEBS], work), channel)
+    python = _python([debs[deb] for deb in PYTHON_DEBS], work)
+    write_package(replace(python, subdir=platform), channel)
     for name, deb in WHEELS.items():
         write_package(_from_wheel(name, debs[deb]), channel)
 
@@ -81,7 +85,8 @@ def _package(name: str, sources: Sequence[Deb], files: Mapping[str, File], licen
 def _compiled(
     name: str, sources: Sequence[Deb], files: Mapping[str, File], license: str, depends: Sequence[str]
 ) -> CondaPackage:
-    return replace(_package(name, sources, files, license), subdir="linux-64", depends=[GLIBC, *depends])
+    """A package of compiled code; the caller sets its subdir."""
+    return replace(_package(name, sources, files, license), depends=[GLIBC, *depends])
 
 
 def _noarch(name: str, deb: Deb, files: Mapping[str, File], license: str) -> CondaPackage:

@@ -170,6 +170,9 @@ def _print_differences(context: Context, result: BuildResult) -> None:
     from rich.table import Table
 
     name, count = result.recipe.name, result.recipe.step_count
+    if count == 0:
+        context.output.note(f"{name} has no steps: equal inputs always make equal bytes")
+        return
     if not result.differences:
         context.output.note(f"{name}: {count} steps ran twice, with equal results")
         return

@@ -192,6 +192,7 @@ def publish_one(
         "dry_run": done.dry_run,
         "attached": dict(done.attached),
         "before": dict(done.before),
+        "indexes": dict(done.indexes),
         "push": push,
         "verified": asdict(done.verified) if done.verified else None,
         "build_seconds": result.timings,
@@ -218,6 +219,9 @@ def _lines(done: Published) -> list[str]:
     if done.tags:
         smoke = f"not smoke-tested: {escape(done.untested)}" if done.untested else f"smoke test: {done.smoke}"
         lines.append(f"  tags: {', '.join(done.tags)}; {smoke}")
+    for digest in dict.fromkeys(done.indexes.values()):
+        named = [tag for tag, other in done.indexes.items() if other == digest]
+        lines.append(f"  index of platforms: {digest} ({', '.join(named)})")
     if done.push:
         p = done.push
         lines.append(
@@ -238,7 +242,7 @@ def _rollback(done: Published) -> list[str]:
     """What the tags named before, and the command that undoes their move."""
     lines = []
     for tag, digest in done.before.items():
-        if digest in (None, done.digest):
+        if digest in (None, done.digest, done.indexes.get(tag)):
             continue
         verb = "names" if done.dry_run else "named"
         lines.append(f"  {tag} {verb} {digest}{'' if done.dry_run else ' before'}")

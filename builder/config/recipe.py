@@ -109,6 +109,9 @@ class Registry(Model):
     """Path of the repository on the host."""
     tags: tuple[Line, ...] = ("latest", "%y.%m")
     """Tags, also strftime patterns: ``%y.%m`` makes a dated tag."""
+    index: bool = False
+    """The tags name an image index with one image for each platform. Publishing replaces the image of the
+    recipe's platform in it, and keeps the others."""
 
 
 class Layers(Model):

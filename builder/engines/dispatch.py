@@ -9,7 +9,9 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest, BuildResult, Engine
 from builder.engines.last_build import LastBuild
 from builder.errors import RunnerError, UsageError
+from builder.oci.config import host_architecture
 from builder.progress import working
+from builder.qemu import cannot_run, is_registered, registration_hint
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
 
     Raises:
         UsageError: The engine builds another format, or the recipe has steps and the engine runs none.
-        RunnerError: The engine does not work on this host.
+        RunnerError: The engine does not work on this host, or not for the image's processor.
         BuilderError: See :meth:`Engine.build`.
     """
     if request.recipe.format not in engine.formats:
@@ -49,6 +51,7 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
             "build with --engine layered, which runs them without root; or remove 'engine:' from the recipe",
         )
 
+    _require_processor(engine, request.recipe)
     if engine.repeatable:
         _require_available(engine, request.recipe)
         return _build(engine, request)
@@ -80,6 +83,17 @@ def _wrong_format(engine: Engine, request: BuildRequest) -> UsageError:
         f"the engine {engine.name} builds {builds}, and target {recipe.name} is {article} "
         f"{_FORMATS[recipe.format]} ({recipe.source}: format: {recipe.format})",
         f"build it with --engine {', '.join(first)} or {last}, or change 'format:' in the recipe",
+    )
+
+
+def _require_processor(engine: Engine, recipe: Recipe) -> None:
+    """Other engines than ``layered`` run programs of the image, such as its Python."""
+    architecture = recipe.architecture
+    if engine.name == "layered" or architecture == host_architecture() or is_registered(architecture):
+        return
+    raise RunnerError(
+        f"the engine {engine.name} runs programs of the image: {cannot_run(architecture)}",
+        f"build with --engine layered, which runs none; or {registration_hint(architecture)}",
     )
 
 

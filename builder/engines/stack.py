@@ -61,5 +61,6 @@ class Stack:
         if self._base is None:
             self._base = base.layers
             if base.sif is not None:
-                self._base = sif_to_oci(base.sif, request.settings, request.store, request.reporter).layers
+                below = sif_to_oci(base.sif, request.settings, request.store, request.reporter)
+                self._base = (*below.layers, *base.layers)
         return self._base

@@ -24,7 +24,6 @@ from builder.net.urlvariables import UrlVariables
 from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
-from builder.store.folders import CacheFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ class Places:
 
     def _original(self, package: LockedPackage, url: str, make_channel: bool) -> Iterator[Place]:
         if url.startswith(DEBIAN_CHANNEL):
-            yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), make_channel)
+            yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), package.platform, make_channel)
             return
         if url in self._others:
             for other in self._others[url]:
@@ -111,20 +110,20 @@ class Places:
         elif not url.startswith(FIND_LINKS):
             yield Url(url, redact(package.url))
 
-    def _debian_channel(self, name: str, make_channel: bool) -> Iterator[Path]:
+    def _debian_channel(self, name: str, platform: str, make_channel: bool) -> Iterator[Path]:
         """The file in this machine's channel; a second time after the channel was renewed."""
         from builder.channel.contents import SUBDIRS
-        from builder.channel.debian import debian_channel
+        from builder.channel.debian import channel_folder, debian_channel
 
         if not re.fullmatch(rf"({'|'.join(SUBDIRS)})/[A-Za-z0-9_][A-Za-z0-9_.+-]*\.conda", name):
             raise FetchError(
                 f"{DEBIAN_CHANNEL}{name} names no package of the Debian channel", "lock again: builder lock"
             )
         if not make_channel:
-            yield CacheFolders(self._settings.cache).channels / "debian" / name
+            yield channel_folder(self._settings, platform) / name
             return
         with self._channel_lock:
-            folder = debian_channel(self._settings, self._reporter)
+            folder = debian_channel(self._settings, self._reporter, platform=platform)
         yield folder / name
         if self._settings.offline:
             return
@@ -132,5 +131,5 @@ class Places:
         with self._channel_lock:
             if not self._channel_renewed:
                 self._channel_renewed = True
-                debian_channel(self._settings, self._reporter, refresh=True)
+                debian_channel(self._settings, self._reporter, platform=platform, refresh=True)
         yield folder / name

@@ -97,17 +97,10 @@ def channels_hint(request: SolveRequest, silent: Sequence[tuple[SolverChannel, s
 
 
 def _debian_channel(request: SolveRequest, reasons: str) -> SolverChannel:
-    platform = request.recipe.platform
-    if platform != "linux-64":
-        raise FetchError(
-            reasons,
-            f"the Debian channel is for linux-64 only, and this target is for {platform}: "
-            "check the network, or set a mirror: BUILDER_MIRRORS='FROM=TO'",
-        )
     from builder.channel.debian import current_channel
 
     request.reporter.note(f"{reasons}: using the Debian channel, the recipe's fallback")
-    folder = current_channel(request.settings, request.reporter)
+    folder = current_channel(request.settings, request.reporter, platform=request.recipe.platform)
     url = folder.absolute().as_uri().rstrip("/") + "/"
     return SolverChannel(DEBIAN_CHANNEL.rstrip("/"), url, DEBIAN_CHANNEL)
 

@@ -131,7 +131,12 @@ def index_with(index: Mapping[str, Any], descriptor: Descriptor, tag: str | None
 
 
 def move_layout_tag(
-    folder: Path, tag: str, descriptor: Descriptor, may_move: Callable[[str | None], bool]
+    folder: Path,
+    tag: str,
+    descriptor: Descriptor,
+    may_move: Callable[[str | None], bool],
+    *,
+    index: bytes | None = None,
 ) -> tuple[str | None, str | None]:
     """Points a tag at an image that the layout holds; nobody else changes the layout in the meantime.
 
@@ -140,6 +145,7 @@ def move_layout_tag(
         tag: the tag.
         descriptor: the image's manifest.
         may_move: receives the digest that the tag names (None: no such tag); False leaves the tag as it is.
+        index: the bytes of an image index, which is written first; None: the layout has the manifest.
 
     Returns:
         The digests that the tag named before, and names now.
@@ -152,6 +158,8 @@ def move_layout_tag(
         before = list_tags(folder).get(tag)
         if before == descriptor.digest or not may_move(before):
             return before, before
+        if index is not None:
+            _write_if_changed(blob_path(folder, descriptor.digest), index, durable=True)
         new = index_with(read_index(folder), descriptor, tag)
         _write_if_changed(folder / "index.json", canonical_json(new), durable=True)
         return before, descriptor.digest

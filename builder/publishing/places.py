@@ -21,7 +21,7 @@ from builder.oci.layout import (
     read_layout,
     write_layout,
 )
-from builder.oci.manifest import choose
+from builder.oci.manifest import INDEXES, choose
 from builder.oci.reference import TAG_RULE, Reference, is_tag
 from builder.parallel import Stopped, in_parallel
 from builder.progress import QUIET, Reporter, working
@@ -378,7 +378,11 @@ class LayoutPlace:
         if not is_tag(tag):
             raise UsageError(f"{tag!r} is not a tag", TAG_RULE)
         before, now = move_layout_tag(
-            self.folder, tag, image.manifest_descriptor, lambda found: expected in (ANY, found)
+            self.folder,
+            tag,
+            image.manifest_descriptor,
+            lambda found: expected in (ANY, found),
+            index=image.manifest if image.manifest_descriptor.media_type in INDEXES else None,
         )
         return TagMove(before, now, written=before != now)
 

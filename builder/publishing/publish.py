@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
@@ -25,6 +25,7 @@ from builder.project import Project
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT, provenance, sbom
 from builder.publishing.destination import check_destination
 from builder.publishing.places import Place, open_place
+from builder.publishing.platforms import PlatformPlace
 from builder.publishing.read_back import Verified, VerifyMode, push_and_read_back
 from builder.publishing.smoke_gate import SmokeGate, SmokePolicy
 from builder.publishing.tag_check import check_tags
@@ -104,6 +105,9 @@ class Published:
     """What was read back before a tag moved. None: nothing was sent (``dry_run``)."""
     untested: str = ""
     """Why there is no smoke test, from the recipe; empty: there is one."""
+    indexes: Mapping[str, str] = field(default_factory=dict)
+    """With ``registry: {index: true}``: the indexes that tags were moved to, as digests. ``before`` has the
+    indexes that they named before."""
 
 
 def destination_text(recipe: Recipe, to: str | None, registry: str | None, option: str = "--to") -> str:
@@ -137,22 +141,27 @@ def destination_text(recipe: Recipe, to: str | None, registry: str | None, optio
 def refuse_shared_tags(recipes: Sequence[Recipe], options: PublishOptions) -> None:
     """Refuses targets that would be published under the same tag, before anything is built.
 
+    Targets of different platforms may share the tags of an index.
+
     Raises:
         UsageError: two targets share a tag; the message names both and the tag.
     """
-    taken: dict[str, str] = {}
+    taken: dict[str, Recipe] = {}
     for recipe in recipes:
         try:
             where = options.place_of(recipe)
         except UsageError:
             continue  # reported when this target is published
         for tag in options.tags_of(recipe).tags:
-            other = taken.setdefault(f"{where}:{tag}", recipe.name)
-            if other != recipe.name:
+            in_index = f" for {recipe.architecture}" if recipe.registry.index else ""
+            other = taken.setdefault(f"{where}:{tag}{in_index}", recipe)
+            if other.name != recipe.name:
+                ways = "give each its own registry.repository or registry.tags"
+                if other.architecture != recipe.architecture:
+                    ways = f"registry: {{index: true}} in both makes one index of them; or {ways}"
                 raise UsageError(
-                    f"{other} and {recipe.name} would both be published as {where}:{tag}",
-                    "give each its own registry.repository or registry.tags, and name only the host with "
-                    "--registry; or publish them one by one",
+                    f"{other.name} and {recipe.name} would both be published as {where}:{tag}",
+                    f"{ways}, and name only the host with --registry; or publish them one by one",
                 )
 
 
@@ -213,8 +222,12 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     tags = plan.tags if options.move_tags else ()
     place.prepare_push()
     named: dict[str, str | None] = {}
+    indexed = PlatformPlace(place, recipe, force=options.force) if recipe.registry.index else None
+    tagged = place if indexed is None else cast(Place, indexed)
     if options.move_tags:
-        named = check_tags(place, plan, image, force=options.force, reporter=project.reporter)
+        if indexed is not None:
+            indexed.require_indexes(tags)
+        named = check_tags(tagged, plan, image, force=options.force, reporter=project.reporter)
     done = Published(recipe.name, place.name, image.digest, tags, None, "not run", options.dry_run)
     if options.dry_run:
         return replace(done, before=named)
@@ -235,10 +248,13 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     attached = attach_all(place, result, image, report, project)
     must_move = any(digest != image.digest for digest in named.values())
     if must_move:
-        named = _move_tags(place, plan, image, named, force=options.force)
+        named = _move_tags(tagged, plan, image, named, force=options.force)
     if must_move or pushed.sent:  # another publish may have moved the tags and sent the blobs meanwhile
         _restore_attached(place, image, attached, project)
+    moved = indexed.moved if indexed is not None else {}
+    named |= {tag: before for tag, (before, _) in moved.items()}
     done = replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
+    done = replace(done, indexes={tag: now for tag, (_, now) in moved.items()})
     return replace(done, untested=recipe.smoke.none or "") if verdict == "none" else done
 
 

@@ -23,6 +23,7 @@ from builder.model import Descriptor, Image
 from builder.parallel import in_parallel
 from builder.progress import QUIET, Reporter
 from builder.publishing.places import Place
+from builder.publishing.platforms import refuse_to_replace
 from builder.publishing.tags import TagPlan
 from builder.registry.push import CHECKS
 from builder.registry.referrers import CREATED
@@ -61,7 +62,8 @@ def check_tags(
         reporter: receives a note if nothing tells whether a tag goes back.
 
     Raises:
-        TagExistsError: a fixed tag names another digest, or another tag would go back to an older image.
+        TagExistsError: a fixed tag names another digest, or another tag would go back to an older image or
+            names an index of several platforms.
         RegistryError: the registry cannot be reached.
     """
     named = dict(in_parallel(place.resolve, plan.tags, CHECKS))
@@ -69,6 +71,7 @@ def check_tags(
     if not force:
         _check_fixed(place, plan, moving, image)
         for tag, current in moving.items():
+            refuse_to_replace(place, tag, current, image)
             _check_age(place, plan, tag, current, image, reporter)
     return {tag: found.digest if found else None for tag, found in named.items()}
 

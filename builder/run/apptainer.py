@@ -16,7 +16,14 @@ from pathlib import Path
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Runner, RunOptions, check_mounts
+from builder.run.base import (
+    DEFAULT_OPTIONS,
+    ImageConfig,
+    Runner,
+    RunOptions,
+    check_mounts,
+    require_registered,
+)
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
 from builder.run.identity import Identity, container_root
@@ -57,6 +64,7 @@ class ApptainerRunner(Runner):
     ) -> Completed:
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
+        require_registered(config, self.name)
         check_mounts(options.mounts, forbidden=":,\\")
         action = "exec"
         if isinstance(image, SifImage):

@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Literal
 from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
-from builder.oci.config import config_environment
+from builder.oci.config import config_environment, host_architecture
 from builder.progress import QUIET, Reporter
+from builder.qemu import cannot_run, is_registered, registration_hint
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.sif.read import read_sif
@@ -108,6 +109,8 @@ class ImageConfig:
     entrypoint: list[str]
     command: list[str]
     workdir: str
+    architecture: str = ""
+    """The OCI's name of the processor: ``arm64``; empty if the config does not tell it."""
 
     @classmethod
     def of(cls, image: Image | SifImage) -> ImageConfig:
@@ -119,6 +122,7 @@ class ImageConfig:
             list(config.get("Entrypoint") or []),
             list(config.get("Cmd") or []),
             config.get("WorkingDir") or "/",
+            whole.get("architecture") or "",
         )
 
     def arguments(self, command: Sequence[str], entrypoint: Sequence[str] | None) -> list[str]:
@@ -148,6 +152,21 @@ def require_oci(image: Image | SifImage, runner: str) -> Image:
             "use --runner apptainer or --runner userns, or convert it to an OCI image: builder convert",
         )
     return image
+
+
+def require_registered(config: ImageConfig, runner: str) -> None:
+    """Checks that this host starts programs for the image's processor: its own, or with a registered qemu.
+
+    Raises:
+        RunnerError: It does not, and the engine would report "exec format error".
+    """
+    architecture = config.architecture
+    if architecture in ("", host_architecture()) or is_registered(architecture):
+        return
+    raise RunnerError(
+        f"{runner}: {cannot_run(architecture)}, and no qemu is registered for its programs",
+        f"{registration_hint(architecture)}; --runner userns registers qemu itself (Linux 6.7 and later)",
+    )
 
 
 def check_mounts(mounts: Sequence[Mount], forbidden: str = "") -> None:

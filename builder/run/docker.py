@@ -33,6 +33,7 @@ from builder.run.base import (
     RunOptions,
     check_mounts,
     require_oci,
+    require_registered,
 )
 from builder.run.failures import hint_for
 from builder.run.gpu import device_groups, gpu_devices
@@ -127,7 +128,9 @@ class DockerRunner(Runner):
         import docker
 
         image = require_oci(image, "docker")
-        ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
+        config = ImageConfig.of(image)
+        config.arguments(command, options.entrypoint)  # fails if there is nothing to run
+        require_registered(config, "docker")
         check_mounts(options.mounts)
         with docker_errors(_run_error), docker_client() as client:
             container = self._create(client, image, command, options)

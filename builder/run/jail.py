@@ -198,6 +198,8 @@ def inside(plan: dict[str, Any], status: int) -> int:
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     die_with_parent()  # a change of ids cancels it
+    # never closed: the registration ends with the last reference to the file system
+    _interpreter = register_interpreter(plan["interpreter"])
     writable = new_root(host.image, host.changes)
     old_root = enter_root()
     os.fchdir(host.proc)
@@ -263,6 +265,24 @@ def open_host(plan: dict[str, Any]) -> HostFiles:
         proc=open_path("/proc"),
         network_files=network_files,
     )
+
+
+def register_interpreter(line: str) -> int | None:
+    """Makes the kernel run programs of another processor with qemu, in this namespace only.
+
+    Args:
+        line: the registration, see builder/qemu.py; empty: none is necessary.
+
+    Returns:
+        An open file that holds the file system of the registration, which no path leads to.
+    """
+    if not line:
+        return None
+    must("binfmt_misc", mount("binfmt_misc", "/tmp", "binfmt_misc", NOSUID | NODEV | NOEXEC))
+    kept = os.open("/tmp", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    write("/tmp/register", line)
+    must("binfmt_misc", LIBC.umount2(b"/tmp", _MNT_DETACH))
+    return kept
 
 
 def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:

@@ -25,6 +25,7 @@ from builder.run.base import (
     RunOptions,
     check_mounts,
     require_oci,
+    require_registered,
 )
 from builder.run.failures import hint_for
 from builder.run.gpu import gpu_devices
@@ -60,7 +61,9 @@ class PodmanRunner(Runner):
         self, image: Image | SifImage, command: Sequence[str], options: RunOptions = DEFAULT_OPTIONS
     ) -> Completed:
         image = require_oci(image, self.name)
-        ImageConfig.of(image).arguments(command, options.entrypoint)  # fails if there is nothing to run
+        config = ImageConfig.of(image)
+        config.arguments(command, options.entrypoint)  # fails if there is nothing to run
+        require_registered(config, self.name)
         check_mounts(options.mounts, forbidden=',"\n')
         image_id = self._load(image)
 
@@ -116,14 +119,14 @@ class PodmanRunner(Runner):
                 self._check_started(done)
                 if done.returncode == 0:
                     self._must([self.name, "commit", "--quiet", container, committed])
-                    save = [self.name, "save", "--format", "docker-archive", "--output", archive]
+                    save = [self.name, "save", "--format", "docker-archive", "--output", str(archive)]
                     self._must([*save, committed])
             finally:
                 execute([self.name, "rm", "--force", "--time", "1", "--ignore", container], timeout_s=60)
                 execute([self.name, "rmi", "--ignore", committed], timeout_s=60)
         return done
 
-    def _must(self, command: Sequence[str | Path]) -> None:
+    def _must(self, command: Sequence[str]) -> None:
         done = execute(command)
         if done.returncode:
             raise self._error(f"{self.name} {command[1]} failed: {reason(done.stderr)}")

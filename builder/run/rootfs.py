@@ -13,9 +13,12 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from builder.model import Image, SifImage
+from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
 from builder.run.identity import Identity
 from builder.settings import Settings
@@ -71,17 +74,50 @@ def cached_rootfs(
     return folder
 
 
+def cached_lower(
+    image: Image | SifImage, settings: Settings, store: Store, reporter: Reporter = QUIET, *, owner: Identity
+) -> Path:
+    """Like :func:`cached_rootfs`, for an image that others are built on.
+
+    The trees of those, and of the image with one more layer, are hard links to the files of this one. So a
+    chain of build steps unpacks the packages once.
+    """
+    if isinstance(image, SifImage):
+        return cached_rootfs(image, settings, store, reporter, owner=owner)
+    target = _target_name(json.loads(image.config))
+    name = TreeName(target, _layers_key(image.layers), owner.uid)
+    rootfs = CacheFolders(settings.cache).rootfs
+    folder, below = rootfs / str(name), rootfs / str(replace(name, lower=_layers_key(image.layers[:-1])))
+    while not hold(folder):
+        with store.lock(f"rootfs {target} {owner.uid}"):
+            if not folder.exists():
+                store.sweep(rootfs)
+                _unpack_over_or_whole(below, image, folder, store, owner, reporter)
+            hold(folder)
+            keep_last(rootfs, target, owner.uid)
+    return folder
+
+
 def _tree_name(image: Image | SifImage, owner: Identity) -> TreeName:
     """The name of the image's folder; an image without a target's label belongs to the target ``other``."""
     config = read_sif(image.path).config() if isinstance(image, SifImage) else json.loads(image.config)
+    key = _layers_key(() if isinstance(image, SifImage) else image.layers[:-1])
+    return TreeName(_target_name(config), key, owner.uid, image.digest.partition(":")[2][:24])
+
+
+def _target_name(config: Mapping[str, Any]) -> str:
     labels = (config.get("config") or {}).get("Labels") or {}
     target = str(labels.get(_TARGET_LABEL, ""))
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target):
-        target = "other"
-    # By the digests of the blobs, which are verified: an image may list diff_ids of another one's layers.
-    lower = [] if isinstance(image, SifImage) else [layer.descriptor.digest for layer in image.layers[:-1]]
-    key = hashlib.sha256(" ".join(lower).encode()).hexdigest()[:16]
-    return TreeName(target, key, owner.uid, image.digest.partition(":")[2][:24])
+    return target if re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,99}", target) else "other"
+
+
+def _layers_key(layers: Sequence[Layer]) -> str:
+    """16 hex digits of layers, by the digests of the blobs, which are verified.
+
+    An image may list diff_ids of another one's layers.
+    """
+    digests = [layer.descriptor.digest for layer in layers]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]
 
 
 def _unpack_image(
@@ -95,10 +131,20 @@ def _unpack_image(
     lower = rootfs / str(TreeName(name.target, name.lower, name.uid))
     while not hold(lower):
         _unpack(image, lower, store, owner, reporter, layers=len(image.layers) - 1)
+    _unpack_over_or_whole(lower, image, folder, store, owner, reporter)
+
+
+def _unpack_over_or_whole(
+    lower: Path, image: Image, folder: Path, store: Store, owner: Identity, reporter: Reporter
+) -> None:
+    """Unpacks an image over a tree of the layers below its topmost, if there is one."""
     try:
-        _unpack_over(lower, image, folder, store, owner)
+        if hold(lower):
+            _unpack_over(lower, image, folder, store, owner)
+            return
     except OSError:  # a file system without hard links
-        _unpack(image, folder, store, owner, reporter)
+        pass
+    _unpack(image, folder, store, owner, reporter)
 
 
 def _unpack(

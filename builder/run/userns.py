@@ -16,6 +16,8 @@ from pathlib import Path
 
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
+from builder.progress import QUIET, Reporter
+from builder.qemu import cannot_run, emulation
 from builder.run.base import DEFAULT_OPTIONS, ImageConfig, Mount, Network, Runner, RunOptions, check_mounts
 from builder.run.confine import seccomp_library
 from builder.run.failures import hint_for
@@ -63,6 +65,8 @@ class _Plan:
     Empty: changes are lost."""
     emulate_root: bool = False
     """See :class:`builder.run.confine.Filter`."""
+    interpreter: str = ""
+    """What runs the image's programs, if they are for another processor; empty: this processor."""
 
 
 class UsernsRunner(Runner):
@@ -83,6 +87,7 @@ class UsernsRunner(Runner):
         config = ImageConfig.of(image)
         words = config.arguments(command, options.entrypoint)
         check_mounts(options.mounts)
+        interpreter = interpreter_of(config.architecture, self._reporter)
         root = container_root(keep_root=options.keep_root)
         folder = cached_rootfs(image, self._settings, self._store, self._reporter, owner=root)
         if seccomp_library() is None:
@@ -108,11 +113,14 @@ class UsernsRunner(Runner):
             network=options.network,
             workdir=options.workdir or config.workdir,
             shm_size=_SHM_SIZE,
+            interpreter=interpreter,
         )
         return _start(plan, options)
 
 
-def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions) -> Completed:
+def run_recorded(
+    rootfs: Path, changes: Path, command: Sequence[str], options: RunOptions, interpreter: str = ""
+) -> Completed:
     """Runs a command in an unpacked image and records in ``changes/upper`` what it changes there.
 
     Its root can do what a package's script does as root, see :data:`builder.run.confine.EMULATED_CALLS`.
@@ -122,6 +130,7 @@ def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: R
         changes: An empty folder on a local file system.
         command: The program and its arguments.
         options: ``env`` is the complete environment.
+        interpreter: See :func:`interpreter_of`.
 
     Returns:
         The result. ``changes/upper`` is the upper folder of an overlay: whiteouts are character devices 0/0,
@@ -147,8 +156,22 @@ def run_recorded(rootfs: Path, changes: Path, command: Sequence[str], options: R
         workdir=options.workdir or "/",
         changes=str(changes),
         emulate_root=True,
+        interpreter=interpreter,
     )
     return _start(plan, options)
+
+
+def interpreter_of(architecture: str, reporter: Reporter = QUIET) -> str:
+    """The registration of what runs programs for a processor; empty if this host's own does.
+
+    Raises:
+        RunnerError: This host cannot run them.
+    """
+    found = emulation(architecture)
+    if found is None:
+        return ""
+    reporter.note(f"{cannot_run(architecture)}: qemu runs its programs, slowly")
+    return found.registration
 
 
 def namespaces_problem() -> str | None:

@@ -45,8 +45,6 @@ def silent_indexes(recipe: Recipe, environment: Environment, settings: Settings)
 
 def fits_debian_channel(recipe: Recipe) -> bool:
     """Whether programs of the Debian channel run on a recipe's base."""
-    if recipe.platform != "linux-64":
-        return False
     numbers = virtual_packages(recipe)["__glibc"].split(".")
     return tuple(int(number) for number in numbers if number.isdigit()) >= _GLIBC
 

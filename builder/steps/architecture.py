@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
-from builder.errors import UsageError
-from builder.oci.config import host_architecture
+from builder.errors import RunnerError
+from builder.qemu import emulation
 
 
 def check_step_architecture(recipe: Recipe) -> None:
-    """Checks that the programs of the image can run here.
+    """Checks that the programs of the image can run here, with qemu if they are for another processor.
 
     Raises:
-        UsageError: The recipe has steps, and its platform is another one.
+        RunnerError: The recipe has steps, and this machine cannot run them.
     """
-    here = host_architecture()
-    if recipe.step_count == 0 or recipe.architecture == here:
+    if recipe.step_count == 0:
         return
-    key = ("steps",) if recipe.steps else ("conda", "post_link")
-    raise UsageError(
-        f"{place_of(recipe.source, *key)}: steps of a {recipe.platform} image cannot run on this machine "
-        f"({here})",
-        f"build on a machine with {recipe.architecture}, or remove the key",
-    )
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        key = ("steps",) if recipe.steps else ("conda", "post_link")
+        raise RunnerError(f"{place_of(recipe.source, *key)}: {e.message}", e.hint) from None

@@ -24,7 +24,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from builder.errors import ImageError
 from builder.layers.entry import Entry, Range
+from builder.layers.tar import check_path
 from builder.model import Layer
 from builder.store.blobs import Store
 from builder.trees.member import Kind
@@ -65,7 +67,12 @@ Nodes = dict[str, Node]
 
 
 def nodes_of_upper(upper: Path) -> Nodes:
-    """What is in the upper folder of an overlay, by path."""
+    """What is in the upper folder of an overlay, by path.
+
+    Raises:
+        LayerError: A path is too long or too deep, or no text.
+        ImageError: A name is that of a whiteout.
+    """
     found: Nodes = {}
     pending = [""]
     while pending:
@@ -75,6 +82,11 @@ def nodes_of_upper(upper: Path) -> Nodes:
                 path = f"{folder}/{item.name}" if folder else item.name
                 if path in LEFT_OUT:
                     continue
+                check_path(path)
+                if item.name.startswith(_WHITEOUT):
+                    raise ImageError(
+                        f"the step left /{path}, a name that deletes files of other layers", "rename it"
+                    )
                 node = _node(upper / path)
                 found[path] = node
                 if node.kind == "dir":
@@ -110,6 +122,10 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
         layer: its blob is on this machine.
         store: knows which blobs are verified.
         spool: a new file, which receives the content of all files.
+
+    Raises:
+        LayerError: A path is too long or too deep, or no text.
+        ImageError: The layer is damaged.
     """
     found: Nodes = {}
     end = 0
@@ -118,6 +134,7 @@ def nodes_of_layer(layer: Layer, store: Store, spool: Path) -> Nodes:
             path = member.path
             if not path or any(path == one or path.startswith(f"{one}/") for one in LEFT_OUT):
                 continue
+            check_path(path)
             if member.kind is Kind.FILE:
                 found[path] = Node("file", member.mode, member.size, content=Range(spool, end), inode=path)
                 for data in content:

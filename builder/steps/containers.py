@@ -14,7 +14,7 @@ from typing import IO
 
 from builder.errors import ImageError, RunnerError
 from builder.model import OCI_LAYER, Descriptor, Layer
-from builder.run.base import RunOptions
+from builder.run.base import RunOptions, require_oci
 from builder.run.docker import DockerRunner, docker_problem
 from builder.run.podman import PodmanHpcRunner, PodmanRunner
 from builder.steps.changes import Nodes, nodes_of_layer
@@ -53,22 +53,26 @@ def run_in_engine(name: str, job: Job, options: RunOptions) -> Nodes:
         ImageError: A command failed.
         RunnerError: The engine does not work, or there is none of that name.
     """
-    kind = {"docker": DockerRunner, **_PODMAN}.get(name)
-    if kind is None:
+    runner: DockerRunner | PodmanRunner
+    if name == "docker":
+        runner = DockerRunner(job.settings, job.store, job.reporter)
+    elif name in _PODMAN:
+        runner = _PODMAN[name](job.settings, job.store, job.reporter)
+    else:
         raise RunnerError(f"{name} runs no build steps", f"use one of userns, {', '.join(ENGINES)}")
-    runner = kind(job.settings, job.store, job.reporter)
     if (problem := runner.available()) is not None:
         raise RunnerError(
             f"{name} does not work here: {problem}", "builder doctor shows the state of runners"
         )
     archive = job.folder / "image.tar"
-    done = runner.run_recorded(job.image, job.step.arguments, options, archive)
+    image = require_oci(job.image, name)
+    done = runner.run_recorded(image, job.step.arguments, options, archive)
     job.output.check(done, job.step)
-    top = _top_layer(archive, len(job.image.layers), job.folder / "layer.tar")
+    top = top_layer(archive, len(image.layers), job.folder / "layer.tar")
     return {} if top is None else nodes_of_layer(top, job.store, job.folder / "files")
 
 
-def _top_layer(archive: Path, below: int, path: Path) -> Layer | None:
+def top_layer(archive: Path, below: int, path: Path) -> Layer | None:
     """Copies the topmost layer of a saved image into a file; None if the step left no layer.
 
     Args:

@@ -8,7 +8,6 @@ commits it (:mod:`builder.steps.containers`).
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,10 +18,11 @@ from builder.layers.build import make_layer
 from builder.layers.entry import Entry
 from builder.model import Image, Layer, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import RunOptions, check_mounts
+from builder.run.base import ImageConfig, RunOptions, check_mounts
+from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
-from builder.run.rootfs import cached_rootfs
-from builder.run.userns import namespaces_problem, run_recorded
+from builder.run.rootfs import cached_lower
+from builder.run.userns import interpreter_of, namespaces_problem, run_recorded
 from builder.settings import Settings
 from builder.steps.changes import Changes, Nodes, nodes_of_upper
 from builder.steps.containers import first_engine, run_in_engine
@@ -31,10 +31,9 @@ from builder.store.blobs import Store
 from builder.store.files import space_errors
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
+from builder.text import human_bytes
 
 __all__ = ["StepRun", "run_step"]
-
-log = logging.getLogger(__name__)
 
 _NO_OVERLAY = "an overlay on disk"
 #: Paths that a note names.
@@ -83,7 +82,7 @@ def run_step(
         finally:
             remove_tree(folder)
     seconds = time.monotonic() - started
-    log.info("%s: %.1f s, %d bytes in its layer", task, seconds, layer.descriptor.size)
+    reporter.note(f"{task}: {human_bytes(layer.descriptor.size)} in {seconds:.1f} s")
     return layer
 
 
@@ -96,7 +95,7 @@ def _layer(job: Job, runner: str) -> Layer:
     """Runs a step and returns the layer of the difference to the unpacked image."""
     step = job.step
     owner = container_root(keep_root=False)
-    rootfs = cached_rootfs(job.image, job.settings, job.store, job.reporter, owner=owner)
+    rootfs = cached_lower(job.image, job.settings, job.store, job.reporter, owner=owner)
     options = RunOptions(
         env=job.env,
         mounts=step.mounts,
@@ -126,14 +125,18 @@ def _layer(job: Job, runner: str) -> Layer:
 
 def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
     """Runs a step with the user-namespace runner."""
+    if seccomp_library() is None:
+        job.reporter.warn("libseccomp is not installed: chown, setuid and mknod fail in steps")
+    interpreter = interpreter_of(ImageConfig.of(job.image).architecture, job.reporter)
     try:
-        done = run_recorded(rootfs, job.folder, job.step.arguments, options)
+        done = run_recorded(rootfs, job.folder, job.step.arguments, options, interpreter)
     except RunnerError as e:
         if _NO_OVERLAY not in e.message:
             raise
         raise RunnerError(
             f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",
-            "set BUILDER_TMPDIR to a folder on a local disk, or install docker or podman",
+            "set BUILDER_TMPDIR to a folder on a local disk (in a container: of a volume), or install docker "
+            "or podman",
         ) from None
     job.output.check(done, job.step)
     return nodes_of_upper(job.folder / "upper")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -12,12 +15,14 @@ import pytest
 from builder.layers.build import make_layer
 from builder.layers.entry import Entry, Range
 from builder.model import Layer
+from builder.oci.layout import write_layout
 from builder.settings import Settings
 from builder.steps.image import image_of
 from builder.steps.run import StepRun, run_step
 from builder.store.blobs import Store
-from tests.integration.conftest import CLONE
+from tests.integration.conftest import CLONE, Builder
 from tests.support import parts
+from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
 from tests.support.rootfs import PROGRAMS, make_rootfs
 
 TOOLS = (*PROGRAMS, "chmod", "chown", "ln", "mkdir", "mknod", "mkfifo", "rm", "touch", "env")
@@ -137,3 +142,86 @@ def test_podman(
     made = run_as(tmp_path / "cache", "podman")
     assert members(made) == members(by_userns)
     assert made.diff_id == by_userns.diff_id
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> TinyProject:
+    """The tiny project over a base with a shell, with steps."""
+    folder = tmp_path_factory.mktemp("steps")
+    made = tiny_project(folder, tiny_channel(folder / "channel").as_uri())
+    shutil.rmtree(made.root / "base")
+    base = image_of([base_layer(folder / "base")], {"PATH": "/bin"})
+    write_layout(base, made.root / "base", "latest", Store(folder / "base"))
+    (made.root / "data").write_text("data\n")
+    steps = [
+        {"run": ["cat /opt/conda/share/small0 > /opt/copy", "rm -r /srv/old"], "title": "copy"},
+        {"run": "cat /app/data > /opt/data; chmod 755 /opt/data", "files": True},
+    ]
+    edit(made.recipe, files=[{"source": "data", "target": "/app/data"}], steps=steps, smoke={"none": "no"})
+    shutil.copy(made.recipe, made.root / "recipes" / "flat.yaml")
+    edit(made.root / "recipes" / "flat.yaml", format="sif")
+    shutil.copy(made.root / "recipes" / "flat.yaml", made.root / "recipes" / "layered.yaml")
+    edit(made.root / "recipes" / "layered.yaml", sif={"layout": "layered"})
+    return made
+
+
+@pytest.fixture(scope="module")
+def built(project: TinyProject) -> Builder:
+    builder = Builder(project.root, project.cache)
+    builder.run("build", "tiny", "flat", "layered", env=project.variables())
+    return builder
+
+
+@pytest.mark.parametrize("target", ["flat", "layered"])
+def test_sif(built: Builder, project: TinyProject, target: str) -> None:
+    """A SIF has the files of the OCI image; only the lock names another target."""
+    image, sif = f"oci:{project.root}/dist:tiny", project.root / "dist" / f"{target}.sif"
+    done = built.run("diff", image, sif, "--json", env=project.variables(), check=False)
+    paths = [found["path"] for found in json.loads(done.stdout)["differences"]]
+    assert paths == ["/opt/builder/conda-lock.yml"]
+
+
+def test_over_a_sif(built: Builder, project: TinyProject) -> None:
+    """A step over the partitions of a SIF that is the base."""
+    recipe = project.root / "recipes" / "over.yaml"
+    shutil.copy(project.recipe, recipe)
+    steps = [{"run": "cat /opt/data > /opt/again; test -s /opt/copy"}]
+    edit(recipe, base="sif:dist/layered.sif", format="sif", steps=steps)
+    built.run("build", "over", env=project.variables())
+    done = built.run("run", "over", "--", "/bin/cat", "/opt/again", env=project.variables())
+    assert done.stdout.splitlines()[-1] == "data"
+
+
+def test_project(built: Builder, project: TinyProject) -> None:
+    """The steps saw packages and files; a step that fails keeps nothing and names its line."""
+    environ = project.variables()
+    script = "cat /opt/data /app/data; ls /srv /opt"
+    done = built.run("run", "tiny", "--", "/bin/sh", "-c", script, env=environ)
+    assert done.stdout.split()[:2] == ["data", "data"] and "old" not in done.stdout.split()
+
+    edit(project.recipe, steps=[{"run": ["echo first > /opt/first", "echo why; exit 3"]}])
+    records = set((project.cache / "layers").glob("step-*"))
+    done = built.run("build", "tiny", env=environ, check=False)
+    assert done.returncode == 8
+    assert "tiny.yaml:" in done.stderr and "steps[0]: the step" in done.stderr
+    assert "exit code 3 at 'echo why; exit 3'" in done.stderr and "    why\n" in done.stderr
+    log = Path(done.stderr.partition("all lines of the step: ")[2].splitlines()[0])
+    assert log.read_text().splitlines()[-1] == "why"
+    assert set((project.cache / "layers").glob("step-*")) == records
+    assert not list((project.cache / "tmp").iterdir())
+
+
+def test_killed(project: TinyProject, built: Builder) -> None:
+    """Nothing of a step that was killed counts as its layer; the next build removes its files."""
+    environ = {**os.environ, "PYTHONPATH": str(CLONE), **project.variables()}
+    edit(project.recipe, steps=[{"run": "echo half > /opt/half; echo started; while :; do :; done"}])
+    command = [*built.command("build", "tiny"), "-v"]
+    process = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert any(line.endswith(": started\n") for line in process.stderr)
+    process.kill()
+    process.wait()
+    assert list((project.cache / "tmp").iterdir())
+    edit(project.recipe, steps=[{"run": "test ! -e /opt/half"}])
+    built.run("build", "tiny", env=project.variables())
+    assert not list((project.cache / "tmp").iterdir())

@@ -23,7 +23,7 @@ FLOORS = (
     ("parallel", "settings", "version"),
     ("config", "store"),
     ("oci",),
-    ("net",),
+    ("net", "qemu"),
     ("channel", "layers", "registry", "trees"),
     ("fetch", "lock", "sif"),
     ("bases",),

@@ -369,3 +369,35 @@ def test_destination() -> None:
     assert destination_text(there, "oci:dir", "other") == "oci:dir"
     with pytest.raises(UsageError, match=r"registry\.host is not set"):
         destination_text(recipe(), None, None)
+
+
+def test_index_of_platforms(project: Project, result: BuildResult, fake: FakeRegistry) -> None:
+    """With ``registry: {index: true}`` the tags name an index; the image of another platform stays in it."""
+    registry = Registry(index=True, tags=("latest",))
+    recipes = [
+        result.recipe.model_copy(update={"registry": registry, "name": name, "platform": platform})
+        for name, platform in (("t", "linux-64"), ("t-arm", "linux-aarch64"))
+    ]
+    arm = make_test_image(list(result.image.layers), "arm")  # type: ignore[union-attr]
+    builds = [
+        replace(result, recipe=recipes[0]),
+        replace(result, recipe=recipes[1], artifact=arm),
+    ]
+    to = f"{fake.host}/a/b"
+    for build in builds:
+        path = write(project.root / f"reports/{build.recipe.name}/x.json", report(build.digest))
+        SmokeRecord(project.settings.cache).store(build.digest, "pass", "userns", path)
+    first, second = (publish(project, build, PublishOptions(to=to)) for build in builds)
+    assert first.before == {"latest": None}
+    assert second.before == first.indexes and second.digest == arm.digest
+    data, kind = fake.manifests["a/b"]["latest"]
+    assert kind == OCI_INDEX and sha256(data) == second.indexes["latest"]
+    members = {entry["platform"]["architecture"]: entry["digest"] for entry in json.loads(data)["manifests"]}
+    assert members == {"amd64": result.digest, "arm64": arm.digest}
+    again = publish(project, builds[0], PublishOptions(to=to))
+    assert again.indexes == {}
+    plain = replace(
+        builds[0], recipe=result.recipe.model_copy(update={"registry": Registry(tags=("latest",))})
+    )
+    with pytest.raises(TagExistsError, match="is an index of images for amd64, arm64"):
+        publish(project, plain, PublishOptions(to=to, policy="auto"))

@@ -15,7 +15,7 @@ import pytest
 from builder.errors import RunnerError
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, Layer, canonical_json
 from builder.run.identity import Identity
-from builder.run.rootfs import cached_rootfs
+from builder.run.rootfs import cached_lower, cached_rootfs
 from builder.settings import Settings
 from builder.store import unpacked
 from builder.store.blobs import Store
@@ -188,3 +188,22 @@ def test_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(shutil, "copytree", refuse)
     folder = cached_rootfs(image, settings, Store(settings.cache))
     assert (folder / "app/train.py").read_text() == "one" and (folder / "data/a").read_text() == "replaced"
+
+
+def test_chain_of_steps(tmp_path: Path) -> None:
+    """Each image of a chain, and the image with one more layer, link to the files of the one below."""
+    settings = Settings.from_environment(cache=tmp_path / "cache")
+    store = Store(settings.cache)
+    owner = Identity(os.getuid(), os.getgid())
+    layers = [make_layer(tmp_path, "a"), make_layer(tmp_path, "b"), make_layer(tmp_path, "c")]
+    first = cached_lower(labelled(make_test_image(layers[:2])), settings, store, owner=owner)
+    second = cached_lower(labelled(make_test_image(layers)), settings, store, owner=owner)
+    whole = labelled(make_test_image([*layers, files_layer(tmp_path, "script")]))
+    third = cached_rootfs(whole, settings, store)
+    assert len({first, second, third}) == 3
+    for name in ("data/a", "data/b"):
+        assert (first / name).samefile(second / name)
+    assert (second / "data/c").samefile(third / "data/c") and not (first / "data/c").exists()
+    assert cached_lower(labelled(make_test_image(layers)), settings, store, owner=owner) == second
+    assert len(list((settings.cache / "rootfs").iterdir())) == 3
+    release()

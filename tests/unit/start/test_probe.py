@@ -36,7 +36,7 @@ def environment(*specs: str, channel: str = "conda-forge", index: str | None = N
         ("docker://ubuntu:22.04", "", False),
         ("debian:bullseye", "", False),
         ("oci:base", "", False),
-        ("debian:bookworm", "linux-aarch64", False),
+        ("debian:bookworm", "linux-aarch64", True),
     ],
 )
 def test_fits_debian_channel(base: str, platform: str, fits: bool) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from builder.errors import ImageError
 from builder.layers.entry import Entry
 from builder.steps import changes
 from builder.steps.changes import Changes, Node, nodes_of_layer, nodes_of_upper
@@ -193,3 +194,10 @@ def content(entry: Entry) -> bytes:
     with source.source.open("rb") as file:  # type: ignore[union-attr]
         file.seek(source.offset)  # type: ignore[union-attr]
         return file.read(entry.size)
+
+
+def test_name_of_a_whiteout(upper: Path) -> None:
+    """A file of such a name would delete another one."""
+    put(upper, "opt/.wh.a")
+    with pytest.raises(ImageError, match=r"the step left /opt/\.wh\.a, a name that deletes"):
+        nodes_of_upper(upper)

@@ -1,0 +1,96 @@
+"""When a step runs again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.errors import FetchError
+from builder.layers.build import make_layer
+from builder.layers.entry import Entry
+from builder.model import Image, Layer
+from builder.run.base import Mount
+from builder.settings import Settings
+from builder.steps import cache
+from builder.steps.cache import cached_step
+from builder.steps.image import image_of
+from builder.steps.job import StepRun
+from builder.store.blobs import Store
+
+
+class Runs:
+    """Stands for the runner: a layer, and how many times it was made."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings = Settings(tmp_path / "cache", tmp_path / "tmp", 1)
+        self.store = Store(self.settings.cache)
+        self.count = 0
+        below = make_layer([Entry("opt", "dir", 0o755)], "below", self.settings, self.store)
+        self.image = image_of([below], {"PATH": "/bin"})
+        self.step = StepRun(("make",), env={"A": "1"})
+        monkeypatch.setattr(cache, "run_step", self._run)
+
+    def _run(self, image: Image, step: StepRun, *_: object, **__: object) -> Layer:
+        self.count += 1
+        name = f"opt/{self.count}"
+        return make_layer([Entry(name, "dir", 0o755)], step.name, self.settings, self.store)
+
+    def __call__(self, image: Image | None = None, **changed: object) -> Layer:
+        step = replace(self.step, **changed)  # type: ignore[arg-type]
+        return cached_step(image or self.image, step, self.settings, self.store)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    return Runs(tmp_path, monkeypatch)
+
+
+def test_same_inputs(runs: Runs) -> None:
+    """The step runs once; where it is in the recipe does not matter."""
+    first = runs()
+    again = runs(where="one.yaml:9: steps[0]")
+    assert runs.count == 1 and again == first
+
+
+def test_other_inputs(runs: Runs, tmp_path: Path) -> None:
+    """Commands, variables, network, layers below, the image's variables, and what is in mounts."""
+    runs()
+    runs(commands=("make", "make install"))
+    runs(env={"A": "2"})
+    runs(network=True)
+    runs(image_of([*runs.image.layers, *runs.image.layers], {"PATH": "/bin"}))
+    runs(image_of(runs.image.layers, {"PATH": "/bin:/sbin"}))
+    assert runs.count == 6
+    source = tmp_path / "source"
+    (source / "in").mkdir(parents=True)
+    (source / "in" / "file").write_text("1")
+    (source / "link").symlink_to("in")
+    runs(mounts=[Mount(source, "/src")])
+    runs(mounts=[Mount(source, "/src")])
+    assert runs.count == 7
+    (source / "in" / "file").write_text("2")
+    runs(mounts=[Mount(source, "/src")])
+    assert runs.count == 8
+
+
+def test_lost_blob(runs: Runs) -> None:
+    """A record whose blob was pruned counts as missing."""
+    path = runs().path
+    assert path is not None
+    path.unlink()
+    runs()
+    assert runs.count == 2
+
+
+def test_offline(runs: Runs) -> None:
+    """A step with network is not tried offline, unless the cache has its layer."""
+    runs.settings = replace(runs.settings, offline=True)
+    with pytest.raises(FetchError, match="'make' needs the network, and builder is offline"):
+        runs(network=True)
+    runs.settings = replace(runs.settings, offline=False)
+    runs(network=True)
+    runs.settings = replace(runs.settings, offline=True)
+    runs(network=True)
+    assert runs.count == 1
