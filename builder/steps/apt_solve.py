@@ -26,6 +26,7 @@ from builder.errors import (
 )
 from builder.lock.ospackages import OsPackage
 from builder.progress import QUIET, Reporter, working
+from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
@@ -86,7 +87,7 @@ def solve_os_packages(
         ConfigError: the base's archives have no such package or version.
         FetchError: an archive does not answer, or builder is offline.
         ImageError: the base has no apt, or no archive is known for it.
-        RunnerError: no runner works here.
+        RunnerError: no runner works here, or none for the processor of the base.
         SolveError: apt finds no solution.
     """
     where = place_of(recipe.source, "base_packages")
@@ -95,6 +96,10 @@ def solve_os_packages(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",
             f"lock once online: builder lock {recipe.name}",
         )
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        raise RunnerError(f"{where}: {e.message}", e.hint) from None
     image = runnable(base)
     runner = apt_runner(image, settings, store, reporter)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
