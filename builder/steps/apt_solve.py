@@ -133,6 +133,17 @@ def solve_os_packages(
     return packages
 
 
+def _options(network: AptNetwork) -> RunOptions:
+    return RunOptions(
+        env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
+        mounts=network.mounts,
+        workdir="/",
+        entrypoint=(),
+        network="host",
+        timeout_s=_TIMEOUT_S,
+    )
+
+
 def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
     """The packages in the output of ``apt-get --print-uris``, by name.
 
