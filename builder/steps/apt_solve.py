@@ -26,6 +26,7 @@ from builder.errors import (
 )
 from builder.lock.ospackages import OsPackage
 from builder.progress import QUIET, Reporter, working
+from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
@@ -86,7 +87,7 @@ def solve_os_packages(
         ConfigError: the base's archives have no such package or version.
         FetchError: an archive does not answer, or builder is offline.
         ImageError: the base has no apt, or no archive is known for it.
-        RunnerError: no runner works here.
+        RunnerError: no runner works here, or none for the processor of the base.
         SolveError: apt finds no solution.
     """
     where = place_of(recipe.source, "base_packages")
@@ -95,6 +96,10 @@ def solve_os_packages(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",
             f"lock once online: builder lock {recipe.name}",
         )
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        raise RunnerError(f"{where}: {e.message}", e.hint) from None
     image = runnable(base)
     runner = apt_runner(image, settings, store, reporter)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -126,6 +131,17 @@ def solve_os_packages(
     size = human_bytes(sum(package.size for package in packages))
     reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
+
+
+def _options(network: AptNetwork) -> RunOptions:
+    return RunOptions(
+        env={"APT_CONFIG": f"{MOUNTED}/apt.conf", "LC_ALL": "C.UTF-8"},
+        mounts=network.mounts,
+        workdir="/",
+        entrypoint=(),
+        network="host",
+        timeout_s=_TIMEOUT_S,
+    )
 
 
 def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
@@ -198,7 +214,7 @@ def _unknown_names(errors: str, names: Sequence[str], base: AptBase, where: str)
 
 
 def _nearest(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three similar names; those of the same length first, because versions in names are misremembered."""
+    """Up to three similar names, those of the same length first: people misremember versions in names."""
     found = difflib.get_close_matches(name, names, n=12, cutoff=0.75)
     return sorted(found, key=lambda other: abs(len(other) - len(name)))[:3]
 

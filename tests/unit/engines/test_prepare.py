@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from builder.bases.image import BaseImage
+from builder.engines import prepare
+from builder.engines.base import BuildRequest
 from builder.engines.prepare import open_locked_base
 from builder.errors import LockError
-from builder.model import LockedBase
+from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
+from builder.model import Layer, LockedBase
+from builder.steps.apt_install import OsInstall
+from builder.store.blobs import Store
+from tests.support import image_kit
 from tests.support.engines import HASH, request
+
+HELLO = OsPackage("hello", "2.10-3", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", HASH, 5)
 
 
 def test_base_of_a_foreign_lock(tmp_path: Path) -> None:
@@ -19,3 +28,54 @@ def test_base_of_a_foreign_lock(tmp_path: Path) -> None:
     evil = replace(made.lock, base=LockedBase("docker://host.example/evil:1", f"sha256:{HASH}"))
     with pytest.raises(LockError, match=r"pins the base docker://host\.example/evil:1, and .*t\.yaml names"):
         open_locked_base(replace(made, lock=evil))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Opens a made-up base; collects whether its layers were asked for."""
+    calls: list[bool] = []
+
+    def open_base(*_: object, download: bool, **__: object) -> BaseImage:
+        calls.append(download)
+        return image_kit.base(reference="docker://host.example/os:1")
+
+    monkeypatch.setattr(prepare, "open_base", open_base)
+    return calls
+
+
+def os_request(tmp_path: Path, text: str | None) -> BuildRequest:
+    made = request(tmp_path, base="docker://host.example/os:1", base_packages=["hello"])
+    custom = {} if text is None else {OS_PACKAGES: text}
+    base = LockedBase("docker://host.example/os:1", f"sha256:{HASH}")
+    return replace(made, lock=replace(made.lock, base=base, custom=custom))
+
+
+def test_os_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]) -> None:
+    """The OS packages are the base's topmost layer; the base is downloaded only to make it."""
+    store = Store(tmp_path / "cache")
+    layer = image_kit.layer(store, image_kit.member("usr/bin/hello", b"x"))
+    made: list[OsInstall] = []
+
+    def os_layer(install: OsInstall, *_: object) -> Layer:
+        made.append(install)
+        return layer
+
+    monkeypatch.setattr(prepare, "recorded_layer", lambda *_: None)
+    monkeypatch.setattr(prepare, "os_layer", os_layer)
+    wanted = replace(os_request(tmp_path, os_packages_text([HELLO])), download_base=False)
+    assert open_locked_base(wanted).layers[-1] == layer
+    assert opened == [False, True] and made[0].packages == (HELLO,)
+
+    monkeypatch.setattr(prepare, "recorded_layer", lambda *_: layer)
+    assert open_locked_base(wanted).added == (layer,)
+    assert opened == [False, True, False] and len(made) == 1
+
+
+def test_no_os_packages_in_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[bool]
+) -> None:
+    """A lock of another tool gets the current packages; an empty list means that the base has them all."""
+    solved: list[object] = []
+    monkeypatch.setattr(prepare, "solve_os_packages", lambda *a: solved.append(a) or ())
+    assert open_locked_base(os_request(tmp_path, None)).added == () and len(solved) == 1
+    assert open_locked_base(os_request(tmp_path, "[]")).added == () and len(solved) == 1

@@ -14,6 +14,7 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
+from builder.lock.ospackages import OS_PACKAGES, OsPackage, os_packages_text
 from builder.model import (
     Descriptor,
     Image,
@@ -247,3 +248,15 @@ def test_sources() -> None:
     assert {"name": "builder:source:folder", "value": "libs/one"} in components["one"]["properties"]
     assert {"name": "builder:source:commit", "value": "c" * 40} in components["tool"]["properties"]
     assert "secret" not in text
+
+
+def test_sbom_os_packages() -> None:
+    """The OS packages of a lock are components with a purl of type deb."""
+    hello = OsPackage("hello", "1:2-1", "amd64", "http://deb.debian.org/debian/pool/h/hello.deb", A, 5)
+    lock = Lock((), ("linux-64",), custom={OS_PACKAGES: os_packages_text([hello])}, digest="sha256:x")
+    recipe = Recipe(name="t", base="oci:base", environment="e.yml")
+    text = sbom(recipe, lock, None)
+    JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.decode())
+    (component,) = json.loads(text)["components"]
+    assert component["hashes"] == [{"alg": "SHA-256", "content": A}]
+    assert PackageURL.from_string(component["purl"]).to_dict()["type"] == "deb"

@@ -220,6 +220,18 @@ def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(error, FetchError) and not runner.runs
 
 
+def test_other_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without qemu, a base for another processor is refused with the recipe's line."""
+
+    def emulation(architecture: str) -> str:
+        raise RunnerError(f"no qemu for {architecture}", "install it")
+
+    monkeypatch.setattr(apt_solve, "emulation", emulation)
+    error, runner = solve(tmp_path, monkeypatch)
+    assert isinstance(error, RunnerError) and not runner.runs
+    assert "mine.yaml:2: base_packages: no qemu for amd64" in error.message
+
+
 def test_line_without_sha256(tmp_path: Path) -> None:
     """An archive that has MD5 alone is refused."""
     network = AptNetwork((), image_kit.settings(tmp_path), ())
