@@ -148,7 +148,7 @@ def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
         conda = Finding("conda channels", "ok", found)
     else:
         conda = Finding("conda channels", "bad", describe_silent(silent), channels_hint(request, silent))
-    if not environment.pip:
+    if not (environment.pip or environment.sources):
         return [conda]
     try:
         requirement_lines(request)

@@ -92,7 +92,7 @@ class PipSection:
         if text.startswith("-"):
             self._read_option(text, where, chain, limits)
             return
-        self._add(self._requirement(text, where), where, limits)
+        self._add(self._requirement(text, self._place(where, chain)), where, limits)
 
     def _add(self, found: Spec | SourceSpec, where: str, limits: bool) -> None:
         if limits:
@@ -117,7 +117,8 @@ class PipSection:
             return
         if editable := _EDITABLE.match(text):
             # not split as the other options: extras and a marker may follow
-            self._read_editable(text, text[editable.end() :].strip("'\" "), where, limits)
+            value = text[editable.end() :].strip("'\" ")
+            self._add(self._editable(text, value, self._place(where, chain)), where, limits)
             return
         name, value = split_option(text, where)
         kind = _OPTIONS.get(name)
@@ -140,49 +141,51 @@ class PipSection:
         else:
             self._read_file(name, value, where, chain, limits or kind == "constraints")
 
-    def _read_editable(self, text: str, value: str, where: str, limits: bool) -> None:
-        found = read_location(_plain(value), self._place(where), editable=True) if value else None
+    def _editable(self, text: str, value: str, place: Place) -> SourceSpec:
+        found = read_location(_plain(value), place, editable=True) if value else None
         if not isinstance(found, SourceSpec):
             raise ConfigError(
-                f"{where}: {redact(text)} names no folder or repository", "write -e FOLDER, such as -e ."
+                f"{place.where}: {redact(text)} names no folder or repository",
+                "write -e FOLDER, such as -e .",
             )
-        self._add(replace(found, text=_plain(text)), where, limits)
+        return replace(found, text=_plain(text))
 
-    def _place(self, where: str) -> Place:
-        folder = Path(os.path.normpath(self.path.parent.absolute()))
-        return Place(where, folder, Path(os.path.normpath(self.root.absolute())))
+    def _place(self, where: str, chain: tuple[Path, ...]) -> Place:
+        folder, root = (Path(os.path.normpath(p.absolute())) for p in (self.path.parent, self.root))
+        return Place(where, folder, root, chain[-1].parent.absolute() if chain else None)
 
-    def _requirement(self, text: str, where: str) -> Spec | SourceSpec:
+    def _requirement(self, text: str, place: Place) -> Spec | SourceSpec:
         bare = re.split(r"\s#", text)[0]
-        hashes = tuple(_hash(value, where) for value in _HASH.findall(bare))
+        hashes = tuple(_hash(value, place.where) for value in _HASH.findall(bare))
         bare = _plain(_HASH.sub(" ", bare))
         if option := re.search(r"\s(--[a-z-]+)", bare):
             raise ConfigError(
-                f"{where}: {option[1]}: not supported here",
+                f"{place.where}: {option[1]}: not supported here",
                 _OPTION_HINTS.get(option[1], "remove the option"),
             )
-        found = self._parsed(bare, where)
+        found = self._parsed(bare, place)
         if not hashes:
             return found
         if isinstance(found, Spec):
             return replace(found, hashes=hashes)
         if found.kind == "archive" and not found.sha256:
-            return replace(found, sha256=_one_sha256(hashes, bare, where))
+            return replace(found, sha256=_one_sha256(hashes, bare, place.where))
         return found
 
-    def _parsed(self, text: str, where: str) -> Spec | SourceSpec:
+    def _parsed(self, text: str, place: Place) -> Spec | SourceSpec:
         if names_source(text):
-            return read_location(text, self._place(where))
+            return read_location(text, place)
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError) as e:  # packaging's parser of markers is recursive
             problem = redact(str(e).splitlines()[0])
             raise ConfigError(
-                f"{where}: {redact(text)!r} is not a pip requirement: {problem}", _requirement_hint(text)
+                f"{place.where}: {redact(text)!r} is not a pip requirement: {problem}",
+                _requirement_hint(text),
             ) from None
         if requirement.url and not is_wheel_on_web(requirement.url):
-            return read_named(requirement, text, self._place(where))
-        return Spec(text, canonicalize_name(requirement.name), where)
+            return read_named(requirement, text, place)
+        return Spec(text, canonicalize_name(requirement.name), place.where)
 
     def _read_file(self, option: str, name: str, where: str, chain: tuple[Path, ...], limits: bool) -> None:
         """Reads the file that ``-r`` or ``-c`` names."""

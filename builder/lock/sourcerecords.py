@@ -12,7 +12,7 @@ from typing import Any, get_args
 from packaging.utils import canonicalize_name
 
 from builder.model import WHEELS, LockedPackage, LockedSource, SourceKind, canonical_json
-from builder.redact import redact
+from builder.redact import redact, userinfo
 
 #: Key of the metadata: ``{normalised name: source}`` as JSON.
 SOURCES = "builder.sources"
@@ -32,8 +32,16 @@ def rendered_sources(packages: Iterable[LockedPackage]) -> str:
     for package in packages:
         if package.source is not None:
             values = {key: value for key, value in asdict(package.source).items() if value}
-            found[canonicalize_name(package.name)] = {**values, "url": redact(package.source.url)}
+            found[canonicalize_name(package.name)] = {**values, "url": public_url(package.source.url)}
     return canonical_json(found).decode() if found else ""
+
+
+def public_url(url: str) -> str:
+    """The URL of a source as a lock stores it: without credentials. ssh needs the user's name (``git``)."""
+    user = userinfo(url).removesuffix("@").partition(":")[0]
+    if not url.startswith("ssh://") or not user:
+        return redact(url)
+    return redact(url).replace("ssh://", f"ssh://{user}@", 1)
 
 
 def with_sources(

@@ -46,6 +46,8 @@ class Place:
     """The folder of the environment file, to which paths are relative, as for pip run by conda."""
     root: Path
     """The project folder: what is outside of it is not locked."""
+    file_folder: Path | None = None
+    """The folder of the requirements file, where a path starts that leads to nothing from ``folder``."""
 
 
 def names_source(text: str) -> bool:
@@ -266,7 +268,14 @@ def _path(text: str, parts: _Parts, place: Place) -> Path:
                 "write a path: ./NAME, or file:///PATH with 3 slashes",
             )
         text = unquote(split.path)
-    return Path(os.path.normpath(place.folder.absolute() / expand_home(text)))
+    folders = [place.folder, place.file_folder] if place.file_folder else [place.folder]
+    found = [Path(os.path.normpath(folder.absolute() / expand_home(text))) for folder in folders]
+    return next((path for path in found if path.is_file() or is_project(path)), found[0])
+
+
+def is_project(path: Path) -> bool:
+    """Whether a folder holds a Python project."""
+    return any((path / name).is_file() for name in PROJECT_FILES)
 
 
 def _check_project(path: Path, parts: _Parts, place: Place) -> None:
@@ -276,10 +285,10 @@ def _check_project(path: Path, parts: _Parts, place: Place) -> None:
     if not path.is_dir():
         hint = f"name a folder, a wheel or an archive ({', '.join(ARCHIVES)})"
         raise _error(place, parts.text, f"is neither: {path}", hint)
-    if any((path / name).is_file() for name in PROJECT_FILES):
+    if is_project(path):
         return
     hint = "name the folder with pyproject.toml; code without one is copied by files: in the recipe"
-    if any((place.root / name).is_file() for name in PROJECT_FILES):
+    if is_project(place.root):
         upward = os.path.relpath(place.root, place.folder)
         option = "-e " if parts.editable else ""
         hint = f"paths are relative to {place.folder}: for the project write '- {option}{upward}'"

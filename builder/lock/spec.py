@@ -70,7 +70,7 @@ class SourceSpec:
         name = f"{self.name}{extras} @ " if self.name else ""
         url = self.url if self.kind != "git" else f"git+{self.url}"
         if "://" not in url:
-            url = url if url.startswith(".") else f"./{url}"
+            url = url if url == "." else f"./{url}"
         fragment = [f"subdirectory={self.subdirectory}"] if self.subdirectory else []
         fragment += [f"sha256={self.sha256}"] if self.sha256 else []
         return "".join(

@@ -66,7 +66,7 @@ class WheelChooser:
         best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
         return best
 
-    def _with_named_hash(self, name: str, wheels: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    def _with_named_hash(self, name: str, wheels: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The wheels that have one of the hashes of the requirement (``--hash``); all if it names none."""
         spec = self._hashes.get(name)
         if spec is None:

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.model import Lock, LockedBase, LockedPackage, canonical_json
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource, canonical_json
 from builder.redact import redact
 from builder.version import __version__
 
@@ -128,7 +128,7 @@ def package_url(package: LockedPackage) -> str:
     version = quote(package.version, safe=".-_~")
     if package.manager == "pip":
         name = re.sub(r"[-_.]+", "-", package.name).lower()
-        return f"pkg:pypi/{name}@{version}"
+        return f"pkg:pypi/{name}@{version}{_source_qualifiers(package.source)}"
     kind = "tar.bz2" if package.filename.endswith(".tar.bz2") else "conda"
     qualifiers = {
         "build": package.build,
@@ -138,6 +138,16 @@ def package_url(package: LockedPackage) -> str:
     }
     query = "&".join(f"{k}={quote(v, safe='.-_~/')}" for k, v in sorted(qualifiers.items()) if v)
     return f"pkg:conda/{quote(package.name.lower(), safe='.-_~')}@{version}?{query}"
+
+
+def _source_qualifiers(source: LockedSource | None) -> str:
+    """The qualifiers of purl for what a wheel was built from; none for a folder."""
+    if source is None or "://" not in source.url:
+        return ""
+    url = redact(source.url)
+    if source.kind == "git":
+        return "?vcs_url=" + quote(f"git+{url}@{source.commit}", safe=".-_~/:")
+    return f"?checksum=sha256:{source.sha256}&download_url={quote(url, safe='.-_~/:')}"
 
 
 def _channel(package: LockedPackage) -> str:
@@ -161,7 +171,20 @@ def _component(package: LockedPackage) -> dict[str, Any]:
     url = redact(package.url)
     if url.startswith(("http://", "https://")):
         value["externalReferences"] = [{"type": "distribution", "url": url}]
+    if package.source is not None:
+        value |= _source(package.source)
     return value
+
+
+def _source(source: LockedSource) -> dict[str, Any]:
+    """What a wheel was built from, as a part of its component."""
+    pins = {"commit": source.commit, "tree": source.tree, "sha256": source.sha256, "build": source.build}
+    properties = [{"name": f"builder:source:{name}", "value": text} for name, text in pins.items() if text]
+    url = redact(source.url)
+    if "://" not in url:
+        return {"properties": [{"name": "builder:source:folder", "value": url}, *properties]}
+    kind = "vcs" if source.kind == "git" else "source-distribution"
+    return {"externalReferences": [{"type": kind, "url": url}], "properties": properties}
 
 
 def _base(base: LockedBase) -> dict[str, Any]:

@@ -163,7 +163,9 @@ class Repository:
         return ""
 
     def _now(self, revision: str) -> str:
-        """Where a branch is now, as the end of a message."""
+        """Where a branch is now, as the end of a message; for a commit where the default branch is."""
+        if COMMIT.fullmatch(revision):
+            revision = ""
         for _, git in self._remotes():
             with suppress(GitError):
                 lines = git.text("ls-remote", REMOTE, revision or "HEAD").splitlines()

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from builder.errors import ConfigError, FetchError, HashMismatch
-from builder.lock.sourcespec import PROJECT_FILES
+from builder.lock.sourcerecords import public_url
+from builder.lock.sourcespec import PROJECT_FILES, is_project
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
 from builder.net.urlvariables import expanded
@@ -134,7 +135,9 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
     unpacker.unpack(opening.url, commit)
     unpacker.target.finish()
     unpacker.check_lfs(shown)
-    locked = LockedSource("git", shown, commit=commit, tree=tree, subdirectory=spec.subdirectory)
+    locked = LockedSource(
+        "git", public_url(spec.url), commit=commit, tree=tree, subdirectory=spec.subdirectory
+    )
     return opening.target, locked
 
 
@@ -181,7 +184,7 @@ def _package(opening: _Opening, folder: Path) -> Path:
         raise FetchError(
             f"{opening.shown}: subdirectory {spec.subdirectory} leads out of the source", "remove it"
         )
-    if any((path / name).is_file() for name in PROJECT_FILES):
+    if is_project(path):
         return path
     found = sorted(
         str(file.parent.relative_to(folder)) for name in PROJECT_FILES for file in folder.glob(f"*/{name}")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -79,14 +80,36 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
 def _add(found: Requirements, text: str, sources: Mapping[str, Any]) -> None:
     """Adds a requirement, unless ``[tool.uv.sources]`` takes it from a folder or from git."""
     name = canonicalize_name(text.split(";")[0].split("[")[0].strip().split(" ")[0])
-    source = sources.get(name)
-    kinds = {"git", "path", "workspace", "url"} & set(_table(source))
-    if kinds:
-        found.left_out.append(
-            (text, f"comes from {kinds.pop()} ([tool.uv.sources]); only wheels can be locked")
+    table = _table(sources.get(name))
+    marker = text.partition(";")[2].strip()
+    extras = re.match(r"[^;\[]*(\[[^\]]*\])", text)
+    if not _add_from(found, name, extras[1] if extras else "", marker, table):
+        found.add_pip(text)
+
+
+def _add_from(found: Requirements, name: str, extras: str, marker: str, table: Mapping[str, Any]) -> bool:
+    """Adds a package that uv or pixi takes from a repository, a URL or a folder. False: from none of them."""
+    kind = next((key for key in ("git", "url", "path", "workspace") if table.get(key)), "")
+    if not kind:
+        return False
+    after = f" ; {marker}" if marker else ""
+    folder = str(table.get("subdirectory") or "")
+    fragment = f"#subdirectory={folder}" if folder else ""
+    if kind == "git":
+        revision = next((str(table[key]) for key in ("rev", "tag", "branch") if table.get(key)), "")
+        url = str(table["git"]).removeprefix("git+")
+        found.add_pip(f"{name}{extras} @ git+{url}{f'@{revision}' if revision else ''}{fragment}{after}")
+    elif kind == "url":
+        found.add_pip(f"{name}{extras} @ {table['url']}{fragment}{after}")
+    elif kind == "path":
+        path = str(table["path"])
+        is_plain = not path.startswith((".", "/", "~"))
+        found.add_source(
+            f"{'./' if is_plain else ''}{path}{extras}{after}", editable=bool(table.get("editable"))
         )
     else:
-        found.add_pip(text)
+        found.left_out.append((name, "a member of the workspace: write -e ./FOLDER"))
+    return True
 
 
 def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:
@@ -162,7 +185,9 @@ def read_pylock(path: Path) -> Requirements:
         if "dependency_groups" in marker or "extras" in marker:
             found.left_out.append((name, f"belongs to a group: {marker}"))
         elif not version or not (package.get("wheels") or package.get("sdist")):
-            found.left_out.append((name, "comes from a folder, an archive or git; only wheels can be locked"))
+            found.left_out.append(
+                (name, "comes from a folder, an archive or git: name it in the environment file")
+            )
         else:
             found.add_pip(f"{name}=={version}" + (f" ; {marker}" if marker else ""))
             indexes.append(package.get("index", ""))
@@ -219,11 +244,9 @@ def _conda_spec(name: str, value: Any) -> str:
 
 def _add_pypi(found: Requirements, name: str, value: Any) -> None:
     table = value if isinstance(value, dict) else {"version": value}
-    kinds = {"git", "path", "url", "editable"} & set(table)
-    if kinds:
-        found.left_out.append((name, f"comes from {min(kinds)}; only wheels of an index can be locked"))
-        return
     extras = ",".join(_strings(table.get("extras")))
+    if _add_from(found, name, f"[{extras}]" if extras else "", "", table):
+        return
     version = str(table.get("version", "*"))
     found.add_pip(name + (f"[{extras}]" if extras else "") + ("" if version == "*" else version))
     _add_indexes(found, [table.get("index", "")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,11 +16,12 @@ from builder.lock.pipsection import (
     MAX_FILES,
     MAX_NESTED,
     check_inside,
-    is_wheel_on_web,
     link_from,
     requirement_lines,
     split_option,
 )
+from builder.lock.sourcespec import Place, names_source, read_location
+from builder.lock.spec import SourceSpec
 
 #: Options of a requirements file that an environment file can have, by their short names.
 _KEPT = {
@@ -28,7 +30,16 @@ _KEPT = {
     "--extra-index-url": "--extra-index-url",
     "-f": "--find-links",
     "--find-links": "--find-links",
+    "-c": "--constraint",
+    "--constraint": "--constraint",
+    "--no-binary": "--no-binary",
+    "--only-binary": "--only-binary",
 }
+#: Of these, the ones whose value is a path or URL.
+_PLACES = ("--find-links", "--constraint")
+#: Options that change nothing in an environment.
+_IGNORED = ("--prefer-binary", "--require-hashes")
+_EDITABLE = ("-e", "--editable")
 _FILE_OPTIONS = ("-r", "--requirement")
 
 
@@ -56,18 +67,43 @@ class Requirements:
     change."""
     files: int = 0
     """How many requirements files were read."""
+    root: Path | None = None
+    """The project folder; None: the folder of the file that was read."""
 
     def add_pip(self, text: str) -> None:
         """Adds a requirement of pip, to :attr:`left_out` if it cannot be locked."""
+        if names_source(text):
+            self.add_source(text)
+            return
         try:
             requirement = Requirement(text)
         except (InvalidRequirement, RecursionError):  # packaging's parser of markers is recursive
-            self.left_out.append((text, "not a requirement with a name; local packages cannot be locked"))
+            self.left_out.append((text, "not a requirement of pip"))
             return
-        if requirement.url and not is_wheel_on_web(requirement.url):
-            self.left_out.append((text, "only wheels can be locked, and this is none"))
+        if requirement.url and requirement.url.startswith("file:"):
+            self.left_out.append((text, "names a file of one machine"))
         else:
             self.pip.append(text)
+
+    def add_source(self, text: str, folder: Path | None = None, *, editable: bool = False) -> None:
+        """Adds a repository, an archive or a folder of the project; to :attr:`left_out` if it cannot be
+        locked.
+
+        Args:
+            text: the requirement, without ``-e``.
+            folder: where a path starts; None: in the folder of the file that was read.
+            editable: whether it followed ``-e``.
+        """
+        root = Path(os.path.normpath((self.root or self.origin.parent).absolute()))
+        place = Place("", Path(os.path.normpath((folder or self.origin.parent).absolute())), root)
+        option = "-e " if editable else ""
+        try:
+            found = read_location(text, place, editable=editable)
+        except ConfigError as e:
+            self.left_out.append((option + text, e.message.removeprefix(": ")))
+            return
+        is_local = isinstance(found, SourceSpec) and "://" not in found.url
+        self.pip.append(option + (found.shown if is_local and isinstance(found, SourceSpec) else text))
 
     def add_option(self, option: str) -> None:
         """Adds an option of the pip section, once."""
@@ -90,7 +126,7 @@ def read_requirements(path: Path, root: Path | None = None) -> Requirements:
     is_below = path.absolute().is_relative_to(root)
     if is_below:
         check_inside(path, (root,), "a symlink")
-    found = Requirements(path, is_file=is_below)
+    found = Requirements(path, is_file=is_below, root=root)
     _read(path, found, (root, path.parent), 0)
     found.is_file = found.is_file and not found.left_out
     return found
@@ -109,15 +145,25 @@ def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) 
         if not line.startswith("-"):
             bare = re.split(r"\s--hash[= ]", line)[0].strip()
             found.is_file = found.is_file and bare == line
-            found.add_pip(bare)
+            if names_source(bare):
+                found.add_source(bare, path.parent)
+            else:
+                found.add_pip(bare)
             continue
         option, value = _option(line)
-        if option in _FILE_OPTIONS and value:
+        if option in _IGNORED:
+            continue
+        if option in _EDITABLE and value:
+            found.add_source(value, path.parent, editable=True)
+        elif option in _FILE_OPTIONS and value:
             other = path.parent / value
             check_inside(other, folders, f"{path}: {option} {value}")
             _read(other, found, folders, depth + 1)
         elif option in _KEPT and value:
-            found.add_option(f"{_KEPT[option]} {link_from(value, path.parent, folders[0])}")
+            name = _KEPT[option]
+            if name in _PLACES:
+                value = link_from(value, path.parent, folders[0])
+            found.add_option(f"{name} {value}")
         else:
             found.left_out.append((line, _why_not(option)))
 
@@ -132,8 +178,6 @@ def _option(line: str) -> tuple[str, str]:
 
 def _why_not(option: str) -> str:
     """The reason why an environment file cannot have an option."""
-    if option in ("-e", "--editable"):
-        return "an editable package cannot be locked; its code is in the image if files: lists it"
-    if option in ("-c", "--constraint"):
-        return "constraints files are not supported: write the versions into the requirements"
+    if option in _EDITABLE:
+        return "it names no folder: write -e FOLDER"
     return "this option is not supported"

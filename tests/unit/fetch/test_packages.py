@@ -388,6 +388,22 @@ def test_local_files(settings, store, tmp_path, monkeypatch):
         fetch_packages([locked], settings, store)
 
 
+def test_built_wheel(settings, store, tmp_path, monkeypatch):
+    """A wheel that builder built is in the store, or in a folder such as the project's wheels/."""
+    name = "tool-1.0-py3-none-any.whl"
+    built = package(f"builder://wheels/{name}", manager="pip")
+    with pytest.raises(FetchError, match="neither the cache, wheels/ nor a find-links folder has it") as e:
+        fetch_packages([built], settings, store)
+    assert f"copy {name} into the project's folder wheels/" in e.value.hint
+    assert "builder lock --update some-package" in e.value.hint
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / name).write_bytes(DATA)
+    (fetched,) = fetch_packages([built], settings, store, find_links=[str(tmp_path / "wheels")])
+    assert fetched.path == tmp_path / "wheels" / name
+    store.add(DATA)
+    assert fetch_packages([built], offline(settings), store)[0].path == store.path(built.key)
+
+
 def test_find_links(server, settings, store, tmp_path, monkeypatch):
     """find-links folders serve wheels by name, whatever their URL."""
     name = "some_package-1.0+cpu-py3-none-any.whl"

@@ -296,3 +296,5 @@ def test_variables_of_find_links(tmp_path, monkeypatch, link, read):
         }
     )
     assert find_links(recipe) == (read,)
+    (tmp_path / "wheels").mkdir()
+    assert find_links(recipe) == (read, str(tmp_path / "wheels"))

@@ -140,6 +140,17 @@ def test_sources(tmp_path: Path) -> None:
     assert found.requested == {"python", "pip", "rich", "t"}
 
 
+def test_path_in_a_requirements_file(tmp_path: Path) -> None:
+    """It starts at the environment file, as for conda; if there is no project, at its own file."""
+    for folder in ("", "libs/"):
+        (tmp_path / folder / "pkg").mkdir(parents=True)
+        (tmp_path / folder / "pkg/setup.py").write_text("")
+    (tmp_path / "libs/own").mkdir()
+    (tmp_path / "libs/own/setup.py").write_text("")
+    (tmp_path / "libs/r.txt").write_text("./pkg\n-e ./own\n")
+    assert [source.url for source in read(tmp_path, "-r libs/r.txt").sources] == ["pkg", "libs/own"]
+
+
 def test_hashes(tmp_path: Path) -> None:
     """They are no part of the requirement's text."""
     one, two = "a" * 64, "b" * 96

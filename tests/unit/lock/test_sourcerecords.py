@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from builder.lock.sourcerecords import parse_sources, rendered_sources, with_sources
+from builder.lock.sourcerecords import parse_sources, public_url, rendered_sources, with_sources
 from builder.model import WHEELS, LockedPackage, LockedSource
 
 GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
@@ -35,6 +35,23 @@ def test_only_wheels_that_builder_built() -> None:
 def test_no_credentials() -> None:
     secret = LockedSource("git", "https://me:hunter2@h.example/t", commit="c" * 40, tree="d" * 40)
     assert "hunter2" not in rendered_sources([package("t", secret)])
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://me:hunter2@h.example/t", "https://h.example/t"),
+        ("https://hunter2@h.example/t", "https://h.example/t"),
+        ("https://$TOKEN@h.example/t", "https://$TOKEN@h.example/t"),
+        ("ssh://git@h.example/t", "ssh://git@h.example/t"),
+        ("ssh://git:hunter2@h.example:22/t", "ssh://git@h.example:22/t"),
+        ("ssh://h.example/t", "ssh://h.example/t"),
+        ("libs/one", "libs/one"),
+    ],
+)
+def test_public_url(url: str, public: str) -> None:
+    """ssh needs the user, which is no secret."""
+    assert public_url(url) == public == public_url(public)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,16 @@ from packageurl import PackageURL
 
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
-from builder.model import Descriptor, Image, Lock, LockedBase, LockedPackage, SifImage, canonical_json
+from builder.model import (
+    Descriptor,
+    Image,
+    Lock,
+    LockedBase,
+    LockedPackage,
+    LockedSource,
+    SifImage,
+    canonical_json,
+)
 from builder.publishing.attest import package_url, provenance, sbom
 from builder.version import __version__
 
@@ -215,3 +224,26 @@ def test_source_in_provenance(annotations: dict[str, str], expected: list[Any]) 
     result = BuildResult(recipe(), LOCK, BASE, image)
     definition = json.loads(provenance(result, image.digest, 0))["predicate"]["buildDefinition"]
     assert definition["resolvedDependencies"][2:] == expected
+
+
+def test_sources() -> None:
+    """A wheel that builder built names its source: purl, reference and pins, without credentials."""
+    url = "builder://wheels/tool-1.0-py3-none-any.whl"
+    git = LockedSource("git", "https://me:secret@host.example/tool", commit="c" * 40, tree="d" * 40)
+    sdist = LockedSource("sdist", "https://host.example/s-1.tar.gz", sha256=A)
+    local = LockedSource("local", "libs/one", tree=B)
+    packages = [
+        LockedPackage(name, "1.0", "pip", "linux-64", url, C, source=source)
+        for name, source in (("tool", git), ("s", sdist), ("one", local))
+    ]
+    assert [package_url(package) for package in packages] == [
+        f"pkg:pypi/tool@1.0?vcs_url=git%2Bhttps://host.example/tool%40{'c' * 40}",
+        f"pkg:pypi/s@1.0?checksum=sha256:{A}&download_url=https://host.example/s-1.tar.gz",
+        "pkg:pypi/one@1.0",
+    ]
+    text = sbom(recipe(), Lock(tuple(packages), ("linux-64",)), None).decode()
+    components = {item["name"]: item for item in json.loads(text)["components"]}
+    assert components["tool"]["externalReferences"] == [{"type": "vcs", "url": "https://host.example/tool"}]
+    assert {"name": "builder:source:folder", "value": "libs/one"} in components["one"]["properties"]
+    assert {"name": "builder:source:commit", "value": "c" * 40} in components["tool"]["properties"]
+    assert "secret" not in text

@@ -31,7 +31,7 @@ dev = ["pytest", {include-group = "base"}]
 [[tool.uv.index]]
 url = "https://example.org/cu124/"
 [tool.uv.sources]
-own_lib = {git = "https://example.org/own-lib"}
+own_lib = {git = "https://example.org/own-lib", tag = "v1"}
 """
 
 
@@ -46,9 +46,12 @@ def test_pyproject(pyproject: Path) -> None:
     """The project's own dependencies and indexes; groups only if they are named."""
     found = read_pyproject(pyproject)
     assert found.python == ">=3.11"
-    assert found.pip == ["polars>=1", "Torch_Geometric[full]; sys_platform == 'linux'"]
+    own, geometric = (
+        "own-lib @ git+https://example.org/own-lib@v1",
+        "Torch_Geometric[full]; sys_platform == 'linux'",
+    )
+    assert found.pip == ["polars>=1", own, geometric] and not found.left_out
     assert found.options == ["--extra-index-url https://example.org/cu124"]
-    assert found.left_out[0][0] == "own-lib" and "git" in found.left_out[0][1]
     assert found.notes == ["pyproject.toml: not taken: plots, base, dev (--with NAME takes a group)"]
     grouped = read_pyproject(pyproject, ["plots", "dev"])
     assert grouped.pip[-3:] == ["matplotlib", "pytest", "rich"] and not grouped.notes
@@ -137,22 +140,22 @@ mkl = "*"
 [pypi-dependencies]
 polars = "*"
 torch = {version = ">=2", extras = ["a", "b"], index = "https://example.org/simple"}
-local = {path = "."}
+local = {path = ".", editable = true}
 [feature.test.dependencies]
 pytest = "*"
 """
 
 
 def test_pixi(tmp_path: Path) -> None:
-    """The default environment; features and local packages are reported."""
+    """The default environment with local packages; features are reported."""
     path = tmp_path / "pixi.toml"
     path.write_text(PIXI)
+    (tmp_path / "setup.py").write_text("")
     found = read_pixi(path)
     assert found.channels == ["conda-forge", "bioconda"]
     assert found.conda == ["python 3.12.*", "numpy >=1.26,<2", "cuda", "mine::special 1.0 cuda*", "mkl"]
-    assert found.pip == ["polars", "torch[a,b]>=2"]
+    assert found.pip == ["polars", "torch[a,b]>=2", "-e ."] and not found.left_out
     assert found.options == ["--extra-index-url https://example.org/simple"]
-    assert found.left_out == [("local", "comes from path; only wheels of an index can be locked")]
     assert found.notes == ["pixi.toml: [feature] is not taken: only the default environment is taken"]
 
 

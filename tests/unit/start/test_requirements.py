@@ -43,17 +43,30 @@ def test_comment_ends_with_backslash(tmp_path: Path) -> None:
     path.write_text("# was: rich \\\npolars\n-e 'not closed\n")
     found = read_requirements(path)
     assert found.pip == ["polars"]
-    assert found.left_out[0][0] == "-e 'not closed" and "editable" in found.left_out[0][1]
+    assert found.left_out[0][0] == "-e 'not closed" and "it names no folder" in found.left_out[0][1]
 
 
 def test_left_out(tmp_path: Path) -> None:
     """What cannot be locked is reported, never dropped."""
     path = tmp_path / "requirements.txt"
-    lines = ["-e .", "./local", "git+https://example.org/x.git", "x @ file:///x", "-c limits.txt", "--pre"]
+    lines = ["-e .", "./local", "x @ file:///x", "git+ftp://example.org/x", "--pre"]
     path.write_text("\n".join(["numpy", *lines]))
     found = read_requirements(path)
     assert found.pip == ["numpy"] and [line for line, _ in found.left_out] == lines
-    assert "editable" in found.left_out[0][1] and "constraints" in found.left_out[4][1]
+    assert found.left_out[0][1].startswith(". has neither pyproject.toml nor setup.py")
+
+
+def test_sources(tmp_path: Path) -> None:
+    """Repositories, archives and folders of the project; the environment file is in the project folder."""
+    for name in ("setup.py", "libs/one/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    path = tmp_path / "libs/dev.txt"
+    git = "git+https://example.org/x.git@v1"
+    path.write_text(f"-e ..[dev]\n./one\n{git}\n-c limits.txt\n--no-binary x\n--prefer-binary\n")
+    found = read_requirements(path, tmp_path)
+    assert found.pip == ["-e .[dev]", "./libs/one", git] and found.is_file and not found.left_out
+    assert found.options == ["--constraint libs/limits.txt", "--no-binary x"]
 
 
 def test_included_files(tmp_path: Path) -> None:
