@@ -11,7 +11,8 @@ source distributions becomes a *stub*, a wheel with name and version only, and u
     round 3   uv solves with the requirements of the real wheel; no stub is left: done
 
 The invariant: each round adds the stubs of a package or replaces at least one stub by a wheel, so the loop
-ends. If a real wheel's requirements do not fit, uv takes the stub of an older version.
+ends. If a real wheel's requirements do not fit, uv takes the stub of an older version, which is built too. If
+they have no wheels themselves, they become stubs first.
 """
 
 from __future__ import annotations
@@ -89,13 +90,12 @@ class SourceSolver:
         self._build_direct()
         for _ in range(MAX_ROUNDS):
             try:
-                solved = solve(
-                    [f"--find-links {self._links.as_uri()}", *self._direct.values()],
-                    list(self._pinned.values()),
-                )
+                solved = self._solved(solve)
             except NoWheels as e:
                 if not self._add_stubs(e.names):
                     raise
+                continue
+            if self._needs_stubs(solved, solve):
                 continue
             if not self._build_chosen(solved, locked) and not self._build_again(locked(solved)):
                 if self.builder is not None:
@@ -105,6 +105,29 @@ class SourceSolver:
             f"{self.request.environment.path}: no solution with source packages after {MAX_ROUNDS} rounds",
             "pin the versions of the source packages: NAME==VERSION",
         )
+
+    def _solved(self, solve: Solve, *constraints: str) -> Solved:
+        links = f"--find-links {self._links.as_uri()}"
+        return solve([links, *self._direct.values()], [*self._pinned.values(), *constraints])
+
+    def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
+        """Adds stubs for the requirements of a built wheel; returns whether there are new ones.
+
+        If a built wheel needs another package that has no wheel, uv does not say so: it takes the stub of an
+        older version instead, which needs nothing. So uv has to solve with the built version.
+        """
+        for package in solved:
+            name = canonicalize_name(package["name"])
+            if name not in self.wheels or not self._has_to_be_built(package):
+                continue
+            try:
+                self._solved(solve, f"{name}=={self.wheels[name].version}")
+            except NoWheels as e:
+                if self._add_stubs(e.names):
+                    return True
+            except SolveError:
+                continue
+        return False
 
     def package(self, name: str) -> LockedPackage | None:
         """A built package as the lock has it; None if it was not built."""

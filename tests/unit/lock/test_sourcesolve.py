@@ -138,6 +138,26 @@ def test_next_version(tmp_path: Path, index: dict[str, list[str]]) -> None:
     assert package is not None and package.version == "0.2"
 
 
+def test_requirement_without_wheel(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """A built wheel needs a package without a wheel: that is built too, and no older version is taken."""
+    index.update(old=["0.3", "0.2"], hjson=["3.1"])
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        there = links(requirements)
+        if not there:
+            raise no_wheels("old")
+        if ("hjson", "3.1") in there:
+            return [{"name": "old", "version": "0.3"}, {"name": "hjson", "version": "3.1"}]
+        if "old==0.3" in constraints:
+            raise no_wheels("hjson")
+        return [{"name": "old", "version": "0.2" if there["old", "0.3"] else "0.3"}]
+
+    source = solver(tmp_path)
+    source.solve(solve, locked)
+    assert isinstance(source.builder, Wheels)
+    assert [text for text, _ in source.builder.built] == ["old==0.3", "hjson==3.1"]
+
+
 def test_no_sdist(tmp_path: Path, index: dict[str, list[str]]) -> None:
     index["old"] = []
 
