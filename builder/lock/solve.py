@@ -89,17 +89,15 @@ def lock_target(
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = _solve_conda(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    has_pip = environment.pip or environment.sources
-    pip = _solve_pip(pip_request, conda, wheel_builder) if has_pip else []
+    pip = _solve_pip(pip_request, conda, wheel_builder) if environment.pip or environment.sources else []
 
-    date = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **date},
+        custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
         base=base,
     )
 

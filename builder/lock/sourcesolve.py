@@ -63,8 +63,6 @@ class SourceSolver:
     _links: Path = field(init=False)
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
-    _pinned: dict[str, str] = field(default_factory=dict)
-    """Constraints with the URL of a built wheel, by name: packages of which the index has wheels too."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
     _stubs: set[tuple[str, Version]] = field(default_factory=set)
     _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
@@ -108,17 +106,20 @@ class SourceSolver:
 
     def _solved(self, solve: Solve, *constraints: str) -> Solved:
         links = f"--find-links {self._links.as_uri()}"
-        return solve([links, *self._direct.values()], [*self._pinned.values(), *constraints])
+        return solve([links, *self._direct.values()], constraints)
 
     def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
-        """Adds stubs for the requirements of a built wheel; returns whether there are new ones.
+        """Adds stubs that uv did not ask for; returns whether there are new ones.
 
-        If a built wheel needs another package that has no wheel, uv does not say so: it takes the stub of an
-        older version instead, which needs nothing. So uv has to solve with the built version.
+        A package that is built although it has wheels gets stubs of all its versions. If a built wheel needs
+        another package that has no wheel, uv takes the stub of an older version instead, which needs nothing.
+        So uv has to solve with the built version.
         """
-        for package in solved:
-            name = canonicalize_name(package["name"])
-            if name not in self.wheels or not self._has_to_be_built(package):
+        chosen = [canonicalize_name(package["name"]) for package in solved if self._has_to_be_built(package)]
+        if self._add_stubs([name for name in chosen if name not in self._sdists]):
+            return True
+        for name in chosen:
+            if name not in self.wheels:
                 continue
             try:
                 self._solved(solve, f"{name}=={self.wheels[name].version}")
@@ -230,12 +231,9 @@ class SourceSolver:
         name, version = canonicalize_name(package["name"]), Version(package.get("version") or "0")
         if (name, version) in self._stubs:
             return True
-        return (
-            self._is_forced(name)
-            and name not in self._direct
-            and name not in self._pinned
-            and (name not in self.wheels or Version(self.wheels[name].version) != version)
-        )
+        if name in self._direct or not self._is_forced(name):
+            return False
+        return name not in self.wheels or Version(self.wheels[name].version) != version
 
     def _is_forced(self, name: str) -> bool:
         """Whether a package is built even if it has a wheel."""
@@ -263,17 +261,14 @@ class SourceSolver:
         self._put(wheel, version)
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:
-        """Puts a wheel where uv finds it: in place of its stub, or of the wheels that the index has."""
+        """Puts a wheel where uv finds it, in place of its stub."""
         name = wheel.name
         if name in self._direct:
             self._place(wheel, self.folder / "direct")
-        elif (name, version) in self._stubs:
-            self._stubs.discard((name, version))
-            write_stub(self._links, name, str(version)).unlink()
-            self._place(wheel, self._links)
-        elif name in self._pinned or not any(self._links.glob(wheel.filename)):
-            self._pinned[name] = f"{name} @ {self._place(wheel, self.folder / 'pinned')}"
         else:
+            if (name, version) in self._stubs:
+                self._stubs.discard((name, version))
+                write_stub(self._links, name, str(version)).unlink()
             self._place(wheel, self._links)
 
     # all builds

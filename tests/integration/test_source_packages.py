@@ -1,4 +1,4 @@
-"""Source packages in real images: built in the user-namespace runner, locked, built again elsewhere, imported."""
+"""Source packages in real images: built by the user-namespace runner, locked, built again, imported."""
 
 from __future__ import annotations
 
