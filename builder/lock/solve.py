@@ -109,14 +109,13 @@ def lock_target(
     has_pip = environment.pip or environment.sources
     pip = solve_pip_packages(pip_request, conda, wheel_builder) if has_pip else []
 
-    date = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
         platforms=(recipe.platform,),
         channels=tuple(redact(channel) for channel in found_in),
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
-        custom={**custom, **date},
+        custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
         base=base,
     )
 

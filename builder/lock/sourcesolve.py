@@ -11,7 +11,8 @@ source distributions becomes a *stub*, a wheel with name and version only, and u
     round 3   uv solves with the requirements of the real wheel; no stub is left: done
 
 The invariant: each round adds the stubs of a package or replaces at least one stub by a wheel, so the loop
-ends. If a real wheel's requirements do not fit, uv takes the stub of an older version.
+ends. If a real wheel's requirements do not fit, uv takes the stub of an older version, which is built too. If
+they have no wheels themselves, they become stubs first.
 """
 
 from __future__ import annotations
@@ -62,8 +63,6 @@ class SourceSolver:
     _links: Path = field(init=False)
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
-    _pinned: dict[str, str] = field(default_factory=dict)
-    """Constraints with the URL of a built wheel, by name: packages of which the index has wheels too."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
     _stubs: set[tuple[str, Version]] = field(default_factory=set)
     _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
@@ -89,13 +88,12 @@ class SourceSolver:
         self._build_direct()
         for _ in range(MAX_ROUNDS):
             try:
-                solved = solve(
-                    [f"--find-links {self._links.as_uri()}", *self._direct.values()],
-                    list(self._pinned.values()),
-                )
+                solved = self._solved(solve)
             except NoWheels as e:
                 if not self._add_stubs(e.names):
                     raise
+                continue
+            if self._needs_stubs(solved, solve):
                 continue
             if not self._build_chosen(solved, locked) and not self._build_again(locked(solved)):
                 if self.builder is not None:
@@ -105,6 +103,32 @@ class SourceSolver:
             f"{self.request.environment.path}: no solution with source packages after {MAX_ROUNDS} rounds",
             "pin the versions of the source packages: NAME==VERSION",
         )
+
+    def _solved(self, solve: Solve, *constraints: str) -> Solved:
+        links = f"--find-links {self._links.as_uri()}"
+        return solve([links, *self._direct.values()], constraints)
+
+    def _needs_stubs(self, solved: Solved, solve: Solve) -> bool:
+        """Adds stubs that uv did not ask for; returns whether there are new ones.
+
+        A package that is built although it has wheels gets stubs of all its versions. If a built wheel needs
+        another package that has no wheel, uv takes the stub of an older version instead, which needs nothing.
+        So uv has to solve with the built version.
+        """
+        chosen = [canonicalize_name(package["name"]) for package in solved if self._has_to_be_built(package)]
+        if self._add_stubs([name for name in chosen if name not in self._sdists]):
+            return True
+        for name in chosen:
+            if name not in self.wheels:
+                continue
+            try:
+                self._solved(solve, f"{name}=={self.wheels[name].version}")
+            except NoWheels as e:
+                if self._add_stubs(e.names):
+                    return True
+            except SolveError:
+                continue
+        return False
 
     def package(self, name: str) -> LockedPackage | None:
         """A built package as the lock has it; None if it was not built."""
@@ -207,12 +231,9 @@ class SourceSolver:
         name, version = canonicalize_name(package["name"]), Version(package.get("version") or "0")
         if (name, version) in self._stubs:
             return True
-        return (
-            self._is_forced(name)
-            and name not in self._direct
-            and name not in self._pinned
-            and (name not in self.wheels or Version(self.wheels[name].version) != version)
-        )
+        if name in self._direct or not self._is_forced(name):
+            return False
+        return name not in self.wheels or Version(self.wheels[name].version) != version
 
     def _is_forced(self, name: str) -> bool:
         """Whether a package is built even if it has a wheel."""
@@ -240,17 +261,14 @@ class SourceSolver:
         self._put(wheel, version)
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:
-        """Puts a wheel where uv finds it: in place of its stub, or of the wheels that the index has."""
+        """Puts a wheel where uv finds it, in place of its stub."""
         name = wheel.name
         if name in self._direct:
             self._place(wheel, self.folder / "direct")
-        elif (name, version) in self._stubs:
-            self._stubs.discard((name, version))
-            write_stub(self._links, name, str(version)).unlink()
-            self._place(wheel, self._links)
-        elif name in self._pinned or not any(self._links.glob(wheel.filename)):
-            self._pinned[name] = f"{name} @ {self._place(wheel, self.folder / 'pinned')}"
         else:
+            if (name, version) in self._stubs:
+                self._stubs.discard((name, version))
+                write_stub(self._links, name, str(version)).unlink()
             self._place(wheel, self._links)
 
     # all builds

@@ -138,6 +138,26 @@ def test_next_version(tmp_path: Path, index: dict[str, list[str]]) -> None:
     assert package is not None and package.version == "0.2"
 
 
+def test_requirement_without_wheel(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """A built wheel needs a package without a wheel: that is built too, and no older version is taken."""
+    index.update(old=["0.3", "0.2"], hjson=["3.1"])
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        there = links(requirements)
+        if not there:
+            raise no_wheels("old")
+        if ("hjson", "3.1") in there:
+            return [{"name": "old", "version": "0.3"}, {"name": "hjson", "version": "3.1"}]
+        if "old==0.3" in constraints:
+            raise no_wheels("hjson")
+        return [{"name": "old", "version": "0.2" if there["old", "0.3"] else "0.3"}]
+
+    source = solver(tmp_path)
+    source.solve(solve, locked)
+    assert isinstance(source.builder, Wheels)
+    assert [text for text, _ in source.builder.built] == ["old==0.3", "hjson==3.1"]
+
+
 def test_no_sdist(tmp_path: Path, index: dict[str, list[str]]) -> None:
     index["old"] = []
 
@@ -191,19 +211,25 @@ def test_named_twice(tmp_path: Path) -> None:
 
 def test_forced(tmp_path: Path, index: dict[str, list[str]]) -> None:
     """A package that the recipe names below build is built, although the index has a wheel of it."""
-    index["mpi4py"] = ["3.1.5"]
-    pinned = []
+    index["mpi4py"] = ["4.1", "3.1.5"]
+    tried = []
 
     def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
-        pinned.append(list(constraints))
-        return [{"name": "mpi4py", "version": "3.1.5"}]
+        there = links(requirements)
+        tried.append(there)
+        return [{"name": "mpi4py", "version": "4.1" if there else "0.1"}]
 
     source = solver(tmp_path, {"MPI4PY": {}})
     source.solve(solve, locked)
-    assert pinned[0] == [] and pinned[1][0].startswith("mpi4py @ file://") and len(pinned) == 2
+    assert [list(there.values()).count(True) for there in tried] == [0, 0, 1]
+    package = source.package("mpi4py")
+    assert package is not None and package.version == "4.1"
+
+
+def test_forced_without_sdist(tmp_path: Path, index: dict[str, list[str]]) -> None:
     index["mpi4py"] = []
-    with pytest.raises(SolveError, match=r"mpi4py 3\.1\.5 has no source distribution"):
-        solver(tmp_path / "2", {"mpi4py": {}}).solve(solve, locked)
+    with pytest.raises(SolveError, match=r"mpi4py 4\.1 has no source distribution"):
+        solver(tmp_path, {"mpi4py": {}}).solve(rounds([{"name": "mpi4py", "version": "4.1"}]), locked)
 
 
 def test_unknown_settings(tmp_path: Path) -> None:
@@ -223,7 +249,7 @@ def test_no_isolation(tmp_path: Path, index: dict[str, list[str]]) -> None:
     mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
     source = solver(tmp_path, {"ops": {"no_isolation": True}, "mine": {"no_isolation": True}}, mine)
     later = [torch, ops, {"name": "mine", "version": "1.0"}, {"name": "needed", "version": "1"}]
-    source.solve(rounds([torch, ops], later), locked)
+    source.solve(rounds([torch, ops], [torch, ops], later), locked)
     assert isinstance(source.builder, Wheels)
     assert source.builder.built == [("ops==1.0", ("torch 2.0",)), (".", ("torch 2.0",))]
 

@@ -1,0 +1,110 @@
+"""Source packages in real images: built by the user-namespace runner, locked, built again, imported."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import Builder, keep_base
+
+BACKEND = """
+import os, zipfile
+def build_wheel(out, config_settings=None, metadata_directory=None):
+    name = "mine-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(os.path.join(out, name), "w") as wheel:
+        def add(path, text):
+            wheel.writestr(zipfile.ZipInfo(path, (1980, 1, 1, 0, 0, 0)), text)
+        add("mine.py", "VALUE = %r\\n" % os.environ.get("VALUE"))
+        add("mine-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: mine\\nVersion: 1.0\\n")
+        add("mine-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\nRoot-Is-Purelib: true\\n")
+        add("mine-1.0.dist-info/RECORD", "")
+    open("/etc/outside", "w").close()
+    try:
+        import socket
+        socket.create_connection(("192.0.2.1", 80), timeout=1)
+    except OSError as e:
+        print("network:", e)
+    else:
+        raise SystemExit("the build has a network")
+    return name
+"""
+PYPROJECT = """
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "mine"
+version = "1.0"
+"""
+RECIPE = """
+base: debian:bookworm
+environment: environments/t.yml
+conda: {fallback: debian}
+pip:
+  fallback: pip
+  build:
+    mine: {env: {VALUE: "42"}}
+"""
+
+
+def project(folder: Path, *requirements: str) -> Path:
+    """A project whose package builds itself: its build needs nothing."""
+    for name in ("recipes", "environments"):
+        (folder / name).mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PYPROJECT)
+    (folder / "backend.py").write_text(BACKEND)
+    (folder / "recipes" / "t.yaml").write_text(RECIPE)
+    lines = "".join(f"    - {requirement}\n" for requirement in requirements)
+    (folder / "environments" / "t.yml").write_text(
+        f"channels: [conda-forge]\ndependencies:\n- python=3.11\n- pip:\n{lines}"
+    )
+    return folder
+
+
+def test_own_package(tmp_path: Path, base_cache: Path) -> None:
+    """Built once; another machine uses the project's wheel, or builds the same one again."""
+    one = Builder(project(tmp_path / "one", "-e .."), keep_base(base_cache, tmp_path / "cache"))
+    assert "mine-1.0-py3-none-any.whl: built from ." in one.run("lock", "t").stderr
+    digest = one.json("build", "t")["digest"]
+    shown = one.run("run", "t", "--runner", "userns", "--", "python", "-c", "import mine; print(mine.VALUE)")
+    assert shown.stdout.strip() == "42"
+    assert "built from" not in one.run("lock", "t").stderr
+
+    (one.root / "dist").rename(tmp_path / "dist")
+    two = Builder(tmp_path / "two", keep_base(base_cache, tmp_path / "cache2"))
+    shutil.copytree(one.root, two.root)
+    assert two.json("build", "t")["digest"] == digest
+
+    shutil.rmtree(two.root / "wheels")
+    three = Builder(two.root, keep_base(base_cache, tmp_path / "cache3"))
+    built = three.run("build", "t")
+    assert "building it from its source" in built.stderr and digest in built.stdout
+
+    (two.root / "backend.py").write_text(BACKEND + "# changed\n")
+    stale = three.run("lock", "t", "--check", check=False)
+    assert stale.returncode == 4 and "changed" in stale.stdout + stale.stderr
+
+
+def test_failed_build(tmp_path: Path, base_cache: Path) -> None:
+    builder = Builder(project(tmp_path / "one", ".."), keep_base(base_cache, tmp_path / "cache"))
+    (builder.root / "backend.py").write_text("def build_wheel(*_):\n    import numpy\n")
+    done = builder.run("lock", "t", check=False)
+    assert done.returncode == 7 and "No module named 'numpy'" in done.stderr, done.stderr
+    assert "pip: {build: {mine: {needs: [numpy]}}}" in done.stderr
+    assert not (builder.root / "wheels").exists() and not list(builder.root.rglob("*.lock.yml"))
+
+
+@pytest.mark.heavy
+def test_index(tmp_path: Path, base_cache: Path) -> None:
+    """Packages that the index has as source only, built with setuptools."""
+    folder = project(tmp_path / "one", "warmup-scheduler", "docopt")
+    (folder / "recipes" / "t.yaml").write_text(RECIPE.partition("  build:")[0])
+    builder = Builder(folder, keep_base(base_cache, tmp_path / "cache"))
+    notes = builder.run("lock", "t").stderr
+    assert "warmup_scheduler-0.3-py3-none-any.whl: built from" in notes and "docopt-0.6.2" in notes
+    builder.run("build", "t")
+    code = "import docopt; print(docopt.__version__)"
+    assert builder.run("run", "t", "--runner", "userns", "--", "python", "-c", code).stdout == "0.6.2\n"
