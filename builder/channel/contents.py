@@ -11,7 +11,7 @@ PYTHON = "3.11"
 GLIBC = "__glibc >=2.36"
 #: Increase it when the same Debian packages become other conda packages. It is their build number, so that
 #: the older ones stay in the channel under their own names.
-FORMAT = 5
+FORMAT = 6
 SUBDIRS = ("linux-64", "noarch")
 
 
@@ -43,7 +43,40 @@ LIBRARIES = {
     "openssl": Library(("libssl3",), "Apache-2.0", ("ca-certificates",)),
     "readline": Library(("libreadline8",), "GPL-3.0-only", ("ncurses",)),
 }
-PYTHON_DEBS = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-minimal", f"libpython{PYTHON}-stdlib")
+#: Debian splits what conda's python has; libpython-dev has the headers, python-venv has ensurepip.
+PYTHON_DEBS = (
+    f"python{PYTHON}-minimal",
+    f"libpython{PYTHON}-minimal",
+    f"libpython{PYTHON}-stdlib",
+    f"libpython{PYTHON}-dev",
+    "python3-distutils",
+    "python3-lib2to3",
+    f"python{PYTHON}-venv",
+    f"idle-python{PYTHON}",
+    "python3-pip-whl",
+    "python3-setuptools-whl",
+)
+#: The package ``tk``: Tcl and Tk with the libraries that they need, and Python's module tkinter.
+TK_DEBS = (
+    "libtk8.6",
+    "libtcl8.6",
+    "python3-tk",
+    "tk8.6-blt2.5",
+    "libbrotli1",
+    "libbsd0",
+    "libfontconfig1",
+    "libfreetype6",
+    "libmd0",
+    "libpng16-16",
+    "libx11-6",
+    "libxau6",
+    "libxcb1",
+    "libxdmcp6",
+    "libxext6",
+    "libxft2",
+    "libxrender1",
+    "libxss1",
+)
 CERTIFICATES_DEB = "ca-certificates"
 ZONES_DEB = "tzdata"
 #: Conda package -> Debian package with its wheel.
@@ -53,4 +86,5 @@ WHEELS = {"pip": "python3-pip-whl", "setuptools": "python3-setuptools-whl", "whe
 def all_debs() -> list[str]:
     """The names of all Debian packages that the channel is made from."""
     libraries = [deb for library in LIBRARIES.values() for deb in library.debs]
-    return [*PYTHON_DEBS, CERTIFICATES_DEB, ZONES_DEB, *WHEELS.values(), *libraries]
+    names = [*PYTHON_DEBS, *TK_DEBS, CERTIFICATES_DEB, ZONES_DEB, *WHEELS.values(), *libraries]
+    return list(dict.fromkeys(names))

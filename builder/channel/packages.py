@@ -17,7 +17,9 @@ from builder.channel.contents import (
     FORMAT,
     GLIBC,
     LIBRARIES,
+    PYTHON,
     PYTHON_DEBS,
+    TK_DEBS,
     WHEELS,
     ZONES_DEB,
     all_debs,
@@ -25,7 +27,8 @@ from builder.channel.contents import (
 from builder.channel.debs import Deb, download_debs, unknown
 from builder.channel.elf import with_rpath
 from builder.channel.package import CondaPackage, File, write_package
-from builder.channel.python import python_files
+from builder.channel.python import python_files, tkinter_files
+from builder.channel.setuptools import restore_setuptools
 
 _LIBRARY = re.compile(r"^(?:usr/)?lib/(?:[a-z0-9_]+-linux-gnu/)?([^/]+\.so(?:\.[^/]*)?)$")
 
@@ -43,6 +46,7 @@ def write_packages(channel: Path, work: Path) -> None:
     """
     files = download_debs(all_debs(), work)
     debs = {name: Deb.unpack(path, work / "unpacked" / name) for name, path in files.items()}
+    restore_setuptools(debs[WHEELS["setuptools"]].tree)
     for name, library in LIBRARIES.items():
         sources = [debs[deb] for deb in library.debs]
         libraries = {path: file for deb in sources for path, file in _libraries(deb.tree, work).items()}
@@ -52,6 +56,7 @@ def write_packages(channel: Path, work: Path) -> None:
     write_package(_certificates(debs[CERTIFICATES_DEB]), channel)
     write_package(_zones(debs[ZONES_DEB]), channel)
     write_package(_python([debs[deb] for deb in PYTHON_DEBS], work), channel)
+    write_package(_tk([debs[deb] for deb in TK_DEBS], work), channel)
     for name, deb in WHEELS.items():
         write_package(_from_wheel(name, debs[deb]), channel)
 
@@ -139,6 +144,21 @@ def _python(debs: Sequence[Deb], work: Path) -> CondaPackage:
     depends = sorted([*LIBRARIES, "ca-certificates", "tzdata"])
     package = _compiled("python", debs, files, "Python-2.0", depends)
     return replace(package, build=f"{package.build}_cpython")
+
+
+def _tk(debs: Sequence[Deb], work: Path) -> CondaPackage:
+    files: dict[str, File] = {}
+    for deb in debs:
+        files |= _libraries(deb.tree, work)
+        scripts = deb.tree / "usr" / "share" / "tcltk"
+        for path in sorted(scripts.rglob("*")):
+            # Tcl looks for its modules beside its library, and Debian has them below it.
+            target = path.relative_to(scripts).as_posix().replace("tcl8.6/tcl8/", "tcl8/8.6/")
+            if path.is_file():
+                files[f"lib/{target}"] = File(path.read_bytes())
+    files |= tkinter_files([deb.tree for deb in debs], work)
+    depends = [f"python {PYTHON}.*", "libexpat", "libzlib"]
+    return _compiled("tk", debs, files, "TCL AND Python-2.0 AND MIT", depends)
 
 
 def _from_wheel(name: str, deb: Deb) -> CondaPackage:

@@ -18,13 +18,59 @@ from builder.channel.elf import with_rpath
 from builder.channel.package import File
 
 _HOME = f"lib/python{PYTHON}"
-#: Files that only Debian has, or that need libraries that conda's python does not have. EXTERNALLY-MANAGED
-#: would forbid pip (PEP 668).
+_INCLUDE = f"include/python{PYTHON}"
+#: Where the package's files are, below Debian's ``usr``.
+_FOLDERS = (f"{_HOME}/", f"bin/python{PYTHON}", f"{_INCLUDE}/", "share/python-wheels/")
+#: Files that only Debian has, that need libraries that conda's python does not have, or that are for programs
+#: that contain an interpreter (config: 20 MB of static libraries). EXTERNALLY-MANAGED would forbid pip
+#: (PEP 668).
 _LEFT_OUT = re.compile(
-    rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*)"
+    rf"{_HOME}/(sitecustomize\.py|_distutils_system_mod\.py|EXTERNALLY-MANAGED|lib-dynload/(nis|_dbm)\..*"
+    r"|config-.*|__pycache__/.*)"
 )
-#: Debian's words in the module ``site``, and upstream's.
-_SITE = {"dist-packages": "site-packages", "local/lib": "lib"}
+#: The header that Debian has once per architecture.
+_PYCONFIG = re.compile(rf"include/[^/]+-linux-gnu/python{re.escape(PYTHON)}/pyconfig\.h")
+#: Debian's word in the module ``site``, and upstream's.
+_DIST, _SITE = "dist-packages", "site-packages"
+#: What Debian adds to ``site.getsitepackages``, with :data:`_SITE` in it.
+_ADDED_TO_SITE = f"""\
+            if is_virtual_environment:
+                sitepackages.append(os.path.join(prefix, "lib",
+                                                 "python%d.%d" % sys.version_info[:2],
+                                                 "site-packages"))
+            sitepackages.append(os.path.join(prefix, "local/lib",
+                                             "python%d.%d" % sys.version_info[:2],
+                                             "{_SITE}"))
+            sitepackages.append(os.path.join(prefix, "lib",
+                                             "python3",
+                                             "{_SITE}"))
+            # this one is deprecated for Debian
+"""
+#: The same in bytecode: its first instructions, what follows it 406 bytes later, and the jump over it.
+#: LOAD_FAST is_virtual_environment, POP_JUMP_FORWARD_IF_FALSE 74, LOAD_FAST sitepackages, LOAD_METHOD append
+_ADDED_CODE = bytes.fromhex("7c03 724a 7c01 a00a")
+#: LOAD_FAST libdirs, GET_ITER, FOR_ITER 78
+_NEXT_CODE = bytes.fromhex("7c05 4400 5d4e")
+_ADDED_LENGTH = 406
+#: JUMP_FORWARD 202 (instructions of two bytes, counted from the next one)
+_JUMP = bytes.fromhex("6eca")
+#: Added to the module with the build's variables, in which the prefix is ``/usr``.
+_RELOCATION = """
+
+# builder: the prefix is the one of the running interpreter
+import sys
+_libdir = '/usr/lib/' + build_time_vars['MULTIARCH']
+for _name, _value in build_time_vars.items():
+    if isinstance(_value, str) and _value.startswith('/usr') and not _value.startswith('/usr/bin/'):
+        _value = _value.replace(_libdir, '/usr/lib').replace('/usr', sys.base_prefix)
+        build_time_vars[_name] = _value
+"""
+#: Added to tkinter: Tcl and Tk look for their scripts beside the program, which a virtual environment moves.
+_TCL_FOLDERS = """
+import os
+os.environ.setdefault("TCL_LIBRARY", os.path.join(sys.base_prefix, "lib", "tcl8.6"))
+os.environ.setdefault("TK_LIBRARY", os.path.join(sys.base_prefix, "lib", "tk8.6"))
+"""
 
 
 def python_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
@@ -49,11 +95,31 @@ def python_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
     return files
 
 
+def tkinter_files(trees: Sequence[Path], work: Path) -> dict[str, File]:
+    """Python's module ``tkinter``, by paths below the prefix.
+
+    Args:
+        trees: the unpacked Debian packages.
+        work: a folder for temporary files.
+
+    Raises:
+        FetchError: Debian's module is not as expected.
+    """
+    files = {target: _file(target, path, tree, work) for tree in trees for target, path in _chosen(tree)}
+    _replace(
+        files, f"{_HOME}/tkinter/__init__.py", {"\nimport _tkinter ": f"{_TCL_FOLDERS}\nimport _tkinter "}
+    )
+    return files
+
+
 def _chosen(tree: Path) -> Iterator[tuple[str, Path]]:
     """The files that belong to the package, each with its path below the prefix."""
     for path in sorted(tree.rglob("*")):
         target = path.relative_to(tree).as_posix().removeprefix("usr/")
-        if not target.startswith((f"{_HOME}/", "bin/")) or _LEFT_OUT.fullmatch(target):
+        if _PYCONFIG.fullmatch(target):
+            yield f"{_INCLUDE}/pyconfig.h", path
+            continue
+        if not target.startswith(_FOLDERS) or _LEFT_OUT.fullmatch(target):
             continue
         if path.is_file():  # not so for links to /etc, which the tree does not have
             yield target, path
@@ -72,7 +138,8 @@ def _file(target: str, path: Path, tree: Path, work: Path) -> File:
 
 def _restore_upstream(files: dict[str, File]) -> None:
     """Replaces Debian's changes in the standard library."""
-    _replace(files, f"{_HOME}/site.py", {f'"{old}"': f'"{new}"' for old, new in _SITE.items()})
+    _replace(files, f"{_HOME}/site.py", {f'"{_DIST}"': f'"{_SITE}"'})
+    _replace(files, f"{_HOME}/site.py", {_ADDED_TO_SITE: ""})
     schemes = {
         "os.environ.get('DEB_PYTHON_INSTALL_LAYOUT', 'posix_local')": "'posix_prefix'",
         "prefix_scheme = 'posix_local'": "prefix_scheme = 'posix_prefix'",
@@ -80,6 +147,21 @@ def _restore_upstream(files: dict[str, File]) -> None:
     _replace(files, f"{_HOME}/sysconfig.py", schemes)
     zones = "os.path.join(sysconfig.get_config_var('installed_base'), 'share', 'zoneinfo')"
     _replace(files, f"{_HOME}/zoneinfo/_tzpath.py", {'sysconfig.get_config_var("TZPATH")': zones})
+    # Debian's distutils installs into dist-packages, and its egg-info has no Python version in its name.
+    _replace(files, f"{_HOME}/distutils/command/install.py", {"or is_virtual_environment()):": "or True):"})
+    _replace(files, f"{_HOME}/distutils/command/install_egg_info.py", {"no_pyver = True": "no_pyver = False"})
+    debian = "elif is_default_prefix and not is_virtual_environment():"
+    _replace(files, f"{_HOME}/distutils/sysconfig.py", {debian: "elif False:"})
+    # Debian's ensurepip works in virtual environments only.
+    refusal = "\n    _ensurepip_is_disabled_in_debian_for_system()\n"
+    _replace(files, f"{_HOME}/ensurepip/__init__.py", {refusal: "\n"})
+    variables = [
+        name for name in files if re.fullmatch(rf"{_HOME}/_sysconfigdata__[^/]*-linux-gnu\.py", name)
+    ]
+    for name in variables:
+        files[name] = File(files[name].data + _RELOCATION.encode())
+    if len(variables) != 1 or f"{_INCLUDE}/Python.h" not in files:
+        raise unknown(f"libpython{PYTHON}-dev")
 
 
 def _replace(files: dict[str, File], target: str, replacements: dict[str, str]) -> None:
@@ -92,30 +174,30 @@ def _replace(files: dict[str, File], target: str, replacements: dict[str, str]) 
 
 
 def with_frozen_site(interpreter: bytes) -> bytes:
-    """The interpreter with :data:`_SITE` applied to its frozen copy of ``site``, which it uses instead of
-    ``site.py``.
+    """The interpreter with upstream's ``site.getsitepackages`` in its frozen copy of ``site``, which it uses
+    instead of ``site.py``.
 
-    The copy contains each string as a static PyASCIIObject (CPython 3.11, Include/cpython/unicodeobject.h):
-    48 bytes with reference count, type, length, hash, state and wstr, then the characters and a NUL::
+    :data:`_DIST` becomes :data:`_SITE`. The copy contains the string as a static PyASCIIObject (CPython 3.11,
+    Include/cpython/unicodeobject.h): 48 bytes with reference count, type, length, hash, state and wstr, then
+    the characters and a NUL. Both have the same length::
 
         offset   -48        -40   -32     -24   -16    -8    0
                  refcount   type  length  hash  state  wstr  dist-packages\\0
 
-    The new string is never longer than the old one. It is written over it, padded with NULs, and the length
-    is set.
+    :data:`_ADDED_TO_SITE` is skipped: a jump replaces its first instruction.
 
     Raises:
-        FetchError: a string is missing, or appears more than once, or is not such an object.
+        FetchError: the string or the instructions are missing, or appear more than once, or are not as
+            expected.
     """
+    quoted = b"\0" + _DIST.encode() + b"\0"
+    start = interpreter.find(quoted) + 1
+    code = interpreter.find(_ADDED_CODE)
+    following = interpreter[code + _ADDED_LENGTH :][: len(_NEXT_CODE)]
+    is_known = interpreter.count(quoted) == interpreter.count(_ADDED_CODE) == 1 and following == _NEXT_CODE
+    if not is_known or struct.unpack_from("<q", interpreter, start - 32)[0] != len(_DIST):
+        raise unknown(f"python{PYTHON}")
     patched = bytearray(interpreter)
-    for old, new in _SITE.items():
-        quoted = b"\0" + old.encode() + b"\0"
-        start = patched.find(quoted) + 1
-        if not start or patched.count(quoted) != 1:
-            raise unknown(f"python{PYTHON}")
-        length_at = start - 32
-        if struct.unpack_from("<q", patched, length_at)[0] != len(old):
-            raise unknown(f"python{PYTHON}")
-        struct.pack_into("<q", patched, length_at, len(new))
-        patched[start : start + len(old)] = new.encode().ljust(len(old), b"\0")
+    patched[start : start + len(_DIST)] = _SITE.encode()
+    patched[code : code + len(_JUMP)] = _JUMP
     return bytes(patched)

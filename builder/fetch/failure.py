@@ -41,8 +41,9 @@ def not_found(
 def _hint(package: LockedPackage, reasons: str, variables: UrlVariables, offline: bool) -> str:
     if package.url.startswith(DEBIAN_CHANNEL):
         return (
-            "the Debian mirror has other versions now: lock again (builder lock), "
-            "or copy the channel of the machine that made the lock (docs/offline.md)"
+            "the Debian mirror has other versions now, or this version of builder makes other packages from "
+            "them: lock again (builder lock), or copy the channel of the machine that made the lock "
+            "(docs/offline.md)"
         )
     if package.url.startswith(FIND_LINKS):
         return (

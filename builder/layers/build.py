@@ -27,6 +27,7 @@ from builder.layers.conda_activation import Activation, activation_environment
 from builder.layers.conflicts import Conflict, Resolution, resolve_conflicts
 from builder.layers.entry import Entry, LinkContext, PackageIndex
 from builder.layers.packages import Packages
+from builder.layers.pip_order import pip_order
 from builder.layers.plan import LayerPlan, plan_lock, split_index
 from builder.model import Fetched, Layer, LockedPackage
 from builder.parallel import Stopped, in_parallel
@@ -41,6 +42,8 @@ PACKAGES = "org.builder.packages"
 #: Packages that the annotation names.
 _ANNOTATION_NAMES = 20
 _TASK = "making layers"
+#: The version of the rules for conflicting files: part of the key of a set of layers, not of a layer's.
+_CONFLICTS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ def build_layers(
         "codec": codec_name(options.compression),
         "epoch": settings.epoch,
         "format": FORMAT,
+        "conflicts": _CONFLICTS,
     }
     record = store.folders.layers / f"set-{cache_key(inputs)}.json"
     cached = _read_result(record, store)
@@ -208,9 +212,7 @@ class _Build:
         packages = self._packages
         indexes = self._indexes()
         notes = _check_scripts(packages.locked, indexes, post_link)
-        resolution = resolve_conflicts(
-            packages.locked, indexes, packages.link_target, packages.context.prefix
-        )
+        resolution = self._resolution(indexes)
 
         splits = {key: split_index(index) for key, index in indexes.items()}
         splits = {key: parts for key, parts in splits.items() if len(parts) > 1}
@@ -239,6 +241,24 @@ class _Build:
         with working(self._reporter, task, len(locked), "packages"):
             found = in_parallel(read, locked, self._settings.jobs, self._stop)
         return {package.key: index for package, index in found}
+
+    def _resolution(self, indexes: Mapping[str, PackageIndex]) -> Resolution:
+        """Decides the conflicts. pip's order needs the metadata of all wheels, so it is used only where two
+        wheels contain the same file.
+        """
+        packages = self._packages
+
+        def resolved(ordered: Sequence[LockedPackage]) -> Resolution:
+            return resolve_conflicts(ordered, indexes, packages.link_target, packages.context.prefix)
+
+        resolution = resolved(packages.locked)
+        pip = [package for package in packages.locked if package.manager == "pip"]
+        names = {package.name for package in pip}
+        if not any(len(names & {c.winner, *c.losers}) > 1 for c in resolution.conflicts):
+            return resolution
+        requires = {package.key: packages.requires(package) for package in pip}
+        conda = [package for package in packages.locked if package.manager == "conda"]
+        return resolved([*conda, *pip_order(pip, requires, packages.context)])
 
     def _layers(
         self,

@@ -9,6 +9,9 @@ before any layer is written, and the file is left out of all other packages:
     2. b (conda)   share/x  share/y          share/y
     3. c (pip)     share/x                   share/x
 
+Conda packages are linked in the order of :mod:`builder.layers.conda_order`, and then wheels in that of
+:mod:`builder.layers.pip_order`.
+
 Invariant: after that, each path (except directories) is in exactly one layer. So the order of layers does not
 change the image, and an image holds no hidden copies.
 

@@ -60,6 +60,10 @@ class Packages:
         """Returns a package's members, see :class:`builder.layers.entry.PackageReader`."""
         return self._reader(package).entries(self._fetched[package.key], self.context, leave_out)
 
+    def requires(self, package: LockedPackage) -> tuple[str, ...]:
+        """Returns what a wheel's METADATA says that it needs, see :meth:`WheelReader.requires`."""
+        return self._wheels.requires(self._fetched[package.key], self.context)
+
     def link_target(self, package: LockedPackage, path: str) -> str:
         """Returns the text of a package's symlink.
 

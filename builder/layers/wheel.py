@@ -21,6 +21,7 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.parser import BytesHeaderParser
 
 from installer.scripts import Script
 from installer.utils import SCHEME_NAMES, parse_entrypoints
@@ -97,6 +98,16 @@ class WheelReader:
                 path = layout.root + generated.path
                 if path not in leave_out:
                     yield _inline(path, generated.data, generated.executable)
+
+    def requires(self, fetched: Fetched, context: LinkContext) -> tuple[str, ...]:
+        """Returns the ``Requires-Dist`` texts of the wheel's METADATA.
+
+        Raises:
+            LayerError: the wheel is unsafe or damaged.
+        """
+        with _open(fetched, context) as wheel:
+            raw = wheel.read(wheel.metadata("METADATA"), limits.MAX_LISTING)
+        return tuple(str(text) for text in BytesHeaderParser().parsebytes(raw).get_all("Requires-Dist", []))
 
 
 def _open(fetched: Fetched, context: LinkContext) -> WheelArchive:

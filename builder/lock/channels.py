@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from builder.errors import ConfigError, FetchError
+from builder.lock.condaspec import split_channel
 from builder.lock.inputs import channels
 from builder.lock.request import SolveRequest
 from builder.model import DEBIAN_CHANNEL
@@ -21,8 +22,9 @@ from builder.redact import redact
 from builder.settings import Settings
 from builder.store.folders import CacheFolders
 
-#: The channels that conda means by ``defaults``.
-_DEFAULTS = ("https://repo.anaconda.com/pkgs/main", "https://repo.anaconda.com/pkgs/r")
+#: Where the channels ``pkgs/NAME`` are, and those that conda means by ``defaults``.
+_ANACONDA = "https://repo.anaconda.com"
+_DEFAULTS = (f"{_ANACONDA}/pkgs/main", f"{_ANACONDA}/pkgs/r")
 #: Channels whose names may be misspelt.
 _KNOWN = ("conda-forge", "bioconda", "nvidia", "pytorch", "defaults", "rapidsai", "intel")
 #: Seconds within which a channel or index has to answer.
@@ -76,7 +78,8 @@ def probe_channels(request: SolveRequest) -> tuple[list[SolverChannel], list[tup
         raise ConfigError(
             f"{request.environment.path}: names no channels", "add 'channels: [conda-forge, nodefaults]'"
         )
-    found = _channels(named, request)
+    listed = [channel for name in named for channel in solver_channels(name, request)]
+    found = _with_spec_channels(listed, request)
     with ThreadPoolExecutor(len(found)) as pool:
         problems = list(pool.map(lambda c: _problem(c, request.recipe.platform, request.settings), found))
     results = list(zip(found, problems, strict=True))
@@ -112,18 +115,59 @@ def _debian_channel(request: SolveRequest, reasons: str) -> SolverChannel:
     return SolverChannel(DEBIAN_CHANNEL.rstrip("/"), url, DEBIAN_CHANNEL)
 
 
-def _channels(named: Sequence[str], request: SolveRequest) -> list[SolverChannel]:
-    found = []
-    for name in named:
-        for single in _DEFAULTS if name == "defaults" else (name,):
-            found.append(_channel(single, request))
+def solver_channels(name: str, request: SolveRequest) -> list[SolverChannel]:
+    """The channels that a name or URL stands for: one, or several for ``defaults``.
+
+    Raises:
+        ConfigError: it is not valid, or a variable in it is not set.
+    """
+    if name == "defaults":
+        return [_channel(url, url, request) for url in _DEFAULTS]
+    url = f"{_ANACONDA}/{name}" if name.startswith("pkgs/") else expanded(name, "channels")
+    return [_channel(name, url, request)]
+
+
+def meant(text: str, known: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
+    """Which of the channels that are read a spec's channel is; several for ``defaults``.
+
+    py-rattler compares a spec's channel with the URL from which an index was read, behind a mirror with the
+    mirror's. So a name is resolved here, like the names below ``channels:``.
+
+    As in conda, a name also stands for a channel that is listed by a URL which ends with that name. The
+    Debian channel takes the place of every other one.
+
+    Raises:
+        ConfigError: the text is not the name of a channel.
+    """
+    if known[0].locked == DEBIAN_CHANNEL:
+        return [known[0]]
+    urls = {channel.actual for channel in solver_channels(text, request)}
+    found = [channel for channel in known if channel.actual in urls]
+    if not found and "://" not in text:
+        end = f"/{text.strip('/')}/"
+        found = [channel for channel in known if channel.locked.endswith(end)]
     return found
 
 
-def _channel(name: str, request: SolveRequest) -> SolverChannel:
+def _with_spec_channels(listed: Sequence[SolverChannel], request: SolveRequest) -> list[SolverChannel]:
+    """The listed channels, and below them those that only specs name, as conda adds them.
+
+    Raises:
+        ConfigError: a spec's channel is not the name of a channel.
+    """
+    found = list(listed)
+    for spec in request.environment.conda:
+        part = split_channel(spec.text)
+        if part is not None and not meant(part.text, found, request):
+            found += solver_channels(part.text, request)
+            name = redact(part.text)
+            request.reporter.note(f"{spec.where}: channel {name} is not below channels: it is added last")
+    return found
+
+
+def _channel(name: str, url: str, request: SolveRequest) -> SolverChannel:
     from rattler import Channel, ChannelConfig
 
-    url = expanded(name, "channels")
     config = ChannelConfig(root_dir=str(request.recipe.root.absolute()))
     try:
         base = Channel(url, config).base_url.rstrip("/") + "/"

@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import Any
 
 from builder.errors import BuilderError, ConfigError, FetchError, SolveError
-from builder.lock.channels import SolverChannel, gateway, reachable_channels
+from builder.lock.channels import SolverChannel, gateway, meant, reachable_channels
+from builder.lock.condaspec import split_channel
 from builder.lock.hints import conda_hint, line_of_missing
 from builder.lock.inputs import virtual_packages
 from builder.lock.request import SolveRequest
-from builder.lock.spec import Environment
+from builder.lock.spec import Environment, Spec
 from builder.lock.urls import public, unexpanded
 from builder.model import DEBIAN_CHANNEL, LockedPackage
 from builder.redact import redact
@@ -29,13 +30,14 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
         SolveError: no set of packages satisfies the specs; the message contains the solver's reason.
         FetchError: a channel does not answer, and the recipe names no fallback.
     """
-    specs = _specs(request.environment)
+    check_specs(request.environment)
     channels = reachable_channels(request)
     if channels[0].locked == DEBIAN_CHANNEL:
         # Its packages were made now; a date would hide all of them.
         request = replace(request, newest=None)
+        _note_of_debian(request)
     try:
-        records = asyncio.run(_Solve(request, channels, specs).run())
+        records = asyncio.run(_Solve(request, channels).run())
     except BuilderError:
         raise
     except Exception as e:  # rattler's errors share no base class
@@ -44,40 +46,36 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
     return packages, tuple(channel.name for channel in channels)
 
 
-def _specs(environment: Environment) -> list[str]:
-    """The specs in rattler's own form, and in addition the bare name of each constrained package.
+def check_specs(environment: Environment) -> None:
+    """Raises ConfigError for the first conda spec that py-rattler cannot read."""
+    for spec in environment.conda:
+        _parsed(spec)
 
-    rattler fetches only the records that match a spec. Without the bare name, a channel whose versions are
-    all outside the constraint would count as one that does not have the package, and the next channel would
-    be used: against strict channel priority.
-    """
+
+def _parsed(spec: Spec) -> Any:
+    """A spec without its channel, as rattler's MatchSpec."""
     from rattler import MatchSpec
 
-    specs = []
-    for spec in environment.conda:
-        try:
-            parsed = MatchSpec(spec.text)
-        except Exception as e:  # rattler's errors share no base class
-            raise ConfigError(
-                f"{spec.where}: {spec.text!r} is not a conda spec: {e}",
-                "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
-            ) from None
-        specs.append(str(parsed))
-        if parsed.channel is None:
-            specs.append(spec.name)
-    return list(dict.fromkeys(specs))
+    part = split_channel(spec.text)
+    try:
+        return MatchSpec(part.rest if part else spec.text)
+    except Exception as e:  # rattler's errors share no base class
+        reason = str(e).partition("\n")[0]  # below it, rattler repeats the same text as the cause
+        raise ConfigError(
+            f"{spec.where}: {redact(spec.text)!r} is not a conda spec: {reason}",
+            "write NAME, NAME>=VERSION or NAME=VERSION=BUILD",
+        ) from None
 
 
 class _Solve:
     """One call of the solver, or two where named packages are updated."""
 
-    def __init__(
-        self, request: SolveRequest, channels: Sequence[SolverChannel], specs: Sequence[str]
-    ) -> None:
+    def __init__(self, request: SolveRequest, channels: Sequence[SolverChannel]) -> None:
         from rattler import Channel
 
         self._request = request
-        self._specs = specs
+        self._named = channels
+        self._specs: list[str] = []
         self._gateway = gateway(request.settings)
         self._channels = [Channel(channel.actual) for channel in channels]
         self._platforms: Any = [request.recipe.platform, "noarch"]
@@ -85,6 +83,7 @@ class _Solve:
     async def run(self) -> list[Any]:
         """The records of all packages of the environment."""
         request = self._request
+        self._specs = await self._all_specs()
         if not request.previous:
             return await self._solve()
         locked = await self._locked_records()
@@ -96,6 +95,35 @@ class _Solve:
         updated = [record for record in free if record.name.normalized in request.update]
         fixed = [f"{record.name.normalized} =={record.version} {record.build}" for record in updated]
         return await self._solve(locked, fixed)
+
+    async def _all_specs(self) -> list[str]:
+        """The specs in rattler's own form, and in addition the bare name of each one without a channel.
+
+        rattler fetches only the records that match a spec. Without the bare name, a channel whose versions
+        are all outside the constraint would count as one that does not have the package, and the next channel
+        would be used: against strict channel priority.
+        """
+        specs = []
+        for spec in self._request.environment.conda:
+            part = split_channel(spec.text)
+            if part is None:
+                specs += [str(_parsed(spec)), spec.name]
+                continue
+            channel = await self._channel_of(spec.name, part.text)
+            subdir = f"/{part.subdir}" if part.subdir else ""
+            specs.append(f"{channel.actual.rstrip('/')}{subdir}::{_parsed(spec)}")
+        return list(dict.fromkeys(specs))
+
+    async def _channel_of(self, name: str, text: str) -> SolverChannel:
+        """The channel that a spec names: of several, the first one that has the package."""
+        from rattler import Channel
+
+        found = meant(text, self._named, self._request)
+        for channel in found if len(found) > 1 else ():
+            source = [Channel(channel.actual)]
+            if any(await self._gateway.query(source, self._platforms, [name], recursive=False)):
+                return channel
+        return found[0]
 
     async def _locked_records(self) -> list[Any]:
         """The channels' records of the previous lock's packages, without those to be updated."""
@@ -121,6 +149,14 @@ class _Solve:
             exclude_newer=self._request.newest,
             timeout=_TIME_LIMIT,
         )
+
+
+def _note_of_debian(request: SolveRequest) -> None:
+    """Warns that the Debian channel takes the place of channels that specs name."""
+    named = [spec.text for spec in request.environment.conda if split_channel(spec.text)]
+    if named:
+        texts = redact(", ".join(named))
+        request.reporter.warn(f"{texts}: the Debian channel takes the place of the channel named there")
 
 
 def _virtual(request: SolveRequest) -> list[Any]:

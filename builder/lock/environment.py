@@ -20,6 +20,7 @@ from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
 from builder.lock.manifests import is_manifest, read_manifest
+from builder.lock.condaspec import conda_spec_hint, read_conda_spec
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
@@ -37,9 +38,12 @@ _SELECTORS = {
     "linux-aarch64": {"aarch64", "unix", "linux"},
 }
 _KNOWN_SELECTORS = {"linux64", "unix", "linux", "aarch64", "ppc64le", "osx64", "osx", "arm64", "win", "win64"}
-_CONDA_NAME = re.compile(
-    r"^(?:[^\s:=<>!~]+(?:/[^\s:]+)?::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(?=$|[\s=<>!~\[;])"
-)
+#: mamba's form of a selector: ``- sel(linux): PACKAGE``.
+_SEL = re.compile(r"sel\(\s*(\w+)\s*\)")
+_SEL_OF_LINUX = {"linux", "unix"}
+_SEL_OF_OTHERS = {"osx", "win"}
+#: The tag of ``<<``, which adds the keys of another mapping.
+_MERGE_TAG = "tag:yaml.org,2002:merge"
 #: Keys of an environment file that conda, mamba and conda-lock read.
 _KEYS = (
     "name",
@@ -52,10 +56,6 @@ _KEYS = (
     "category",
     "channel_priority",
 )
-
-
-#: Texts that begin like a spec and are none.
-_NO_SPEC = re.compile(r"(pip|conda|mamba) install |pip - |[\d.]+$|[^\[]*=[<>]|[^\[]*[<>=!] +=")
 
 
 def read_environment(path: Path, platform: str, root: Path | None = None) -> Environment:
@@ -169,6 +169,7 @@ class _Reader:
     def __init__(self, path: Path, root: Path) -> None:
         self._path = path
         self._conda: list[Spec] = []
+        self._notes: list[str] = []
         self._pip = PipSection(path, root)
 
     def read(self, root: yaml.MappingNode, platform: str) -> Environment:
@@ -195,17 +196,14 @@ class _Reader:
             tuple(self._pip.constraints),
             tuple(dict.fromkeys(self._pip.no_binary)),
             tuple(dict.fromkeys(self._pip.only_binary)),
+            tuple(dict.fromkeys(self._notes)),
         )
 
     # parts of the file
 
     def _keys(self, root: yaml.MappingNode) -> dict[str, yaml.Node]:
         keys: dict[str, yaml.Node] = {}
-        for key, value in root.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
-            if key.value in keys:
-                raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
+        for key, value in self._pairs(root):
             self._check_key(key, value)
             keys[key.value] = value
         variables = keys.get("variables")
@@ -214,6 +212,32 @@ class _Reader:
                 variables, "variables: is not supported", "set them in the recipe: env: {NAME: VALUE}"
             )
         return keys
+
+    def _pairs(self, root: yaml.MappingNode) -> list[tuple[yaml.ScalarNode, yaml.Node]]:
+        """The keys of a mapping with their values, and those that ``<<: *NAME`` adds to it.
+
+        A mapping's own keys win over those that it adds, and earlier mappings over later ones.
+        """
+        found: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
+        todo: list[yaml.Node] = [root]
+        while todo:
+            node = todo.pop()
+            if not isinstance(node, yaml.MappingNode):
+                raise self._error(node, "<<: names something that is not a mapping", "write <<: *NAME")
+            own: set[str] = set()
+            added: list[yaml.Node] = []
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise self._error(key, "a key is a list or mapping", "write it as KEY: VALUE lines")
+                if key.tag == _MERGE_TAG:
+                    added += value.value if isinstance(value, yaml.SequenceNode) else [value]
+                    continue
+                if key.value in own:
+                    raise self._error(key, f"key {key.value!r} appears twice", "remove one of the two")
+                own.add(key.value)
+                found.setdefault(key.value, (key, value))
+            todo += reversed(added)
+        return list(found.values())
 
     def _check_key(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
         """Refuses an unknown key if it is a known one with an error in it; conda ignores the others."""
@@ -244,16 +268,18 @@ class _Reader:
             raise self._error(node, "dependencies: must be a list", f"write '- {example}' lines below it")
         for item in node.value:
             if isinstance(item, yaml.MappingNode):
-                for key, value in item.value:
+                for key, value in self._pairs(item):
                     self._read_section(key, value)
             else:
-                self._conda.append(self._conda_spec(self._string(item, "dependencies"), item))
+                self._read_conda_spec(item)
 
-    def _read_section(self, key: yaml.Node, value: yaml.Node) -> None:
+    def _read_section(self, key: yaml.ScalarNode, value: yaml.Node) -> None:
+        if selector := _SEL.fullmatch(key.value):
+            self._read_selected(selector[1], key, value)
+            return
         if key.value != "pip":
-            is_package = isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
-            hint = "dependencies: may contain the section 'pip:' only"
-            if is_package:
+            hint = "dependencies: may contain the sections 'pip:' and 'sel(linux):' only"
+            if isinstance(value, yaml.ScalarNode):
                 hint = f"write a package with its version as '- {key.value}={value.value}'"
             raise self._error(key, f"unknown section {key.value!r}", hint)
         if not value.value:
@@ -262,11 +288,23 @@ class _Reader:
         for text, item in self._items(value, "pip"):
             self._pip.read(text, self._where(item))
 
-    def _conda_spec(self, text: str, node: yaml.Node) -> Spec:
-        match = _CONDA_NAME.match(text)
-        if match is None or _NO_SPEC.match(text):
-            raise self._error(node, f"{redact(text)!r} is not a conda spec", _conda_hint(text))
-        return Spec(" ".join(text.split()), match[1].lower(), self._where(node))
+    def _read_selected(self, selector: str, key: yaml.Node, value: yaml.Node) -> None:
+        """mamba's ``sel(linux): PACKAGE``, or a list of packages."""
+        if selector not in _SEL_OF_LINUX | _SEL_OF_OTHERS:
+            known = ", ".join(sorted(_SEL_OF_LINUX | _SEL_OF_OTHERS))
+            raise self._error(key, f"unknown selector sel({selector})", f"known selectors: {known}")
+        if selector in _SEL_OF_OTHERS:
+            return
+        for item in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            self._read_conda_spec(item)
+
+    def _read_conda_spec(self, node: yaml.Node) -> None:
+        text = self._string(node, "dependencies")
+        spec = read_conda_spec(text)
+        if spec is None:
+            raise self._error(node, f"{redact(text)!r} is not a conda spec", conda_spec_hint(text))
+        self._conda.append(Spec(spec.text, spec.name, self._where(node)))
+        self._notes += [f"{self._where(node)}: {note}" for note in spec.notes]
 
     # nodes
 
@@ -296,22 +334,6 @@ class _Reader:
 
     def _error(self, node: yaml.Node, message: str, hint: str) -> ConfigError:
         return ConfigError(f"{self._where(node)}: {message}", hint)
-
-
-def _conda_hint(text: str) -> str:
-    """What to write instead of a text that is not a conda spec."""
-    if text.startswith(("-r", "-e", "--", "git+", "./", "https://", "http://")):
-        return f"this is for pip: write it below the item '- pip:', as '- {redact(text)}'"
-    if text.startswith("pip - "):
-        return "write '- pip:' with a colon, and its packages indented below it"
-    if re.fullmatch(r"[\d.]+", text):
-        return f"write the package with its version: python={text}"
-    if re.search(r"=[<>]|[<>=!] +=", text):
-        correct = re.sub(r"([<>=!]) +=", r"\1=", text)
-        return "write " + re.sub(r"=([<>])", r"\1=", correct).replace(" ", "")
-    if " install " in text:
-        return f"write the package alone: {text.split(' install ', 1)[1]}"
-    return "write NAME, NAME>=VERSION or NAME=VERSION=BUILD"
 
 
 def _unique(specs: Sequence[Spec]) -> list[Spec]:

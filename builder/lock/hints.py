@@ -11,11 +11,13 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 
 from builder.lock.channels import SolverChannel, gateway
+from builder.lock.condaspec import split_channel
 from builder.lock.inputs import virtual_packages
 from builder.lock.likely import likely_conda, likely_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
 from builder.model import DEBIAN_CHANNEL
+from builder.redact import redact
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
 _NO_CANDIDATE = re.compile(
@@ -121,11 +123,7 @@ def _missing_hint(
     if versions and is_debian:
         return f"the Debian channel has {name} {versions[0]} only: write '- {name}={_short(versions[0])}'"
     if is_debian:
-        there = "the Debian channel has Python 3.11 and no packages for it"
-        absent = [s.name for s in request.environment.conda if s.name not in index.names]
-        return (
-            f"{there}: move {', '.join(absent)} below the item '- pip:'" if spec else f"{there}, so no {name}"
-        )
+        return _debian_hint(name, spec, request, index)
     where = ", ".join(channel.name for channel in channels)
     if versions:
         exact = re.fullmatch(r"==\s*(\d[\w.]*)", wanted)
@@ -138,6 +136,23 @@ def _missing_hint(
         return f"is the name {name} right? {where} has {' and '.join(near)}"
     pip = f", or move it below the item '- pip:' if it is a package of PyPI: '- {name}'" if spec else ""
     return f"is the name {name} right? {where} has no such package: add the channel that has it{pip}"
+
+
+def _debian_hint(name: str, spec: Spec | None, request: SolveRequest, index: _Index) -> str:
+    """What to write instead of a package that the Debian channel does not have."""
+    there = "the Debian channel has Python 3.11 and no packages for it"
+    if spec is None:
+        return f"{there}, so no {name}"
+    absent = [s for s in request.environment.conda if s.name not in index.names]
+    move = f"{there}: move {', '.join(s.name for s in absent)} below the item '- pip:'"
+    named = {part.text: s.text for s in absent if (part := split_channel(s.text))}
+    if not named:
+        return move
+    channel, text = next(iter(named.items()))
+    return (
+        f"{redact(text)} is in channel {redact(channel)}, which does not answer: check the network, or set a "
+        f"mirror: BUILDER_MIRRORS='FROM=TO'; {move}"
+    )
 
 
 def _short(version: str) -> str:

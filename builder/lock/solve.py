@@ -86,6 +86,8 @@ def lock_target(
         FetchError: a channel or index does not answer, and the recipe names no fallback.
     """
     environment = recipe_environment(recipe)
+    for note in environment.notes:
+        reporter.warn(note)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old = previous.for_platform(recipe.platform) if previous else ()
     old_conda = [package for package in old if package.manager == "conda"]
@@ -116,7 +118,7 @@ def lock_target(
 
 
 def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
-    """Checks an environment file and the dates of a target, without network and solver.
+    """Checks an environment file, its conda specs and the dates of a target, without network and solver.
 
     Raises:
         ConfigError: the file or a date is wrong, or the file names no channels.
@@ -136,6 +138,9 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
     Cutoffs.of(recipe, exclude_newer)
     if not recipe.lock and not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
+    from builder.lock.conda import check_specs
+
+    check_specs(environment)
 
 
 def _yaml_files(root: Path) -> list[Path]:

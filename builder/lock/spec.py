@@ -123,6 +123,9 @@ class Environment:
     only_binary: tuple[str, ...] = ()
     """Names of packages that are never built, or ``:all:``."""
 
+    notes: tuple[str, ...] = ()
+    """What conda ignores in the file, each with ``FILE:LINE`` and what to write."""
+
     @property
     def requested(self) -> frozenset[str]:
         """The names of all packages that the file lists."""

@@ -17,7 +17,7 @@ from builder.settings import Settings
 #: The glibc of the Debian channel's programs.
 _GLIBC = (2, 36)
 #: Packages of the Debian channel.
-_NAMES = {"python", "ca-certificates", "tzdata", *LIBRARIES, *WHEELS}
+_NAMES = {"python", "tk", "ca-certificates", "tzdata", *LIBRARIES, *WHEELS}
 
 
 def silent_channels(recipe: Recipe, environment: Environment, settings: Settings) -> str:

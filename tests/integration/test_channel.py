@@ -328,13 +328,16 @@ def test_missing_packages(channel, tmp_path, monkeypatch):
 # running
 
 PROBE = r"""
-import asyncio, bz2, ctypes, curses, decimal, hashlib, importlib, json, lzma, multiprocessing, os, pathlib, readline
+import asyncio, bz2, ctypes, curses, decimal, hashlib, importlib.util, json, lzma, multiprocessing, os, pathlib, readline
 import site, sqlite3, ssl, subprocess, sys, sysconfig, uuid, venv, xml.etree.ElementTree, zlib, zoneinfo
 def square(n): return n * n
 if __name__ == "__main__":
     dynload = os.path.join(sys.prefix, "lib/python3.11/lib-dynload")
     for name in sorted(os.listdir(dynload)): importlib.import_module(name.partition(".")[0])
-    import distutils.sysconfig
+    import distutils.sysconfig, distutils.util, ensurepip, idlelib, lib2to3, tkinter
+    tcl = tkinter.Tcl()
+    missing = [name for name in sys.stdlib_module_names if importlib.util.find_spec(name) is None]
+    header = sysconfig.get_config_h_filename()
     ctypes.CDLL("libgomp.so.1")
     with multiprocessing.get_context("spawn").Pool(2) as pool: squares = pool.map(square, range(4))
     maps = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
@@ -345,6 +348,8 @@ if __name__ == "__main__":
         "zone": str(zoneinfo.ZoneInfo("Europe/Zurich").key), "zones": zoneinfo.TZPATH, "sqlite": sqlite3.connect(":memory:").execute("select 6*7").fetchone()[0],
         "round": [lzma.decompress(lzma.compress(b"x")) == bz2.decompress(bz2.compress(b"x")) == zlib.decompress(zlib.compress(b"x")) == b"x"],
         "cas": ssl.create_default_context().cert_store_stats()["x509_ca"], "tls": ssl.OPENSSL_VERSION,
+        "missing": sorted(missing), "tcl": [tcl.eval("info library"), tcl.eval("package require msgcat")],
+        "headers": [header, os.path.exists(header), sysconfig.get_config_var("INCLUDEPY"), sysconfig.get_config_var("LIBDIR")],
         "outside": sorted(m for m in maps if not m.startswith(sys.prefix)), "externally": os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
     }))
 """  # noqa: E501
@@ -384,7 +389,7 @@ def bare(channel, tmp_path_factory, request) -> Path:
         shutil.copy(Path("/lib/x86_64-linux-gnu", name), root / "lib/x86_64-linux-gnu")
 
     async def install() -> None:
-        solved = await solve(channel, "2.36", "python=3.11", "pip", "setuptools", "wheel")
+        solved = await solve(channel, "2.36", "python=3.11", "pip", "setuptools", "wheel", "tk")
         stage, cache = str(root / "opt/conda"), tmp_path_factory.mktemp("rattler")
         await rattler.install(
             solved, stage, cache_dir=cache, alternative_target_prefix="/opt/conda", show_progress=False
@@ -407,7 +412,7 @@ def inside(root: Path, *command: str) -> str:
         "--mount-proc=/proc",
         f"--root={root}",
     ]
-    env = {"PATH": "/opt/conda/bin:/usr/bin:/bin", "SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}
+    env = {"PATH": "/opt/conda/bin", "HOME": "/tmp", "SSL_CERT_FILE": "/opt/conda/ssl/cacert.pem"}
     done = subprocess.run([*enter, *command], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -421,13 +426,17 @@ def test_interpreter(bare):
     found = json.loads(inside(bare, "/opt/conda/bin/python", "-W", "ignore", "/tmp/probe.py"))
     packages = "/opt/conda/lib/python3.11/site-packages"
     assert (
-        found["prefix"] == "/opt/conda"
-        and found["site"][0] == packages
-        and found["path"].count(packages) == 1
+        found["prefix"] == "/opt/conda" and found["site"] == [packages] and found["path"].count(packages) == 1
     )
     assert not [p for p in (*found["path"], *found["site"]) if "dist-packages" in p or "local" in p]
     assert found["purelib"] == found["platlib"] == found["distutils"] == packages
     assert (found["scripts"], found["scheme"]) == ("/opt/conda/bin", "posix_prefix")
+    windows = {"_msi", "_overlapped", "_winapi", "msilib", "msvcrt", "nt", "winreg", "winsound"}
+    others = {"_dbm", "_gdbm", "_scproxy", "nis", "turtledemo"}  # other libraries, macOS, or examples
+    assert set(found["missing"]) <= windows | others
+    assert found["tcl"] == ["/opt/conda/lib/tcl8.6", "1.6.1"]
+    include = "/opt/conda/include/python3.11"
+    assert found["headers"] == [f"{include}/pyconfig.h", True, include, "/opt/conda/lib"]
     assert found["squares"] == [0, 1, 4, 9] and found["sqlite"] == 42 and found["round"] == [True]
     assert found["zone"] == "Europe/Zurich" and found["zones"] == ["/opt/conda/share/zoneinfo"]
     assert found["cas"] > 100 and found["tls"].startswith("OpenSSL 3") and not found["externally"]
@@ -469,6 +478,55 @@ def test_pip(bare, tmp_path):
     assert "No broken requirements" in inside(bare, "/opt/conda/bin/pip", "check")
     listed = {p["name"] for p in json.loads(inside(bare, "/opt/conda/bin/pip", "list", "--format=json"))}
     assert {"pip", "setuptools", "wheel"} < listed
+
+
+def test_distutils(bare):
+    """The standard library's own distutils installs into site-packages."""
+    script = (
+        "import distutils; from distutils.command.install import install;"
+        "from distutils.dist import Distribution;"
+        "from distutils.sysconfig import get_python_lib;"
+        "i = install(Distribution({'name': 'x'})); i.finalize_options();"
+        "print(distutils.__file__, i.install_purelib.rstrip('/'), i.install_scripts, get_python_lib())"
+    )
+    printed = inside(bare, "/opt/conda/bin/python", "-W", "ignore", "-S", "-c", script)
+    lib = "/opt/conda/lib/python3.11"
+    site = f"{lib}/site-packages"
+    assert printed.split() == [f"{lib}/distutils/__init__.py", site, "/opt/conda/bin", site]
+
+
+def test_virtual_environment(bare):
+    """``python -m venv`` makes a virtual environment with pip, and tkinter works in it."""
+    inside(bare, "/opt/conda/bin/python", "-m", "venv", "/tmp/venv")
+    assert "/tmp/venv/lib/python3.11/site-packages/pip" in inside(bare, "/tmp/venv/bin/pip", "--version")
+    script = "import site, tkinter; print(site.getsitepackages(), tkinter.Tcl().eval('info library'))"
+    printed = inside(bare, "/tmp/venv/bin/python", "-c", script).strip()
+    assert printed == "['/tmp/venv/lib/python3.11/site-packages'] /opt/conda/lib/tcl8.6"
+
+
+def test_setuptools(bare):
+    """A project with a setup.py becomes a wheel, and a C extension finds the headers."""
+    project = bare / "tmp" / "project"
+    project.mkdir()
+    (project / "setup.py").write_text(
+        "from setuptools import setup; setup(name='x', version='1', py_modules=['x'])"
+    )
+    (project / "x.py").write_text("")
+    build = (
+        "wheel",
+        "-q",
+        "--no-index",
+        "--no-build-isolation",
+        "--no-cache-dir",
+        "-w",
+        "/tmp/out",
+        "/tmp/project",
+    )
+    inside(bare, "/opt/conda/bin/pip", *build)
+    assert [path.name for path in (bare / "tmp/out").iterdir()] == ["x-1-py3-none-any.whl"]
+    headers = {path.name for path in (bare / "opt/conda/include/python3.11").iterdir()}
+    assert {"Python.h", "pyconfig.h", "internal", "cpython"} <= headers
+    assert "x86_64-linux-gnu" not in (bare / "opt/conda/include/python3.11/pyconfig.h").read_text()
 
 
 def test_links_and_shebangs(bare):

@@ -246,6 +246,48 @@ def test_mirror(target, settings, channel):
     assert made.channels == ("conda-forge",)
 
 
+@pytest.mark.parametrize(
+    ("channels", "spec"),
+    [
+        (["conda-forge"], "conda-forge::libz"),
+        (["conda-forge"], "conda-forge/linux-64::libz >=1"),
+        (["conda-forge"], "https://conda.anaconda.org/conda-forge::libz"),
+        (["https://conda.anaconda.org/conda-forge/"], "conda-forge::libz"),
+        (["https://host.example/mirror/conda-forge"], "conda-forge::libz"),
+        (["empty"], "conda-forge::libz"),  # conda adds a channel that only a spec names
+        (["defaults"], "defaults::libz"),
+        (["defaults"], "pkgs/main::libz"),
+        (["pkgs/main"], "defaults::libz"),
+    ],
+)
+def test_channel_of_spec(target, settings, channel, tmp_path, channels, spec):
+    """``channel::package`` is found in a mirror, and the lock has the public URL."""
+    index_channel(tmp_path / "empty")
+    mirrors = (
+        ("https://conda.anaconda.org/conda-forge", channel.url),
+        ("https://host.example/mirror/conda-forge", channel.url),
+        ("https://conda.anaconda.org/empty", (tmp_path / "empty").as_uri()),
+        ("https://repo.anaconda.com/pkgs/main", channel.url),
+        ("https://repo.anaconda.com/pkgs/r", (tmp_path / "empty").as_uri()),
+    )
+    made = lock(target(f"- '{spec}'\n", channels=channels), replace(settings, mirrors=mirrors))
+    assert made.packages[0].url.startswith("https://") and made.packages[0].version == "1.1"
+    assert made.packages[0].url.endswith(
+        ("conda-forge/linux-64/libz-1.1-0.conda", "main/linux-64/libz-1.1-0.conda")
+    )
+
+
+def test_channel_of_spec_without_mirror(target, settings, channel, tmp_path):
+    """A package comes from the channel that its spec names, and from no other."""
+    make_package(tmp_path / "first", "libz", "9.0")
+    index_channel(tmp_path / "first")
+    first = (tmp_path / "first").as_uri()
+    made = lock(target(f"- '{channel.url}::libz'\n", channels=(first, channel.url)), settings)
+    assert versions(made) == {"libz": "1.1"}
+    with pytest.raises(SolveError, match="bystander"):
+        lock(target(f"- '{first}::bystander'\n", channels=(first, channel.url)), settings)
+
+
 def test_variables_in_channel(target, settings, tmp_path, monkeypatch):
     """As in conda-lock, the lock names the variable and the server sees its value."""
     make_package(tmp_path / "pages" / "t" / "s3cret" / "mine", "python", "3.11.9")
@@ -391,6 +433,14 @@ def test_fallback(target, settings, tmp_path, monkeypatch):
     with pytest.raises(FetchError) as caught:
         lock(recipe.model_copy(update={"platform": "linux-aarch64"}), settings)
     assert "the Debian channel is for linux-64" in caught.value.hint
+    # the Debian channel takes the place of the channels that specs name
+    named = target(
+        "- conda-forge::python\n", channels=("http://127.0.0.1:9/gone",), conda={"fallback": "debian"}
+    )
+    assert lock(named, settings, reporter=listener).packages == made.packages
+    assert listener.warnings == [
+        "conda-forge::python: the Debian channel takes the place of the channel named there"
+    ]
     # a date does not hide the packages, which were made now
     assert lock(recipe, settings, exclude_newer="2001-01-01").packages == made.packages
 

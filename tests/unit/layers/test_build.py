@@ -188,14 +188,27 @@ def test_concurrent_builds(tmp_path: Path, wheels: list[Fetched]) -> None:
     assert not list((tmp_path / "cache" / "tmp").iterdir())
 
 
-def test_later_package_wins(tmp_path: Path) -> None:
-    """Of two packages with the same file the later one wins, and the conflict is reported."""
+def test_dependant_wins(tmp_path: Path) -> None:
+    """Of two wheels with the same file, the one that needs the other wins, as with pip."""
+    a = fetched(make_wheel(tmp_path, "a", files={"x.py": "a"}, requires=["b"]))
+    b = fetched(make_wheel(tmp_path, "b", files={"x.py": "b"}))
+    result = build([a, b], tmp_path)
+    assert [(c.winner, c.losers) for c in result.conflicts] == [("a", ("b",))]
+    a = fetched(make_wheel(tmp_path / "2", "a", files={"x.py": "a"}))
+    b = fetched(make_wheel(tmp_path / "2", "b", files={"x.py": "b"}, requires=["a"]))
+    assert [c.winner for c in build([a, b], tmp_path).conflicts] == ["b"]
+
+
+def test_conflict(tmp_path: Path) -> None:
+    """Two wheels have the same file, and neither needs the other: pip installs the first name last. The
+    conflict is reported.
+    """
     a = fetched(make_wheel(tmp_path, "a", files={"ns/x.py": "a", "ns/a.py": ""}))
     b = fetched(make_wheel(tmp_path, "b", files={"ns/x.py": "b", "ns/b.py": ""}))
     result = build([a, b], tmp_path)
-    assert [(c.path, c.winner, c.losers) for c in result.conflicts] == [(f"{SITE}/ns/x.py", "b", ("a",))]
+    assert [(c.path, c.winner, c.losers) for c in result.conflicts] == [(f"{SITE}/ns/x.py", "a", ("b",))]
     found = tree(result.layers)
-    assert found[f"{SITE}/ns/x.py"][2] == b"b" and {f"{SITE}/ns/a.py", f"{SITE}/ns/b.py"} <= set(found)
+    assert found[f"{SITE}/ns/x.py"][2] == b"a" and {f"{SITE}/ns/a.py", f"{SITE}/ns/b.py"} <= set(found)
     assert tree(build([b, a], tmp_path).layers)[f"{SITE}/ns/x.py"][2] == b"a"
 
 

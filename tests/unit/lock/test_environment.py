@@ -220,7 +220,11 @@ def test_bad_files(tmp_path, text, said):
             "write '- python=3.11' lines",
         ),
         ("dependencies:\n  numpy: '*'\n", "dependencies: must be a list", "write '- numpy' lines"),
-        ("dependencies:\n- python=>3.11\n", "'python=>3.11' is not a conda spec", "write python>=3.11"),
+        (
+            "dependencies:\n- python=>3.11,<4\n",
+            "'python=>3.11,<4' is not a conda spec",
+            "write python>=3.11,<4",
+        ),
         ("dependencies:\n- numpy > = 2\n", "'numpy > = 2' is not a conda spec", "write numpy>=2"),
         ("dependencies:\n- pip: [numpy > = 2]\n", "is not a pip requirement", "write numpy >= 2"),
         ("dependencies:\n- 3.11\n", "'3.11' is not a conda spec", "with its version: python=3.11"),
@@ -235,6 +239,46 @@ def test_mistakes(tmp_path, text, said, hint):
     with pytest.raises(ConfigError) as caught:
         environment(tmp_path, text)
     assert said in caught.value.message and hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("? [a]\n: b\ndependencies: [a]\n", ":1: a key is a list or mapping"),
+        ("dependencies:\n- ? [a]\n  : b\n", ":2: a key is a list or mapping"),
+        ("dependencies: " + "[" * 3000 + "]" * 3000, ":1: not valid YAML: lists and mappings are more than"),
+        ("a: &a [1]\n<<: *a\ndependencies: [a]\n", ":1: <<: names something that is not a mapping"),
+        ("dependencies:\n- sel(linx): a\n", ":2: unknown selector sel(linx)"),
+        ("dependencies:\n- sel(linux): [[a]]\n", ":2: dependencies: an item is not text"),
+    ],
+)
+def test_shapes(tmp_path, text, said):
+    """What YAML allows and no environment file has."""
+    assert f"environment.yml{said}" in refusal(tmp_path, text)
+
+
+def test_merge_keys(tmp_path):
+    """``<<`` adds the keys of other mappings; a mapping's own keys win, then the earlier mappings."""
+    text = (
+        "a: &a {channels: [one], name: a}\nb: &b {<<: *a, channels: [two], platforms: [osx-64, linux-64]}\n"
+        "<<: [*b, *a]\nname: own\ndependencies: [numpy]\n"
+    )
+    env = environment(tmp_path, text)
+    assert env.channels == ("two",) and env.name == "own"
+
+
+def test_sel(tmp_path):
+    """mamba's ``sel(PLATFORM):``."""
+    items = "- sel(linux): a=1\n- sel(win): b\n- sel(unix): [c, d]\n- sel(osx): [e]\n"
+    env = environment(tmp_path, f"channels: [c]\ndependencies:\n{items}")
+    assert [spec.text for spec in env.conda] == ["a=1", "c", "d"]
+
+
+def test_notes(tmp_path):
+    """What conda ignores is reported with its line."""
+    env = environment(tmp_path, "channels: [c]\ndependencies:\n- a\n- uvicorn[standard]\n")
+    assert [spec.text for spec in env.conda] == ["a", "uvicorn"]
+    assert len(env.notes) == 1 and env.notes[0].startswith(f"{env.path}:4: conda ignores [standard]")
 
 
 def test_keys_that_conda_ignores(tmp_path):

@@ -129,6 +129,15 @@ def test_debian_channel(tmp_path: Path, channel: SolverChannel) -> None:
     )
 
 
+def test_channel_of_spec_in_debian_channel(tmp_path: Path, channel: SolverChannel) -> None:
+    """Without its channel, a package with one is not available."""
+    debian = replace(channel, locked=DEBIAN_CHANNEL)
+    made = request(tmp_path, "python", "bioconda::samtools=1.20")
+    hint = conda_hint(NONE + "samtools 1.20.*.", made, [debian])
+    assert hint.startswith("bioconda::samtools=1.20 is in channel bioconda, which does not answer: check the")
+    assert "BUILDER_MIRRORS='FROM=TO'" in hint and "move samtools below the item '- pip:'" in hint
+
+
 def test_channel_that_cannot_be_read(tmp_path: Path) -> None:
     """A hint is no reason for another error."""
     gone = SolverChannel("gone", "file:///nowhere/", "file:///nowhere/")

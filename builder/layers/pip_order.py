@@ -1,0 +1,153 @@
+"""The order in which pip installs wheels, which decides whose file stays where several contain it.
+
+pip installs dependencies first (``Resolver.get_installation_order`` of pip 23 to 26). It removes the packages
+that need no other one, then those that need only removed ones, and so on. The packages of one round are
+installed in the reverse order of their names::
+
+    jupyter -> notebook, jupyter-console       1. traitlets, six           need nothing
+    notebook -> jupyter-core                   2. jupyter-core
+    jupyter-console -> jupyter-core            3. notebook, jupyter-console
+    jupyter-core -> traitlets, six             4. jupyter                  its files win
+
+What is left needs a cycle. Of these, pip installs those first that are farthest from the root, which is the
+list of requirements. Distance is the longest path without repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from builder.layers.entry import LinkContext
+from builder.model import LockedPackage
+
+#: The needs of each node: a package's name, or with extras ``name[extra]``, which needs the package too.
+_Graph = dict[str, set[str]]
+#: Steps of the search for the longest paths, which takes exponential time. Newer versions of pip visit each
+#: node up to five times, in the order of a set, so their result for a large cycle differs from run to run.
+_MAX_STEPS = 100_000
+_MACHINES = {"linux-64": "x86_64", "linux-aarch64": "aarch64"}
+
+
+def pip_order(
+    packages: Sequence[LockedPackage], requires: Mapping[str, Sequence[str]], context: LinkContext
+) -> list[LockedPackage]:
+    """Returns the packages in the order in which pip installs them.
+
+    Args:
+        packages: all pip packages of an environment, in any order.
+        requires: by package key, the ``Requires-Dist`` texts of the wheels' METADATA.
+        context: the Python and the platform of the markers, and the names in the environment file.
+    """
+    by_name = {canonicalize_name(p.name): p for p in packages}
+    parsed = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
+    graph = _graph(parsed, _marker_environment(context))
+    order = [[name for name in found if name in by_name] for found in _rounds(graph)]
+    distances = _distances(graph, [name for name in sorted(context.requested) if name in graph])
+    left = sorted(by_name.keys() & graph.keys(), key=lambda name: (distances[name], name), reverse=True)
+    names = [*(name for found in order for name in sorted(found, reverse=True)), *left]
+    return [by_name[name] for name in names]
+
+
+def _requirements(texts: Sequence[str]) -> list[Requirement]:
+    """The valid ones of ``Requires-Dist`` texts; pip does not install a wheel that has others."""
+    found = []
+    for text in texts:
+        try:
+            found.append(Requirement(text))
+        except InvalidRequirement:
+            continue
+    return found
+
+
+def _marker_environment(context: LinkContext) -> dict[str, str]:
+    """The values of PEP 508 markers on the target."""
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": f"{context.python}.0",
+        "os_name": "posix",
+        "platform_machine": _MACHINES.get(context.platform, ""),
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": f"{context.python}.0",
+        "python_version": context.python,
+        "sys_platform": "linux",
+    }
+
+
+def _graph(parsed: Mapping[str, Sequence[Requirement]], environment: Mapping[str, str]) -> _Graph:
+    """The nodes that are reachable from the packages, each with what it needs.
+
+    A need that is not a pip package of this environment, because conda provides it, is a node without needs.
+    """
+    graph: _Graph = {}
+    todo: list[tuple[str, frozenset[str]]] = [(name, frozenset()) for name in sorted(parsed)]
+    while todo:
+        name, extras = todo.pop()
+        node = _node(name, extras)
+        if node in graph:
+            continue
+        graph[node] = {name} if extras else set()
+        for requirement in parsed.get(name, ()):
+            marker = requirement.marker
+            cases = [{**environment, "extra": extra} for extra in sorted(extras) or [""]]
+            if marker is not None and not any(marker.evaluate(case) for case in cases):
+                continue
+            needed = canonicalize_name(requirement.name)
+            needed_extras = frozenset(requirement.extras)
+            graph[node].add(_node(needed, needed_extras))
+            todo.append((needed, needed_extras))
+    return graph
+
+
+def _node(name: str, extras: Collection[str]) -> str:
+    return f"{name}[{','.join(sorted(extras))}]" if extras else name
+
+
+def _rounds(graph: _Graph) -> Iterator[list[str]]:
+    """Removes the nodes without needs from a graph, again and again, and yields those of each round."""
+    needed_by: dict[str, list[str]] = {}
+    for node, needs in graph.items():
+        for need in needs:
+            needed_by.setdefault(need, []).append(node)
+    found = [node for node, needs in graph.items() if not needs]
+    while found:
+        yield found
+        following = []
+        for node in found:
+            del graph[node]
+            for other in needed_by.get(node, ()):
+                graph[other].discard(node)
+                if not graph[other]:
+                    following.append(other)
+        found = following
+
+
+def _distances(graph: _Graph, requested: Sequence[str]) -> dict[str, int]:
+    """How far each node is from the root, counted along the longest path without repetition.
+
+    The nodes below the root are the requested ones. A node that none of these needs is below the root too.
+    """
+    distances = dict.fromkeys(graph, 0)
+    steps = 0
+    for start in [*requested, *sorted(graph)]:
+        if start not in requested and distances[start]:
+            continue
+        path = [start]
+        todo = [iter(sorted(graph[start]))]
+        distances[start] = max(distances[start], 1)
+        while todo and steps < _MAX_STEPS:
+            steps += 1
+            node = next(todo[-1], None)
+            if node is None:
+                todo.pop()
+                path.pop()
+            elif node not in path:
+                path.append(node)
+                todo.append(iter(sorted(graph[node])))
+                distances[node] = max(distances[node], len(path))
+    return distances

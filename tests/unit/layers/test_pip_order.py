@@ -1,0 +1,86 @@
+"""The order in which pip installs wheels."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from builder.layers.entry import LinkContext
+from builder.layers.pip_order import pip_order
+from builder.model import LockedPackage
+
+
+def order(
+    requires: dict[str, Sequence[str]], requested: Sequence[str] = (), platform: str = "linux-64"
+) -> str:
+    packages = []
+    for name in requires:
+        url = f"https://host.example/{name}-1-py3-none-any.whl"
+        packages.append(
+            LockedPackage(name, "1", "pip", platform, url, hashlib.sha256(name.encode()).hexdigest())
+        )
+    random.shuffle(packages)
+    context = LinkContext(
+        "/opt/conda", "3.11", "lib/python3.11/site-packages", platform, frozenset(requested)
+    )
+    found = pip_order(packages, {p.key: requires[p.name] for p in packages}, context)
+    return " ".join(package.name for package in found)
+
+
+@pytest.mark.parametrize(
+    ("requires", "expected"),
+    [
+        ({"a": [], "b": [], "c": []}, "c b a"),
+        ({"a": [], "b": ["a"], "z": []}, "z a b"),
+        (
+            {
+                "jupyter": ["notebook", "jupyter-console"],
+                "notebook": ["jupyter-core >=5"],
+                "jupyter-console": ["jupyter_core"],
+                "jupyter-core": ["traitlets", "six"],
+                "traitlets": [],
+                "six": [],
+            },
+            "traitlets six jupyter-core notebook jupyter-console jupyter",
+        ),
+        ({"a": ["x; sys_platform == 'win32'"], "b": ["x; sys_platform == 'linux'"], "x": []}, "x a b"),
+        ({"a": ["x; python_version < '3.9'"], "b": ["x; python_version >= '3.11'"], "x": []}, "x a b"),
+        ({"a": ["x; extra == 'more'"], "b": ["x"], "x": []}, "x a b"),
+        ({"a": ["x; extra == 'more'"], "b": ["a[more]"], "x": []}, "x a b"),
+        ({"a": [], "b": ["from-conda >=1"], "z": ["b"]}, "a b z"),
+        ({"a": ["not a requirement"], "b": []}, "b a"),
+    ],
+)
+def test_order(requires: dict[str, Sequence[str]], expected: str) -> None:
+    """As pip 23 installs them, which was run on the same graphs."""
+    assert order(requires) == expected
+
+
+def test_machine() -> None:
+    requires = {"a": ["x; platform_machine == 'aarch64'"], "b": ["x; platform_machine == 'x86_64'"], "x": []}
+    assert order(requires) == "x a b" and order(requires, platform="linux-aarch64") == "x b a"
+
+
+@pytest.mark.parametrize(
+    ("requested", "expected"), [(["a"], "z c b a"), (["b"], "z a c b"), (["c"], "z b a c"), ([], "z c b a")]
+)
+def test_cycle(requested: list[str], expected: str) -> None:
+    """In a cycle, what is farthest from the requirements comes first."""
+    assert order({"a": ["b"], "b": ["c", "z"], "c": ["a"], "z": []}, requested) == expected
+
+
+def test_large_cycles() -> None:
+    """Packages that all need each other take no exponential time, and have one order."""
+    names = [f"p{number}" for number in range(60)]
+    requires = {name: [other for other in names if other != name] for name in names}
+    found = order(requires, ["p7"])
+    assert found == order(requires, ["p7"]) and sorted(found.split()) == sorted(names)
+
+
+def test_long_chain() -> None:
+    names = [f"p{number:04}" for number in range(3000)]
+    requires = {name: [needed] for name, needed in zip(names, [*names[1:], names[0]], strict=True)}
+    assert order(requires, ["p0000"]) == " ".join(reversed(names))
