@@ -8,6 +8,7 @@
     ├── FetchError          6   a package cannot be downloaded, or its hash does not match the lock
     │   └── HashMismatch    6
     ├── LayerError          7   a package cannot be turned into a layer
+    │   └── WheelError      7
     ├── ImageError          8   a base image, layout or archive cannot be read or written
     ├── RegistryError       9   a registry cannot be reached or refuses access
     │   └── TagExistsError 12   the tag exists and must not move
@@ -88,6 +89,10 @@ class LayerError(BuilderError):
 
     exit_code = 7
     meaning = "a package cannot be turned into a layer"
+
+
+class WheelError(LayerError):
+    """A wheel cannot be built from its source, or the wheel that was built is not usable."""
 
 
 class ImageError(BuilderError):

@@ -41,6 +41,8 @@ from builder.smoke.run import SmokeReport, smoke
 from builder.smoke.slurm import smoke_on_slurm
 from builder.store.blobs import Store
 from builder.store.files import write_atomic
+from builder.wheels.builder import ImageWheelBuilder
+from builder.wheels.locked import build_missing_wheels, place_wheels
 
 #: The annotation of a tag in ``dist/``: where ``builder pull`` took the image from. A build replaces the tag
 #: and with it the annotation.
@@ -206,8 +208,12 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
+            wheel_builder=ImageWheelBuilder(
+                recipe, self.settings, self.store, self.reporter, base, exclude_newer
+            ),
             reporter=self.reporter,
         )
+        place_wheels(lock, self.root, self.store)
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))
         return write_lock(dated(lock, path), path)
@@ -326,6 +332,7 @@ class Project:
 
     def _request(self, recipe: Recipe, lock_file: Path | None) -> BuildRequest:
         lock, path = self.packages_of(recipe, lock_file)
+        build_missing_wheels(recipe, lock, self.settings, self.store, self.reporter)
         return BuildRequest(
             recipe,
             lock,

@@ -21,6 +21,7 @@ from builder.config.site import Site
 from builder.config.sites import all_site_files, load_site, site_of, yaml_files
 from builder.config.smoketest import SmokeTest
 from builder.config.targetname import target_hint
+from builder.config.wheelbuild import PackageName, WheelBuild
 from builder.config.yamlfile import YamlFile
 from builder.errors import ConfigError
 
@@ -92,6 +93,8 @@ class Pip(Model):
     exclude_newer: Date | None = None
     """Ignore files uploaded after this date. Works only with indexes that publish upload times; from others
     uv takes nothing. ``month``: as for conda. None: use all."""
+    build: dict[PackageName, WheelBuild] = Field(default_factory=dict)
+    """How wheels of source packages are built, by package."""
 
 
 class Files(Model):

@@ -30,7 +30,7 @@ from builder.lock.file import read_lock
 from builder.lock.groups import MAIN
 from builder.lock.inputs import content_hash, inputs, virtual_packages
 from builder.lock.names import conda_mapping
-from builder.lock.request import SolveRequest
+from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.spec import Environment
 from builder.lock.urls import public
 from builder.model import DEBIAN_CHANNEL, Lock, LockedBase, LockedPackage
@@ -57,11 +57,13 @@ def conda_lock_target(
     previous: Lock | None = None,
     update: Sequence[str] = (),
     exclude_newer: str | None = None,
+    wheel_builder: WheelBuilder | None = None,
     reporter: Reporter = QUIET,
 ) -> Lock:
     """Solves the environment of a target with conda-lock. Writes nothing.
 
-    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` is not used.
+    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` and
+    ``wheel_builder`` are not used.
 
     Raises:
         UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a variable.

@@ -19,8 +19,8 @@ from builder.config.recipe import Recipe
 from builder.config.safeyaml import compose
 from builder.config.yamlfile import not_yaml, read_text
 from builder.errors import ConfigError
-from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.condaspec import conda_spec_hint, read_conda_spec
+from builder.lock.manifests import is_manifest, read_manifest
 from builder.lock.othertools import other_file
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
@@ -126,8 +126,8 @@ def find_links(recipe: Recipe) -> tuple[str, ...]:
     places = [(link, environment.path.parent) for link in environment.find_links]
     places += [(link, recipe.root) for link in recipe.pip.find_links]
     own = recipe.root / WHEELS_FOLDER
-    if own.is_dir():
-        places.append((WHEELS_FOLDER, recipe.root))
+    if own.is_dir():  # a wheel of another target with the same name is in a folder below
+        places += [(str(folder), own) for folder in (own, *sorted(own.iterdir())) if folder.is_dir()]
     return tuple(_absolute(link, folder) for link, folder in places)
 
 

@@ -196,8 +196,8 @@ def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> s
     ]
     if _NO_WHEEL.search(text):
         hints.append(
-            "only wheels can be locked, because nothing is built: use a version that has a wheel, or "
-            "build the wheel (pip wheel --no-deps -w wheels NAME) and write '- --find-links wheels'"
+            "no index has a source distribution for this Python either: use another version, or name a "
+            "source: NAME @ git+https://..."
         )
     if "exclude-newer" in text:
         hints.append(

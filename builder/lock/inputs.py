@@ -40,12 +40,13 @@ _TITLES = {
     "base-packages": "base_packages",
     "sources-asked": "source packages",
     "constraints": "constraints",
+    "pip-build": "pip.build",
     "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
 }
 #: Keys that a lock has only where there is something to record.
-_OPTIONAL = ("sources-asked", "constraints", "imported", "groups", "lock-environment")
+_OPTIONAL = ("sources-asked", "constraints", "pip-build", "imported", "groups", "lock-environment")
 #: The keys of the inputs that the conda packages depend on.
 CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
 
@@ -143,6 +144,10 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "base-packages": sorted(recipe.base_packages),
         "sources-asked": sorted(s.shown for s in environment.sources),
         "constraints": sorted(s.text for s in environment.constraints),
+        "pip-build": {
+            name: canonical_json(build.model_dump(mode="json", exclude_defaults=True)).decode()
+            for name, build in recipe.pip.build.items()
+        },
     }
     if recipe.imported_lock is not None:  # else groups and lock_environment decide what the file asks for
         values["imported"] = imported_file(recipe.imported_lock)

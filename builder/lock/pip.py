@@ -1,4 +1,5 @@
-"""Solves the pip part of a lock with uv, on top of the conda packages. Wheels only: nothing is built or run.
+"""Solves the pip part of a lock with uv, on top of the conda packages. Wheels only: uv builds and runs
+nothing. Packages without a wheel are built before, see sourcesolve.py.
 
 uv must not choose a package that conda provides already. So each conda package of Python becomes a *stub*, a
 wheel with metadata only, and a constraint that pins its version to the stub::
@@ -18,8 +19,8 @@ from __future__ import annotations
 import re
 import tempfile
 import tomllib
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ from packaging.version import InvalidVersion, Version
 from builder.errors import SolveError
 from builder.lock.indexes import requirement_lines
 from builder.lock.names import BUILTIN, conda_mapping, pypi_name
-from builder.lock.request import SolveRequest
-from builder.lock.spec import Spec
+from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.sourcesolve import SourceSolver
+from builder.lock.stubs import write_stub
 from builder.lock.uv import run_uv
 from builder.lock.wheels import WheelChooser
 from builder.model import LockedPackage
@@ -39,17 +41,25 @@ from builder.settings import Settings
 from builder.store.temporary import temporary_name
 
 
-def solve_pip(request: SolveRequest, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+def solve_pip(
+    request: SolveRequest,
+    conda: Sequence[LockedPackage],
+    installed: Sequence[LockedPackage] = (),
+    builder: WheelBuilder | None = None,
+) -> list[LockedPackage]:
     """The wheels that the environment's pip section needs, without any package that conda provides.
 
     Args:
         request: the environment and the target; ``previous`` and ``update`` are those of pip packages.
         conda: the solved conda packages.
+        installed: pip packages that are there already; they count as those of conda do.
+        builder: builds wheels of source packages; None: these are errors.
 
     Raises:
         ConfigError: a find-links folder does not exist, or a variable in a URL is not set.
         SolveError: no set of wheels satisfies the pip section; the message contains uv's reason.
         FetchError: an index does not answer, and the recipe names no fallback.
+        WheelError: a wheel cannot be built from its source.
     """
     python = next((package for package in conda if package.name == "python"), None)
     if python is None:
@@ -57,23 +67,44 @@ def solve_pip(request: SolveRequest, conda: Sequence[LockedPackage]) -> list[Loc
             f"{request.environment.path}: there is a pip section, but no python among the conda packages",
             "add 'python=3.11' to dependencies:",
         )
-    provided = _provided(conda, request.settings)
+    provided: dict[str, str] = {canonicalize_name(package.name): package.version for package in installed}
+    provided |= _provided(conda, request.settings)
     _warn_about_extras(request, provided)
     sources = requirement_lines(request)
-    solved = _solve(request, python.version, provided, sources)
     chooser = WheelChooser(request, python.version, sources)
-    return [chooser.locked(package) for package in solved if package["name"] not in provided]
+    with _temporary_folder(request) as folder:
+        sourced = SourceSolver(request, conda, sources, folder, builder)
+
+        def solve(requirements: Sequence[str], constraints: Sequence[str]) -> list[dict[str, Any]]:
+            lines = [*sources, *requirements]
+            solved = _solve(request, python.version, provided, lines, constraints)
+            return [package for package in solved if package["name"] not in provided]
+
+        def locked(solved: Sequence[Mapping[str, Any]]) -> list[LockedPackage]:
+            return [sourced.package(package["name"]) or chooser.locked(package) for package in solved]
+
+        return locked(sourced.solve(solve, locked))
 
 
-def _solve(
-    request: SolveRequest, python: str, provided: Mapping[str, str], sources: Sequence[str]
-) -> list[dict[str, Any]]:
-    """The packages of uv's ``pylock.toml`` (PEP 751)."""
+@contextmanager
+def _temporary_folder(request: SolveRequest) -> Iterator[Path]:
     tmpdir = request.settings.tmpdir
     tmpdir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=temporary_name() + "-", dir=tmpdir) as name:
-        work = Path(name)
-        _write_constraints(work, provided, request.environment.constraints)
+        yield Path(name)
+
+
+def _solve(
+    request: SolveRequest,
+    python: str,
+    provided: Mapping[str, str],
+    sources: Sequence[str],
+    constraints: Sequence[str],
+) -> list[dict[str, Any]]:
+    """The packages of uv's ``pylock.toml`` (PEP 751)."""
+    with _temporary_folder(request) as work:
+        named = [spec.text for spec in request.environment.constraints]
+        _write_constraints(work, provided, [*constraints, *named])
         # URLs may contain passwords: they are in a file that only this user can read, never in arguments.
         requirements = [*sources, *(spec.line for spec in request.environment.pip)]
         (work / "requirements.in").write_text("".join(f"{line}\n" for line in requirements))
@@ -138,23 +169,10 @@ def _warn_about_extras(request: SolveRequest, provided: Mapping[str, str]) -> No
             )
 
 
-def _write_constraints(work: Path, provided: Mapping[str, str], named: Sequence[Spec]) -> None:
-    """Writes the versions that conda provides, and the user's own constraints."""
+def _write_constraints(work: Path, provided: Mapping[str, str], constraints: Sequence[str]) -> None:
+    """Writes the versions that conda provides, and further constraints."""
     (work / "stubs").mkdir()
-    stubs = {name: _stub(work / "stubs", name, version) for name, version in provided.items()}
+    stubs = {name: write_stub(work / "stubs", name, version) for name, version in provided.items()}
     lines = [f"{name} @ {stub.as_uri()}\n" for name, stub in stubs.items()]
-    lines += [f"{spec.text}\n" for spec in named]
+    lines += [f"{line}\n" for line in constraints]
     (work / "constraints.txt").write_text("".join(lines))
-
-
-def _stub(folder: Path, name: str, version: str) -> Path:
-    """A wheel with metadata only and without dependencies."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    path = folder / f"{stem}-py3-none-any.whl"
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    tags = "Wheel-Version: 1.0\nGenerator: builder\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{stem}.dist-info/METADATA", metadata)
-        wheel.writestr(f"{stem}.dist-info/WHEEL", tags)
-        wheel.writestr(f"{stem}.dist-info/RECORD", "")
-    return path

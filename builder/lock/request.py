@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import Protocol
 
 from builder.config.recipe import Recipe
-from builder.lock.spec import Environment
-from builder.model import LockedPackage
+from builder.lock.spec import Environment, SourceSpec
+from builder.model import LockedPackage, LockedSource
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 
@@ -27,3 +29,41 @@ class SolveRequest:
     update: frozenset[str] = frozenset()
     """Names of ``previous`` that move to the newest version; others change only if they have to."""
     reporter: Reporter = QUIET
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltWheel:
+    """A wheel that was built from a source."""
+
+    path: Path
+    """In the store, under its digest."""
+    filename: str
+    name: str
+    """Normalised as PEP 503 says."""
+    version: str
+    sha256: str
+    """64 lower-case hex digits."""
+    locked: LockedSource
+    """The source, with ``build``."""
+
+
+class WheelBuilder(Protocol):
+    """Builds wheels from sources in the image of a target; :mod:`builder.wheels` has the implementation."""
+
+    def build(
+        self,
+        source: SourceSpec,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None = None,
+    ) -> BuiltWheel:
+        """Returns the wheel of a source, built or from the cache.
+
+        Args:
+            source: what the wheel is built from.
+            packages: the packages of the image; which of them the build sees depends on the recipe.
+            previous: the package of an earlier lock: its wheel is used again if its source has not changed.
+
+        Raises:
+            WheelError: the build failed, or the wheel that it made is not usable.
+            FetchError: the source or a build requirement is not available.
+        """

@@ -19,7 +19,7 @@ from builder.errors import ConfigError, UsageError
 from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
-from builder.lock.request import SolveRequest
+from builder.lock.request import SolveRequest, WheelBuilder
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
@@ -64,6 +64,7 @@ def lock_target(
     previous: Lock | None = None,
     update: Sequence[str] = (),
     exclude_newer: str | None = None,
+    wheel_builder: WheelBuilder | None = None,
     reporter: Reporter = QUIET,
 ) -> Lock:
     """Solves the environment of a target. Writes nothing.
@@ -77,6 +78,7 @@ def lock_target(
             change only if they have to.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for conda and pip packages;
             packages published later are ignored.
+        wheel_builder: builds the wheels of source packages; None: these are errors.
         reporter: receives progress and warnings.
 
     Raises:
@@ -84,6 +86,7 @@ def lock_target(
         UsageError: ``update`` contains a name that the previous lock does not have.
         SolveError: no set of packages satisfies the environment; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
+        WheelError: a wheel cannot be built from its source.
     """
     environment = recipe_environment(recipe)
     for note in environment.notes:
@@ -103,7 +106,8 @@ def lock_target(
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    pip = solve_pip_packages(pip_request, conda) if environment.pip else []
+    has_pip = environment.pip or environment.sources
+    pip = solve_pip_packages(pip_request, conda, wheel_builder) if has_pip else []
 
     date = {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
     return Lock(
@@ -165,11 +169,16 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
     return solved
 
 
-def solve_pip_packages(request: SolveRequest, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+def solve_pip_packages(
+    request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None = None
+) -> list[LockedPackage]:
     """:func:`builder.lock.pip.solve_pip`, with progress and a note about the result."""
     from builder.lock.pip import solve_pip
 
-    packages, seconds = _timed("solving pip packages", request.reporter, lambda: solve_pip(request, conda))
+    def work() -> list[LockedPackage]:
+        return solve_pip(request, conda, builder=builder)
+
+    packages, seconds = _timed("solving pip packages", request.reporter, work)
     request.reporter.note(f"{request.recipe.name}: {len(packages)} pip packages solved in {seconds:.1f} s")
     return packages
 

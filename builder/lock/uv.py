@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from builder.errors import BuilderError, FetchError, SolveError
 from builder.lock.hints import pip_hint
 from builder.lock.request import SolveRequest
@@ -34,6 +36,11 @@ _TIME_LIMIT_S = 900
 _NETWORK_ERROR = re.compile(
     r"[Ff]ailed to fetch|error sending request|[Nn]etwork (connectivity )?(is|was) disabled|Could not connect"
 )
+#: uv's words on a package without a wheel (uv 0.5 to 0.13).
+_UNUSABLE = re.compile(
+    r"([A-Za-z][\w.-]*)(?:\[[^\]]*\])?(?:[<>=!~]+[^\s,]+(?:,[<>=!~]\S+)?)? ha(?:ve|s) no (?:usable )?wheels"
+)
+_WHEELS_REQUIRED = re.compile(r"Wheels are required for (.*?) because")
 
 
 def run_uv(
@@ -76,7 +83,7 @@ def run_uv(
 
 
 def _command(request: SolveRequest, python: str) -> list[str]:
-    command = [_uv(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
+    command = [uv_program(), "pip", "compile", "requirements.in", "--constraints", "constraints.txt"]
     command += ["--format", "pylock.toml", "--output-file", "pylock.toml"]
     command += ["--no-config", "--no-header", "--no-annotate", "--quiet"]
     command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
@@ -109,7 +116,12 @@ def _environment() -> dict[str, str]:
     return env
 
 
-def _uv() -> str:
+def uv_program() -> str:
+    """The path of uv.
+
+    Raises:
+        SolveError: uv is not installed.
+    """
     try:
         import uv
 
@@ -138,6 +150,23 @@ def _explained(stderr: str, request: SolveRequest, provided: Mapping[str, str]) 
         )
     named = [s.where for s in specs if re.search(rf"(?<![\w.-]){re.escape(s.name)}(?![\w-])", text)]
     where = named[0] if len(named) == 1 else path
-    return SolveError(
+    error = SolveError(
         f"{where}: no set of wheels satisfies the pip section:\n{text}", pip_hint(text, specs, provided)
     )
+    names = names_without_wheel(stderr)
+    return NoWheels(error, names) if names else error
+
+
+def names_without_wheel(text: str) -> list[str]:
+    """The normalised names of the packages of which uv found source distributions only, from its message."""
+    sentences = _WHEELS_REQUIRED.findall(text)
+    found = [*_UNUSABLE.findall(text), *(name for part in sentences for name in re.findall(r"`(.+?)`", part))]
+    return list(dict.fromkeys(canonicalize_name(name) for name in found))
+
+
+class NoWheels(SolveError):
+    """uv found no solution, and packages have source distributions only."""
+
+    def __init__(self, error: SolveError, names: Sequence[str]) -> None:
+        super().__init__(error.message, error.hint)
+        self.names = tuple(names)

@@ -30,7 +30,7 @@ class WheelChooser:
     def __init__(self, request: SolveRequest, python: str, sources: Sequence[str]) -> None:
         self._recipe = request.recipe
         self._settings = request.settings
-        self._ranks = _ranks(request.recipe, python)
+        self._ranks = tag_ranks(request.recipe, python)
         self._sources = sources
         self._hashes = {spec.name: spec for spec in request.environment.pip if spec.hashes}
 
@@ -61,8 +61,7 @@ class WheelChooser:
         if not suitable:
             raise SolveError(
                 f"{package['name']} {package.get('version', '')}: no wheel for {self._recipe.platform}",
-                "only wheels can be locked, because nothing is built: use another version, "
-                "or pass a folder with a wheel with --find-links",
+                "use another version, or build its wheel: add the package to pip: {build: ...} in the recipe",
             )
         best: Mapping[str, Any] = min(suitable, key=lambda pair: pair[0])[1]
         return best
@@ -97,7 +96,7 @@ class WheelChooser:
         return public(url)
 
 
-def _ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
+def tag_ranks(recipe: Recipe, python: str) -> dict[Tag, int]:
     """The tags of wheels that the target's Python installs, each with its rank (0 is the best)."""
     ranks: dict[Tag, int] = {}
     for rank, tag in enumerate(wheel_tags(recipe.platform, glibc_minor(recipe), python)):

@@ -36,6 +36,7 @@ class CacheFolder:
 FOLDERS = (
     CacheFolder("blobs", "packages, layers and base images, by digest", PruneRule.BLOBS),
     CacheFolder("layers", "records: which blobs are the layers of which packages", PruneRule.RECORDS),
+    CacheFolder("wheels", "records: which wheel was built from which source", PruneRule.RECORDS),
     CacheFolder("index", "records: which files are in each package", PruneRule.FILES),
     CacheFolder("seen", "fingerprints of files outside the cache that were hashed", PruneRule.FILES),
     CacheFolder("partial", "incomplete downloads, to be resumed", PruneRule.FILES),
@@ -69,6 +70,10 @@ class CacheFolders:
     @property
     def layers(self) -> Path:
         return self.root / "layers"
+
+    @property
+    def wheels(self) -> Path:
+        return self.root / "wheels"
 
     @property
     def index(self) -> Path:

@@ -30,7 +30,7 @@ FLOORS = (
     ("image",),
     ("run",),
     ("ci", "engines", "site", "start"),
-    ("smoke",),
+    ("smoke", "wheels"),
     ("project",),
     ("publishing",),
     ("cli",),

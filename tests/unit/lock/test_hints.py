@@ -181,7 +181,7 @@ def test_line(tmp_path: Path) -> None:
             "is the name sklearn right? did you mean scikit-learn?",
         ),
         ("because tensorflow-gpu==2.12.0 has no usable wheels and", "right? did you mean tensorflow?"),
-        ("numpy has no usable wheels", "build the wheel (pip wheel --no-deps -w wheels NAME) and write"),
+        ("numpy has no usable wheels", "no index has a source distribution for this Python either"),
         ("you require a<1 and a>1, which are incompatible", "relax a requirement of the pip section"),
         (
             "six>=2",

@@ -1,0 +1,53 @@
+"""The key ``pip: {build: {NAME: ...}}`` of a recipe: how the wheel of a source package is built."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidName, canonicalize_name
+from pydantic import AfterValidator, Field
+
+from builder.config.fields import Line, Model, Variable
+
+
+def _package_name(value: str) -> str:
+    try:
+        return canonicalize_name(value, validate=True)
+    except InvalidName:
+        raise ValueError(f"{value!r} is not the name of a Python package") from None
+
+
+def _requirement(value: str) -> str:
+    try:
+        Requirement(value)
+    except InvalidRequirement as e:
+        problem = str(e).splitlines()[0]
+        raise ValueError(
+            f"{value!r} is not a pip requirement: {problem} (write NAME or NAME==VERSION)"
+        ) from None
+    return value
+
+
+#: The name of a Python package, normalised as PEP 503 says.
+PackageName = Annotated[Line, AfterValidator(_package_name)]
+#: A requirement of pip: ``ninja``, ``cython<3``.
+Requirements = Annotated[Line, AfterValidator(_requirement)]
+
+
+class WheelBuild(Model):
+    """How the wheel of one source package is built."""
+
+    env: dict[Variable, Line] = Field(default_factory=dict)
+    """Environment variables of the build."""
+    needs: tuple[Requirements, ...] = ()
+    """Build requirements in addition to those that the package declares."""
+    no_isolation: bool = False
+    """The build sees the packages of the image (torch, numpy), and of the declared build requirements only
+    those that ``needs`` lists are added. False: it sees its build requirements alone."""
+    network: bool = False
+    """The build may use the network. Its wheel then depends on what servers returned."""
+    config_settings: dict[Line, Line] = Field(default_factory=dict)
+    """Settings for the package's build backend, as pip's ``--config-settings``."""
+    base_packages: tuple[Line, ...] = ()
+    """Debian packages (compilers, headers) for the build alone: the image does not get them."""

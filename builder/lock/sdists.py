@@ -1,0 +1,175 @@
+"""The source distributions of a package on the indexes of a target, where it has no usable wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+import httpx
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import InvalidSdistFilename, parse_sdist_filename
+from packaging.version import Version
+
+from builder.errors import FetchError
+from builder.lock.request import SolveRequest
+from builder.lock.urls import public, unexpanded
+from builder.net.findlinks import MAX_PAGE, as_path
+from builder.net.http import make_client, why_silent
+from builder.net.mirrors import public_url
+from builder.net.urlvariables import expanded
+from builder.redact import redact
+
+#: PEP 691, and HTML for the indexes that have no other answer.
+_ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
+
+
+@dataclass(frozen=True, slots=True)
+class Sdist:
+    """One source distribution."""
+
+    filename: str
+    version: Version
+    url: str
+    """As a lock may have it: public, or a path of the project."""
+    sha256: str
+    """64 hex digits; empty: the index does not say."""
+
+
+def find_sdists(name: str, request: SolveRequest, python: str, lines: Sequence[str]) -> list[Sdist]:
+    """The source distributions of a package for a Python version, the newest first, one for each version.
+
+    Args:
+        name: the package, normalised.
+        request: the environment; files newer than ``request.newest`` are ignored.
+        python: the version of the target's Python.
+        lines: indexes and find-links, see :func:`builder.lock.indexes.requirement_lines`.
+
+    Raises:
+        FetchError: an index does not answer.
+    """
+    if request.settings.offline:
+        return []
+    found: dict[Version, Sdist] = {}
+    with make_client(1) as client:
+        for option, place in (line.split(" ", 1) for line in lines if " " in line):
+            page = place if option == "--find-links" else f"{place.rstrip('/')}/{name}/"
+            for file in _files(page, request, client):
+                sdist = _sdist(file, name, request, python, lines)
+                if sdist is not None:
+                    found.setdefault(sdist.version, sdist)
+    return [found[version] for version in sorted(found, reverse=True)]
+
+
+def _files(page: str, request: SolveRequest, client: httpx.Client) -> Iterator[dict[str, Any]]:
+    """The files of a page or folder, as PEP 691 describes them, with absolute URLs."""
+    folder = as_path(page)
+    if folder is not None:
+        paths = sorted(folder.iterdir()) if folder.is_dir() else ()
+        yield from ({"filename": path.name, "url": path.as_uri()} for path in paths if path.is_file())
+        return
+    address = expanded(page, str(request.environment.path))
+    try:
+        with client.stream("GET", address, headers={"Accept": _ACCEPT}) as answer:
+            if answer.status_code in (403, 404, 410):
+                return
+            answer.raise_for_status()
+            data = bytearray()
+            for chunk in answer.iter_bytes():
+                data += chunk
+                if len(data) > MAX_PAGE:
+                    raise FetchError(f"{redact(page)} has more than {MAX_PAGE} bytes")
+            base = str(answer.url)
+    except (httpx.HTTPError, httpx.InvalidURL) as e:
+        raise FetchError(
+            f"{redact(page)} does not answer ({why_silent(e)})", "check the network and the indexes"
+        ) from None
+    is_json = data.lstrip().startswith(b"{")
+    for file in _of_json(bytes(data)) if is_json else _of_html(data.decode(errors="replace")):
+        yield {**file, "url": urljoin(base, str(file.get("url", "")))}
+
+
+def _of_json(data: bytes) -> Iterable[dict[str, Any]]:
+    try:
+        files = json.loads(data)["files"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return [file for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+
+
+def _of_html(text: str) -> list[dict[str, Any]]:
+    parser = _Links()
+    parser.feed(text)
+    return parser.files
+
+
+class _Links(HTMLParser):
+    """The links of a page of PEP 503, as PEP 691 describes files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: list[dict[str, Any]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        href = values.get("href")
+        if tag != "a" or not href:
+            return
+        url, _, fragment = href.partition("#")
+        kind, _, digest = fragment.partition("=")
+        self.files.append(
+            {
+                "filename": unquote(urlsplit(url).path).rsplit("/", 1)[-1],
+                "url": url,
+                "hashes": {kind: digest},
+                "requires-python": values.get("data-requires-python"),
+                "yanked": "data-yanked" in values,
+            }
+        )
+
+
+def _sdist(
+    file: dict[str, Any], name: str, request: SolveRequest, python: str, lines: Sequence[str]
+) -> Sdist | None:
+    """A file as a source distribution of the package; None if it is another, or may not be used."""
+    try:
+        found, version = parse_sdist_filename(str(file.get("filename", "")))
+        allowed = SpecifierSet(file.get("requires-python") or "")
+    except (InvalidSdistFilename, InvalidSpecifier, TypeError):
+        return None
+    if found != name or file.get("yanked") or not allowed.contains(python, prereleases=True):
+        return None
+    place = as_path(file["url"])
+    url = _in_project(place, request.recipe.root) if place else _public(file["url"], request, lines)
+    if not url or (place is None and _is_too_new(file.get("upload-time"), request.newest)):
+        return None
+    hashes = file.get("hashes")
+    sha256 = hashes.get("sha256", "") if isinstance(hashes, dict) else ""
+    return Sdist(file["filename"], version, url, sha256)
+
+
+def _is_too_new(uploaded: Any, newest: datetime | None) -> bool:
+    """Whether a file was uploaded after a time; as for uv, also if it is not known when."""
+    if newest is None:
+        return False
+    try:
+        time = datetime.fromisoformat(uploaded)
+    except (TypeError, ValueError):
+        return True
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)) > newest
+
+
+def _public(url: str, request: SolveRequest, lines: Sequence[str]) -> str:
+    return public(public_url(request.settings, unexpanded(url, lines)))
+
+
+def _in_project(path: Path, root: Path) -> str:
+    """The path of a file of the project as a lock has it; empty for other files, which no lock can name."""
+    relative = os.path.relpath(path.resolve(), root.resolve())
+    return "" if relative.startswith("..") else Path(relative).as_posix()

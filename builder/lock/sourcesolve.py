@@ -1,0 +1,296 @@
+"""Solves environments with packages that have no wheel: wheels are built, then uv solves with wheels only.
+
+A requirement that names a source is built first, and becomes ``NAME @ file:///.../WHEEL``. A package of an
+index that has source distributions only is not known to uv, which is never allowed to build. So each of its
+source distributions becomes a *stub*, a wheel with name and version only, and uv chooses among them::
+
+    round 1   uv: "warmup-scheduler has no usable wheels"
+              links/warmup_scheduler-0.3-py3-none-any.whl        stubs of 0.3, 0.2, ...
+    round 2   uv chooses the stub of 0.3: it is built in the image
+              links/warmup_scheduler-0.3-py3-none-any.whl        the real wheel replaces the stub
+    round 3   uv solves with the requirements of the real wheel; no stub is left: done
+
+The invariant: each round adds the stubs of a package or replaces at least one stub by a wheel, so the loop
+ends. If a real wheel's requirements do not fit, uv takes the stub of an older version.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from packaging.markers import Marker
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from builder.config.wheelbuild import WheelBuild
+from builder.errors import ConfigError, SolveError, WheelError
+from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
+from builder.lock.sdists import Sdist, find_sdists
+from builder.lock.spec import SourceSpec
+from builder.lock.stubs import write_stub
+from builder.lock.uv import NoWheels
+from builder.lock.wheels import ARCHITECTURES
+from builder.model import WHEELS, LockedPackage
+from builder.redact import redact
+
+#: How often uv solves. Each package without a wheel takes two rounds.
+MAX_ROUNDS = 50
+
+Solved = list[dict[str, Any]]
+#: Solves with further requirements, constraints, and lines with find-links.
+Solve = Callable[[Sequence[str], Sequence[str]], Solved]
+
+
+@dataclass
+class SourceSolver:
+    """One solve of an environment with source packages."""
+
+    request: SolveRequest
+    conda: Sequence[LockedPackage]
+    lines: Sequence[str]
+    """Indexes and find-links."""
+    folder: Path
+    """An empty folder."""
+    builder: WheelBuilder | None
+    """None: nothing is built, and what would have to be is an error."""
+    wheels: dict[str, BuiltWheel] = field(default_factory=dict)
+    """Those that were built, by name: one for each package."""
+    _links: Path = field(init=False)
+    _direct: dict[str, str] = field(default_factory=dict)
+    """Requirements with the URL of a built wheel, by name."""
+    _pinned: dict[str, str] = field(default_factory=dict)
+    """Constraints with the URL of a built wheel, by name: packages of which the index has wheels too."""
+    _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
+    _stubs: set[tuple[str, Version]] = field(default_factory=set)
+    _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
+    """Of builds that see the packages of the image: the source, and these packages."""
+    _deferred: list[SourceSpec] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._links = self.folder / "links"
+        self._links.mkdir(parents=True)
+
+    def solve(self, solve: Solve, locked: Callable[[Solved], list[LockedPackage]]) -> Solved:
+        """The packages of uv's solution, after all wheels are built.
+
+        Args:
+            solve: runs uv.
+            locked: turns its packages into those of a lock.
+
+        Raises:
+            SolveError: there is no solution.
+            WheelError: a wheel cannot be built.
+            ConfigError: the recipe has settings for a build that does not take place.
+        """
+        self._build_direct()
+        for _ in range(MAX_ROUNDS):
+            try:
+                solved = solve(
+                    [f"--find-links {self._links.as_uri()}", *self._direct.values()],
+                    list(self._pinned.values()),
+                )
+            except NoWheels as e:
+                if not self._add_stubs(e.names):
+                    raise
+                continue
+            if not self._build_chosen(solved, locked) and not self._build_again(locked(solved)):
+                if self.builder is not None:
+                    self._check_settings()
+                return solved
+        raise SolveError(
+            f"{self.request.environment.path}: no solution with source packages after {MAX_ROUNDS} rounds",
+            "pin the versions of the source packages: NAME==VERSION",
+        )
+
+    def package(self, name: str) -> LockedPackage | None:
+        """A built package as the lock has it; None if it was not built."""
+        wheel = self.wheels.get(canonicalize_name(name))
+        return None if wheel is None else wheel_package(wheel, self.request.recipe.platform)
+
+    # requirements that name a source
+
+    def _build_direct(self) -> None:
+        for spec in self.request.environment.sources:
+            if spec.marker and not Marker(spec.marker).evaluate(self._marker_environment()):
+                continue
+            if self._settings(spec.name or "").no_isolation:
+                self._deferred.append(spec)
+            else:
+                self._add_direct(spec, self.conda)
+
+    def _add_direct(self, spec: SourceSpec, packages: Sequence[LockedPackage]) -> None:
+        wheel = self._built(spec, packages)
+        if wheel.name in self._direct:
+            raise ConfigError(
+                f"{spec.where}: {wheel.name} is named twice, by two sources", "remove one of the lines"
+            )
+        extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
+        self._direct[wheel.name] = f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
+
+    def _marker_environment(self) -> dict[str, str]:
+        python = next(package.version for package in self.conda if package.name == "python")
+        return {
+            "python_version": ".".join(python.split(".")[:2]),
+            "python_full_version": python,
+            "platform_machine": ARCHITECTURES[self.request.recipe.platform],
+            "platform_system": "Linux",
+            "sys_platform": "linux",
+            "os_name": "posix",
+            "implementation_name": "cpython",
+            "platform_python_implementation": "CPython",
+        }
+
+    # packages of an index
+
+    def _add_stubs(self, names: Sequence[str]) -> bool:
+        """Adds the stubs of packages without a wheel; returns whether there are new ones."""
+        never = self.request.environment.only_binary
+        if self.builder is None or ":all:" in never:
+            return False
+        before = len(self._stubs)
+        for name in set(names).difference(never):
+            for version in self._known_sdists(name):
+                write_stub(self._links, name, str(version))
+                self._stubs.add((name, version))
+        return len(self._stubs) > before
+
+    def _known_sdists(self, name: str) -> Mapping[Version, Sdist]:
+        """The source distributions of a package, by version."""
+        if name not in self._sdists:
+            python = self._marker_environment()["python_full_version"]
+            found = find_sdists(name, self.request, python, self.lines)
+            self._sdists[name] = {sdist.version: sdist for sdist in found}
+        return self._sdists[name]
+
+    def _build_chosen(self, solved: Solved, locked: Callable[[Solved], list[LockedPackage]]) -> bool:
+        """Builds what a solution still lacks: isolated builds first; returns whether something was built."""
+        chosen = [package for package in solved if self._has_to_be_built(package)]
+        isolated = [package for package in chosen if not self._settings(package["name"]).no_isolation]
+        for package in isolated:
+            self._build_sdist(package, self.conda)
+        if isolated:
+            return True
+        missing = {canonicalize_name(package["name"]) for package in chosen}
+        others = [package for package in solved if canonicalize_name(package["name"]) not in missing]
+        image = [*self.conda, *locked(others)]
+        for package in chosen:
+            self._build_sdist(package, image)
+        deferred, self._deferred = self._deferred, []
+        for spec in deferred:
+            self._add_direct(spec, image)
+        return bool(chosen or deferred)
+
+    def _build_again(self, solved: Sequence[LockedPackage]) -> bool:
+        """Repeats builds that saw packages of the image which the solution has in other versions now.
+
+        Returns whether there is a new wheel. Packages that came later, such as those that the wheel itself
+        needs, do not matter.
+        """
+        now = {package.name: package for package in solved}
+        changed = False
+        for name, (spec, image) in list(self._images.items()):
+            then = [package for package in image if package.manager == "pip"]
+            if all(now.get(package.name) == package for package in then):
+                continue
+            again = [now[package.name] for package in then if package.name in now]
+            old = self.wheels[name].sha256
+            wheel = self._built(spec, [*self.conda, *again])
+            self._put(wheel, Version(wheel.version))
+            changed = changed or wheel.sha256 != old
+        return changed
+
+    def _has_to_be_built(self, package: Mapping[str, Any]) -> bool:
+        name, version = canonicalize_name(package["name"]), Version(package.get("version") or "0")
+        if (name, version) in self._stubs:
+            return True
+        return (
+            self._is_forced(name)
+            and name not in self._direct
+            and name not in self._pinned
+            and (name not in self.wheels or Version(self.wheels[name].version) != version)
+        )
+
+    def _is_forced(self, name: str) -> bool:
+        """Whether a package is built even if it has a wheel."""
+        if self.builder is None:  # a build requirement is never built
+            return False
+        named = self.request.environment.no_binary
+        return name in self.request.recipe.pip.build or name in named or ":all:" in named
+
+    def _build_sdist(self, package: Mapping[str, Any], packages: Sequence[LockedPackage]) -> None:
+        name, version = canonicalize_name(package["name"]), Version(package["version"])
+        sdist = self._known_sdists(name).get(version)
+        if sdist is None:
+            raise SolveError(
+                f"{name} {version} has no source distribution on the indexes",
+                f"remove pip: {{build: {{{name}: ...}}}} from the recipe, or name a version that has one",
+            )
+        text = f"{name}=={version}"
+        spec = SourceSpec("sdist", name, sdist.url, sha256=sdist.sha256, text=text, where=text)
+        wheel = self._built(spec, packages)
+        if Version(wheel.version) != version:
+            raise WheelError(
+                f"the source distribution {sdist.filename} builds version {wheel.version}",
+                f"exclude it: {name}!={version}",
+            )
+        self._put(wheel, version)
+
+    def _put(self, wheel: BuiltWheel, version: Version) -> None:
+        """Puts a wheel where uv finds it: in place of its stub, or of the wheels that the index has."""
+        name = wheel.name
+        if name in self._direct:
+            self._place(wheel, self.folder / "direct")
+        elif (name, version) in self._stubs:
+            self._stubs.discard((name, version))
+            write_stub(self._links, name, str(version)).unlink()
+            self._place(wheel, self._links)
+        elif name in self._pinned or not any(self._links.glob(wheel.filename)):
+            self._pinned[name] = f"{name} @ {self._place(wheel, self.folder / 'pinned')}"
+        else:
+            self._place(wheel, self._links)
+
+    # all builds
+
+    def _built(self, spec: SourceSpec, packages: Sequence[LockedPackage]) -> BuiltWheel:
+        if self.builder is None:
+            raise SolveError(
+                f"{spec.where}: {redact(spec.text)} has to be built from its source",
+                "lock with builder lock, which builds wheels",
+            )
+        previous = next((p for p in self.request.previous if p.name == spec.name and p.source), None)
+        wheel = self.builder.build(spec, packages, previous)
+        self.wheels[wheel.name] = wheel
+        if self._settings(wheel.name).no_isolation:
+            self._images[wheel.name] = (spec, packages)
+        return wheel
+
+    def _place(self, wheel: BuiltWheel, folder: Path) -> str:
+        """Puts a wheel into a folder, under its own name; returns the URL of the file."""
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / wheel.filename
+        shutil.copyfile(wheel.path, target)
+        return target.as_uri()
+
+    def _settings(self, name: str) -> WheelBuild:
+        return self.request.recipe.pip.build.get(canonicalize_name(name), WheelBuild())
+
+    def _check_settings(self) -> None:
+        unknown = sorted(set(self.request.recipe.pip.build) - set(self.wheels))
+        if unknown:
+            raise ConfigError(
+                f"{self.request.recipe.source}: pip.build: {', '.join(unknown)}: no package of this name is "
+                "installed by pip",
+                f"packages that were built: {', '.join(sorted(self.wheels)) or 'none'}",
+            )
+
+
+def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
+    """A wheel that was built, as a package of a lock."""
+    from urllib.parse import quote
+
+    url = WHEELS + quote(wheel.filename, safe="+!")
+    return LockedPackage(wheel.name, wheel.version, "pip", platform, url, wheel.sha256, source=wheel.locked)

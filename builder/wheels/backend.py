@@ -1,0 +1,116 @@
+"""What a source needs for its build: the table ``[build-system]`` of its ``pyproject.toml`` (PEP 518)."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from builder.errors import WheelError
+
+#: What pip and uv use for a source without a ``[build-system]``.
+_LEGACY = "setuptools.build_meta:__legacy__"
+_LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
+#: Bytes of a ``pyproject.toml``.
+MAX_PYPROJECT = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The build backend of a source."""
+
+    name: str
+    """``MODULE`` or ``MODULE:OBJECT``."""
+    requires: tuple[str, ...]
+    """Requirements of the backend and the build."""
+    path: tuple[str, ...] = ()
+    """Folders of the source that hold the backend, relative to the source."""
+
+
+def read_backend(tree: Path, name: str) -> Backend:
+    """The build backend of a source.
+
+    Args:
+        tree: the unpacked source.
+        name: the package, for messages.
+
+    Raises:
+        WheelError: the folder holds no Python package, or its ``pyproject.toml`` is not valid.
+    """
+    pyproject = tree / "pyproject.toml"
+    if not pyproject.is_file():
+        if not (tree / "setup.py").is_file():
+            raise WheelError(
+                f"{name}: its source has neither pyproject.toml nor setup.py",
+                "name the folder of the package: #subdirectory=FOLDER",
+            )
+        return Backend(_LEGACY, _LEGACY_REQUIRES)
+    try:
+        if pyproject.stat().st_size > MAX_PYPROJECT:
+            raise ValueError(f"has more than {MAX_PYPROJECT} bytes")
+        table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("build-system")
+        if table is None:
+            return Backend(_LEGACY, _LEGACY_REQUIRES)
+        return _backend(table)
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidRequirement, RecursionError) as e:
+        reason = "[build-system] has no requires" if isinstance(e, KeyError) else str(e).splitlines()[0]
+        raise WheelError(
+            f"{name}: its pyproject.toml is not valid: {reason}", "use another version of the package"
+        ) from None
+
+
+def _backend(table: dict[str, Any]) -> Backend:
+    requires, path = table["requires"], table.get("backend-path", [])
+    name = table.get("build-backend", _LEGACY)
+    if not all(isinstance(value, str) for value in (*requires, *path, name)):
+        raise ValueError("[build-system] holds something else than texts")
+    if any(Path(folder).is_absolute() or ".." in Path(folder).parts for folder in path):
+        raise ValueError("backend-path leads out of the source")
+    for text in requires:
+        Requirement(text)
+    return Backend(name, tuple(requires), tuple(path))
+
+
+def project_name(tree: Path) -> str | None:
+    """The normalised name that a source declares in ``pyproject.toml``, ``setup.cfg`` or ``setup.py``.
+
+    None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
+    damaged files.
+    """
+    faults = (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, configparser.Error)
+    for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
+        with contextlib.suppress(*faults):
+            return canonicalize_name(read(tree), validate=True)
+    return None
+
+
+def _of_pyproject(tree: Path) -> str:
+    data = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))
+    if "project" in data:
+        return str(data["project"]["name"])
+    return str(data["tool"]["poetry"]["name"])
+
+
+def _of_setup_cfg(tree: Path) -> str:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(tree / "setup.cfg", encoding="utf-8")
+    return parser["metadata"]["name"]
+
+
+def _of_setup_py(tree: Path) -> str:
+    """The text of ``setup(name="...")``."""
+    for node in ast.walk(ast.parse((tree / "setup.py").read_bytes())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called == "setup":
+            names = [word.value for word in node.keywords if word.arg == "name"]
+            return str(ast.literal_eval(names[0]))
+    raise LookupError("setup() is not called")

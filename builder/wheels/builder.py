@@ -1,0 +1,301 @@
+"""Builds the wheels of a target from their sources, in an image with the target's packages.
+
+A wheel is built once: a record in the cache names it by its source, its build requirements, the packages and
+the base of the image, and the settings of the build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from builder.bases.resolve import resolve_recipe_base
+from builder.config.recipe import Recipe
+from builder.config.wheelbuild import WheelBuild
+from builder.errors import FetchError, WheelError
+from builder.fetch.packages import fetch_packages
+from builder.lock.environment import read_environment
+from builder.lock.inputs import cutoff
+from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.spec import SourceSpec, spec_of
+from builder.lock.wheels import ARCHITECTURES
+from builder.model import (
+    Image,
+    LockedBase,
+    LockedPackage,
+    LockedSource,
+    SifImage,
+    canonical_json,
+)
+from builder.progress import QUIET, Reporter, working
+from builder.redact import redact
+from builder.run.base import Runner
+from builder.run.select import find_runner
+from builder.run.userns import UsernsRunner
+from builder.settings import Settings
+from builder.sources import SourceTree, open_source
+from builder.store.blobs import Store
+from builder.store.records import read_record, write_record
+from builder.wheels.backend import project_name, read_backend
+from builder.wheels.check import CheckedWheel, check_wheel, missing_libraries
+from builder.wheels.environment import (
+    BuildEnvironment,
+    build_environment,
+    layers_of_target,
+    make_build_image,
+)
+from builder.wheels.headers import header_mounts
+from builder.wheels.requirements import fetch_requirements, resolve_requirements
+from builder.wheels.run import Job, NeedsMore, built
+
+#: Part of the cache keys. Increase it when the same inputs result in another wheel.
+FORMAT = 1
+#: How often a backend may ask for further requirements.
+_ROUNDS = 3
+
+
+@dataclass
+class ImageWheelBuilder:
+    """The :class:`builder.lock.request.WheelBuilder` of a target."""
+
+    recipe: Recipe
+    settings: Settings
+    store: Store
+    reporter: Reporter = QUIET
+    base: LockedBase | None = None
+    """The base that the lock pins; None: the one that the recipe names now."""
+    exclude_newer: str | None = None
+    """As for :func:`builder.lock.solve.lock_target`."""
+    _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
+
+    def build(
+        self,
+        source: SourceSpec,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None = None,
+    ) -> BuiltWheel:
+        """See :class:`builder.lock.request.WheelBuilder`."""
+        self._check_architecture(source)
+        with open_source(source, self.recipe.root, self.settings, self.store, self.reporter) as tree:
+            name = source.name or project_name(tree.path)
+            wheel = self._wheel(source, name, tree, packages, previous)
+            if name is None and wheel.name in self.recipe.pip.build:  # its settings are known only now
+                wheel = self._wheel(source, wheel.name, tree, packages, previous)
+            return wheel
+
+    def rebuild(self, package: LockedPackage, packages: Sequence[LockedPackage]) -> None:
+        """Builds the wheel of a locked package again, and stores it.
+
+        Raises:
+            WheelError: the build failed, or another wheel than the locked one came out.
+            FetchError: its source is not available.
+        """
+        assert package.source is not None
+        spec = spec_of(package.name, package.source)
+        self._check_architecture(spec)
+        pinned = package.source
+        with open_source(
+            spec, self.recipe.root, self.settings, self.store, self.reporter, pinned=pinned
+        ) as tree:
+            wheel = self._wheel(spec, package.name, tree, packages, None)
+        if wheel.sha256 != package.sha256:
+            raise WheelError(
+                f"{package.filename} was built again from its locked source, and is another file now "
+                f"(sha256:{wheel.sha256[:12]}..., locked sha256:{(package.sha256 or '')[:12]}...)",
+                "copy the folder wheels/ from the machine that locked, or lock again: "
+                f"builder lock {self.recipe.name}",
+            )
+
+    # one wheel
+
+    def _wheel(
+        self,
+        source: SourceSpec,
+        name: str | None,
+        tree: SourceTree,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None,
+    ) -> BuiltWheel:
+        """The wheel of an opened source: that of the previous lock, the recorded one, or a new one."""
+        title = name or redact(source.text)
+        options = self.recipe.pip.build.get(name or "", WheelBuild())
+        backend = read_backend(tree.path, title)
+        requires = [*backend.requires, *options.needs]
+        if options.no_isolation:
+            requires = list(options.needs)
+        seen = packages if options.no_isolation else [p for p in packages if p.manager == "conda"]
+        base = self._base
+        environment = build_environment(
+            self.recipe, base, seen, options.base_packages, self.settings, self.store, self.reporter
+        )
+        keys: list[str] = []
+        for _ in range(_ROUNDS):
+            wheels = resolve_requirements(
+                requires, title, seen, self._request, isolated=not options.no_isolation
+            )
+            keys.append(self._key(environment, wheels, options))
+            known = self._known(tree.locked, keys[-1], previous)
+            if known is not None:
+                return known
+            job = Job(
+                title,
+                name or "NAME",
+                tree.root,
+                tree.path.relative_to(tree.root).as_posix(),
+                backend,
+                requires,
+                fetch_requirements(wheels, self._request, self.store),
+                options,
+                f"{self.recipe.conda.prefix}/bin/python",
+                header_mounts(seen, self.recipe.conda.prefix, self.settings, self.store),
+            )
+            try:
+                return self._built(job, source.name, environment, tree.locked, keys)
+            except NeedsMore as e:
+                requires += e.requirements
+        raise WheelError(
+            f"{title}: its build backend asks for other requirements each time: {', '.join(requires)}",
+            f"list them: pip: {{build: {{{title}: {{needs: [NAME]}}}}}}",
+        )
+
+    def _built(
+        self,
+        job: Job,
+        name: str | None,
+        environment: BuildEnvironment,
+        locked: LockedSource,
+        keys: Sequence[str],
+    ) -> BuiltWheel:
+        """Builds, checks and stores a wheel."""
+        image = self._image(environment)
+        runner = self._runner(image)
+        version = next(p.version for p in environment.packages if p.name == "python")
+        task = f"building the wheel of {job.name}"
+        with working(self.reporter, task), built(job, image, runner, self.settings) as folder:
+            wheel = check_wheel(folder, job.name, name, self.recipe, version)
+            self._check_libraries(wheel, job, image, environment)
+            digest = self._stored(wheel.path)
+        self.reporter.note(f"{wheel.path.name}: built from {_described(locked)}")
+        record = {"filename": wheel.path.name, "name": wheel.name, "version": wheel.version, "wheel": digest}
+        for key in keys:
+            write_record(self._record(locked, key), record)
+        return self._from_record(record, replace(locked, build=keys[0]))
+
+    def _check_libraries(
+        self, wheel: CheckedWheel, job: Job, image: Image | SifImage, environment: BuildEnvironment
+    ) -> None:
+        if isinstance(image, SifImage):
+            return
+
+        def layers() -> Sequence[Any]:
+            return layers_of_target(image, environment, self.recipe, self._base, self.settings, self.store)
+
+        missing = missing_libraries(wheel, layers, self.store)
+        if not missing:
+            return
+        text = f"{wheel.path.name} needs {', '.join(missing)}, which the image does not have"
+        if wheel.has_requirements:
+            self.reporter.warn(f"{text}, unless a pip package brings it")
+            return
+        raise WheelError(text, "add the Debian package with it to base_packages:, or the conda package")
+
+    def _image(self, environment: BuildEnvironment) -> Image | SifImage:
+        key = canonical_json(environment.key).decode()
+        if key not in self._images:
+            self._images[key] = make_build_image(environment, self.settings, self.store, self.reporter)
+        return self._images[key]
+
+    def _runner(self, image: Image | SifImage) -> Runner:
+        userns = UsernsRunner(self.settings, self.store, self.reporter)
+        if userns.available() is None:
+            return userns
+        without = ("docker", "podman-hpc", "podman") if isinstance(image, SifImage) else ()
+        return find_runner(self.settings, self.store, reporter=self.reporter, without=("userns", *without))
+
+    # the cache
+
+    def _key(
+        self, environment: BuildEnvironment, wheels: Sequence[LockedPackage], options: WheelBuild
+    ) -> str:
+        """What a wheel is built with, as a hash."""
+        parts = {
+            "format": FORMAT,
+            "environment": environment.key,
+            "requirements": sorted(wheel.key for wheel in wheels),
+            "settings": options.model_dump(mode="json"),
+            "epoch": self.settings.epoch,
+        }
+        return hashlib.sha256(canonical_json(parts)).hexdigest()
+
+    def _record(self, locked: LockedSource, key: str) -> Path:
+        source = [locked.sha256, locked.commit, locked.tree, locked.subdirectory]
+        digest = hashlib.sha256(canonical_json([*source, key])).hexdigest()
+        return self.store.folders.wheels / f"{digest}.json"
+
+    def _known(self, locked: LockedSource, key: str, previous: LockedPackage | None) -> BuiltWheel | None:
+        """The wheel of a build with the same inputs."""
+        pinned = replace(locked, build=key)
+        record = read_record(self._record(locked, key))
+        if record is not None and self.store.get(record["wheel"]) is not None:
+            return self._from_record(record, pinned)
+        if previous is None or previous.source != pinned or previous.sha256 is None:
+            return None
+        try:
+            [fetched] = fetch_packages([previous], self.settings, self.store)
+        except FetchError:
+            return None
+        digest = self._stored(fetched.path)
+        record = {"filename": previous.filename, "name": previous.name, "version": previous.version}
+        return self._from_record({**record, "wheel": digest}, pinned)
+
+    def _from_record(self, record: dict[str, str], locked: LockedSource) -> BuiltWheel:
+        digest = record["wheel"]
+        return BuiltWheel(
+            self.store.path(digest),
+            record["filename"],
+            record["name"],
+            record["version"],
+            digest.removeprefix("sha256:"),
+            locked,
+        )
+
+    def _stored(self, path: Path) -> str:
+        """Copies a file into the store; returns its digest."""
+        with self.store.writer() as blob, path.open("rb") as f:
+            shutil.copyfileobj(f, blob, 1 << 20)
+            return blob.commit()[0]
+
+    # what all builds of a target share
+
+    @cached_property
+    def _base(self) -> LockedBase:
+        return self.base or resolve_recipe_base(self.recipe, self.settings, self.store, self.reporter)
+
+    @cached_property
+    def _request(self) -> SolveRequest:
+        recipe = self.recipe
+        environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
+        newest = cutoff(self.exclude_newer, "--exclude-newer") or cutoff(
+            recipe.pip.exclude_newer, f"{recipe.source}: pip"
+        )
+        return SolveRequest(recipe, environment, self.settings, newest=newest, reporter=self.reporter)
+
+    def _check_architecture(self, source: SourceSpec) -> None:
+        wanted, here = ARCHITECTURES[self.recipe.platform], platform.machine()
+        if wanted != here:
+            raise WheelError(
+                f"{source.where}: {redact(source.text)}: a wheel for {wanted} cannot be built on {here}",
+                f"lock on a machine with {wanted}; its lock and its folder wheels/ work here too",
+            )
+
+
+def _described(locked: LockedSource) -> str:
+    """A source for a message."""
+    at = f" at {locked.commit[:12]}" if locked.commit else ""
+    return f"{redact(locked.url)}{at}"

@@ -1,0 +1,81 @@
+"""Resolves the build requirements of a source, on this machine, to wheels for the image's Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from builder.errors import SolveError, WheelError
+from builder.fetch.packages import fetch_packages
+from builder.lock.environment import find_links
+from builder.lock.pip import solve_pip
+from builder.lock.request import SolveRequest
+from builder.lock.spec import Spec
+from builder.lock.urls import url_variables
+from builder.model import Fetched, LockedPackage
+from builder.store.blobs import Store
+
+
+def resolve_requirements(
+    requirements: Sequence[str],
+    name: str,
+    packages: Sequence[LockedPackage],
+    request: SolveRequest,
+    *,
+    isolated: bool,
+) -> list[LockedPackage]:
+    """The wheels of build requirements.
+
+    Args:
+        requirements: as in ``[build-system] requires``.
+        name: the package that is built, for messages.
+        packages: those of the image.
+        request: the target's environment: indexes, find-links, dates.
+        isolated: the build sees no package of the image; else what the image has is not installed again.
+
+    Raises:
+        WheelError: no set of wheels satisfies the requirements.
+        FetchError: an index does not answer.
+    """
+    specs = tuple(
+        Spec(text, canonicalize_name(Requirement(text).name), f"build requirement of {name}")
+        for text in requirements
+    )
+    if not specs:
+        return []
+    own = replace(request.environment, conda=(), pip=specs, sources=(), constraints=())
+    asked = replace(request, environment=own, previous=(), update=frozenset())
+    python = [package for package in packages if package.name == "python"]
+    try:
+        if isolated:
+            return solve_pip(asked, python)
+        conda = [package for package in packages if package.manager == "conda"]
+        installed = [package for package in packages if package.manager == "pip"]
+        return solve_pip(asked, conda, installed)
+    except SolveError as e:
+        raise WheelError(
+            f"{name}: no set of wheels satisfies its build requirements ({', '.join(requirements)}): "
+            f"{e.message.partition(':')[2].strip()}",
+            f"a build requirement has to be a wheel: name a version that is one: "
+            f"pip: {{build: {{{name}: {{needs: [NAME==VERSION]}}}}}}, or build its wheel into a find-links "
+            "folder",
+        ) from None
+
+
+def fetch_requirements(wheels: Sequence[LockedPackage], request: SolveRequest, store: Store) -> list[Fetched]:
+    """The files of :func:`resolve_requirements`.
+
+    Raises:
+        FetchError, SpaceError: a download failed.
+    """
+    return fetch_packages(
+        wheels,
+        request.settings,
+        store,
+        find_links=find_links(request.recipe),
+        variables=url_variables(request.recipe),
+        reporter=request.reporter,
+    )

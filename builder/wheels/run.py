@@ -1,0 +1,220 @@
+"""One build of a wheel in a container of the image. The container is removed afterwards."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from builder.config.wheelbuild import WheelBuild
+from builder.errors import WheelError
+from builder.lock.uv import uv_program
+from builder.model import Fetched, Image, SifImage
+from builder.redact import redact
+from builder.run.base import Mount, Runner, RunOptions
+from builder.run.identity import container_root
+from builder.run.process import Completed
+from builder.settings import DEFAULT_EPOCH, Settings
+from builder.store.folders import CacheFolders
+from builder.store.temporary import temporary_name
+from builder.store.walk import remove_tree
+from builder.wheels import driver
+from builder.wheels.backend import Backend
+
+#: Lines of the log in an error message.
+TAIL = 30
+#: Bytes at the end of the log in which they are.
+_TAIL_BYTES = 64 << 10
+#: Where uv is in the container.
+_UV = "/run/builder-uv"
+_FOLDERS = ("out", "home", "tmp", "wheels", "cache")
+
+_NO_NETWORK = re.compile(
+    r"Temporary failure in name resolution|Name or service not known|Could not resolve host|"
+    r"Network is unreachable|getaddrinfo failed|Failed to establish a new connection"
+)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_COMPILER = re.compile(
+    r"(?:command|compiler|executable) '?[\w./+-]*(?:gcc|g\+\+|cc|c\+\+)'? failed: (?:No such file|None)|"
+    r"(?:gcc|g\+\+|cc|c\+\+)'?: (?:command )?not found|Unable to find a compiler|"
+    r"[Nn]o (?:CMAKE_C(?:XX)?_COMPILER could be found|such file or directory: '[\w-]*(?:gcc|g\+\+)')|"
+    r"Unknown compiler\(s\)"
+)
+_NO_HEADER = re.compile(r"fatal error: (\S+\.h(?:pp)?): No such file")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One build."""
+
+    name: str
+    """The package, or what the environment file calls it, for messages."""
+    package: str
+    """The key of its settings below ``pip: {build: ...}``."""
+    tree: Path
+    """The unpacked source; it is copied."""
+    folder: str
+    """The folder of the package in ``tree``; empty: the tree itself."""
+    backend: Backend
+    requires: Sequence[str]
+    """The requirements that ``wheels`` fulfil."""
+    wheels: Sequence[Fetched]
+    """The build requirements and all that they need."""
+    settings: WheelBuild
+    python: str
+    """The image's Python."""
+    mounts: Sequence[Mount] = field(default=())
+    """What the container sees in addition."""
+
+
+class NeedsMore(Exception):
+    """The backend asks for further requirements (``get_requires_for_build_wheel``)."""
+
+    def __init__(self, requirements: Sequence[str]) -> None:
+        super().__init__(", ".join(requirements))
+        self.requirements = tuple(requirements)
+
+
+@contextmanager
+def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings) -> Iterator[Path]:
+    """Builds a wheel; the folder that it is in exists until the end of the context.
+
+    Args:
+        job: what is built.
+        image: has Python and the packages that the build sees.
+        runner: runs the image.
+        settings: the folder for temporary files, and the epoch.
+
+    Raises:
+        NeedsMore: nothing was built.
+        WheelError: the build failed; the message has the last lines of its log.
+        RunnerError, ImageError: the container cannot be started.
+        SpaceError: the disk is full.
+    """
+    settings.tmpdir.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=temporary_name() + "-", dir=settings.tmpdir))
+    try:
+        _fill(work, job)
+        container_root(keep_root=False).give(work)
+        done = runner.run(
+            image, [job.python, "-I", str(driver.FOLDER / "driver.py")], _options(work, job, settings)
+        )
+        if done.returncode == driver.NEEDS_MORE:
+            raise NeedsMore(_requirements(work, job))
+        if done.returncode:
+            raise _failure(done, work, job, settings)
+        yield work / "out"
+    finally:
+        remove_tree(work)
+
+
+def _fill(work: Path, job: Job) -> None:
+    """Writes what the container reads."""
+    work.chmod(0o755)
+    for name in _FOLDERS:
+        (work / name).mkdir()
+    shutil.copytree(job.tree, work / "source", symlinks=True)
+    for wheel in job.wheels:
+        shutil.copyfile(wheel.path, work / "wheels" / wheel.package.filename)
+    shutil.copyfile(driver.__file__, work / "driver.py")
+    plan = {
+        "uv": _UV,
+        "source": job.folder,
+        "no_isolation": job.settings.no_isolation,
+        "wheels": [wheel.package.filename for wheel in job.wheels],
+        "requires": list(job.requires),
+        "backend": job.backend.name,
+        "backend_path": list(job.backend.path),
+        "config_settings": dict(job.settings.config_settings),
+    }
+    (work / "plan.json").write_text(json.dumps(plan))
+
+
+def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
+    folder = driver.FOLDER
+    env = {
+        "HOME": str(folder / "home"),
+        "TMPDIR": str(folder / "tmp"),
+        "LC_ALL": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PIP_NO_INDEX": "0" if job.settings.network else "1",
+        "SOURCE_DATE_EPOCH": str(max(settings.epoch, DEFAULT_EPOCH)),  # a zip has no time before
+        **job.settings.env,
+    }
+    return RunOptions(
+        env=env,
+        mounts=[
+            Mount(work, str(folder), readonly=False),
+            Mount(Path(uv_program()), _UV),
+            *job.mounts,
+        ],
+        workdir=str(folder),
+        entrypoint=(),
+        network="host" if job.settings.network else "none",
+    )
+
+
+def _requirements(work: Path, job: Job) -> list[str]:
+    """What the backend asks for. The file comes from the container, so it may be anything."""
+    try:
+        found = json.loads((work / "requires.json").read_text())
+    except (OSError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise WheelError(f"{job.name}: its build backend asks for requirements that are no list of texts")
+    return found
+
+
+def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> WheelError:
+    """The error for a build that failed."""
+    text = _log(work) or done.stderr
+    kept = CacheFolders(settings.cache).logs / f"wheel-{re.sub(r'[^A-Za-z0-9._-]+', '-', job.name)}.log"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(redact(text))
+    lines = [line for line in redact(text[-_TAIL_BYTES:]).splitlines() if line.strip()]
+    what = "its build environment cannot be made" if done.returncode == driver.NO_ENVIRONMENT else "failed"
+    shown = "\n".join(f"    {line}" for line in lines[-TAIL:])
+    return WheelError(
+        f"building the wheel of {job.name} failed (exit code {done.returncode})"
+        + (f": {what}" if what != "failed" else "")
+        + f"\n{shown}\n  the whole log: {kept}",
+        _hint(text, job),
+    )
+
+
+def _log(work: Path) -> str:
+    path = work / "log"
+    if path.is_symlink() or not path.is_file():  # the container may have replaced it
+        return ""
+    return path.read_bytes().decode(errors="replace")
+
+
+def _hint(text: str, job: Job) -> str:
+    """What to write after a failed build, from its log."""
+
+    def build(what: str) -> str:
+        return f"pip: {{build: {{{job.package}: {{{what}}}}}}}"
+
+    if _NO_NETWORK.search(text) and not job.settings.network:
+        return (
+            f"the build wants the network: list what it downloads in {build('needs: [NAME]')}, "
+            f"or allow it: {build('network: true')}"
+        )
+    if _NO_COMPILER.search(text):
+        return f"the image has no compiler: {build('base_packages: [gcc, g++, libc6-dev]')}"
+    if header := _NO_HEADER.search(text):
+        what = build("base_packages: [NAME-dev]")
+        return f"{header[1]} is missing: name the Debian package that has it: {what}"
+    if module := _NO_MODULE.findall(text):
+        missing = module[-1].partition(".")[0]
+        hint = f"the build needs {missing} and does not declare it: {build(f'needs: [{missing}]')}"
+        if not job.settings.no_isolation:
+            hint += f"; if it has to be the image's own: {build('no_isolation: true')}"
+        return hint
+    return f"read the log; settings of the build: {build('env: {NAME: VALUE}, needs: [NAME]')}"

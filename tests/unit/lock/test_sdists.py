@@ -1,0 +1,118 @@
+"""Source distributions on real loopback indexes and in folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import FetchError
+from builder.lock.request import SolveRequest
+from builder.lock.sdists import find_sdists
+from builder.lock.spec import Environment
+from builder.settings import Settings
+from tests.support.fileserver import Server
+
+SHA = "a" * 64
+HTML = f"""<!DOCTYPE html><html><body>
+<a href="../files/old_pkg-0.3.tar.gz#sha256={SHA}">old_pkg-0.3.tar.gz</a>
+<a href="../files/old_pkg-0.4.tar.gz" data-yanked="broken">old_pkg-0.4.tar.gz</a>
+<a href="../files/old_pkg-0.5.tar.gz" data-requires-python="&gt;=3.13">old_pkg-0.5.tar.gz</a>
+<a href="../files/old_pkg-0.2.zip">old_pkg-0.2.zip</a>
+<a href="../files/old_pkg-0.6-py3-none-any.whl">a wheel</a>
+<a href="../files/other-0.7.tar.gz">another</a>
+<a>nothing</a>
+</body></html>"""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.httpd.shutdown()
+
+
+def request(root: Path, newest: datetime | None = None, offline: bool = False) -> SolveRequest:
+    recipe = Recipe.model_validate(
+        {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": root}
+    )
+    variables = {"HOME": str(root), **({"BUILDER_OFFLINE": "1"} if offline else {})}
+    settings = Settings.from_environment(variables)
+    return SolveRequest(recipe, Environment(root / "e.yml", "", (), (), ()), settings, newest=newest)
+
+
+def versions(request: SolveRequest, *lines: str) -> list[str]:
+    return [str(sdist.version) for sdist in find_sdists("old-pkg", request, "3.11.2", lines)]
+
+
+def test_html(tmp_path: Path, server: Server) -> None:
+    server.put("/simple/old-pkg/", HTML.encode())
+    line = f"--index-url {server.url}/simple"
+    [newest, older] = find_sdists("old-pkg", request(tmp_path), "3.11.2", [line])
+    assert newest.url == f"{server.url}/simple/files/old_pkg-0.3.tar.gz" and newest.sha256 == SHA
+    assert str(older.version) == "0.2" and older.sha256 == ""
+
+
+def test_json(tmp_path: Path, server: Server) -> None:
+    """The upload times of PEP 700 count where the recipe has a date."""
+    times = {"0.1": "2021-05-23T17:00:07.015538Z", "0.2": "2026-01-01T00:00:00Z", "0.3": None}
+    files = [
+        {
+            "filename": f"old-pkg-{version}.tar.gz",
+            "url": f"/f/old-pkg-{version}.tar.gz",
+            "hashes": {"sha256": SHA},
+            "upload-time": time,
+            "yanked": False,
+        }
+        for version, time in times.items()
+    ]
+    page = json.dumps({"files": [*files, "x", {"filename": 3}]})
+    server.put("/simple/old-pkg/", page.encode())
+    line = f"--extra-index-url {server.url}/simple/"
+    assert versions(request(tmp_path), line) == ["0.3", "0.2", "0.1"]
+    assert versions(request(tmp_path, datetime(2025, 1, 1, tzinfo=UTC)), line) == ["0.1"]
+
+
+@pytest.mark.parametrize("data", [b"[]", b"{", b'{"files": 3}', b'{"files": ["x", {}]}', b"[" * 5000])
+def test_damaged_json(data: bytes) -> None:
+    from builder.lock.sdists import _of_json
+
+    assert list(_of_json(data)) in ([], [{}])
+
+
+def test_folder(tmp_path: Path) -> None:
+    """A lock can name a file of the project, and no other."""
+    for folder in ("project/sources", "elsewhere"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "old_pkg-1.0.tar.gz").touch()
+    project = request(tmp_path / "project")
+    line = f"--find-links {(tmp_path / 'project' / 'sources').as_uri()}"
+    [sdist] = find_sdists("old-pkg", project, "3.11.2", [line])
+    assert sdist.url == "sources/old_pkg-1.0.tar.gz"
+    assert versions(project, f"--find-links {(tmp_path / 'elsewhere').as_uri()}") == []
+
+
+def test_unknown_package(tmp_path: Path, server: Server) -> None:
+    server.faults["/simple/old-pkg/"] = [404]
+    assert versions(request(tmp_path), f"--index-url {server.url}/simple") == []
+
+
+def test_silent_index(tmp_path: Path, server: Server) -> None:
+    server.faults["/simple/old-pkg/"] = [503]
+    with pytest.raises(FetchError, match="does not answer"):
+        versions(request(tmp_path), f"--index-url {server.url}/simple")
+
+
+def test_offline(tmp_path: Path) -> None:
+    assert versions(request(tmp_path, offline=True), "--index-url https://index.invalid/simple") == []
+
+
+def test_date(tmp_path: Path, server: Server) -> None:
+    """As for uv, a file without an upload time is newer than any date."""
+    server.put("/simple/old-pkg/", HTML.encode())
+    dated = request(tmp_path, datetime(2026, 1, 1, tzinfo=UTC))
+    assert versions(dated, f"--index-url {server.url}/simple") == []

@@ -1,0 +1,276 @@
+"""Solving with packages that have no wheel: uv, the index and the builder of wheels are played."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.utils import parse_wheel_filename
+from packaging.version import Version
+
+from builder.config.recipe import Recipe
+from builder.errors import ConfigError, SolveError
+from builder.lock import sourcesolve
+from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.sdists import Sdist
+from builder.lock.sourcesolve import SourceSolver
+from builder.lock.spec import Environment, SourceSpec
+from builder.lock.uv import NoWheels, names_without_wheel
+from builder.model import LockedPackage, LockedSource
+from builder.settings import Settings
+from builder.store.files import sha256_file
+
+PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", "https://h/python-3.11.2-0.conda", "0" * 64)
+Solved = list[dict[str, Any]]
+
+
+class Wheels:
+    """Plays the builder of wheels; ``built`` lists what it built, and which pip packages the build saw."""
+
+    def __init__(self, folder: Path, names: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.names = names or {}
+        self.built: list[tuple[str, tuple[str, ...]]] = []
+
+    def build(
+        self,
+        source: SourceSpec,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None = None,
+    ) -> BuiltWheel:
+        seen = tuple(f"{p.name} {p.version}" for p in packages if p.manager == "pip")
+        name = source.name or self.names[source.url]
+        version = source.text.partition("==")[2] or "1.0"
+        self.built.append((source.text, seen))
+        path = self.folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("real", " ".join(seen))
+        locked = LockedSource(source.kind, source.url, sha256="1" * 64)
+        return BuiltWheel(path, path.name, name, version, sha256_file(path), locked)
+
+
+def solver(tmp_path: Path, build: Mapping[str, Any] | None = None, *sources: SourceSpec) -> SourceSolver:
+    recipe = Recipe.model_validate(
+        {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "pip": {"build": build or {}}}
+    )
+    environment = Environment(tmp_path / "e.yml", "", (), (), (), sources=sources)
+    request = SolveRequest(recipe, environment, Settings.from_environment({"HOME": str(tmp_path)}))
+    wheels = Wheels(tmp_path, {".": "mine"})
+    return SourceSolver(request, [PYTHON], [], tmp_path / "work", wheels)
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Versions that have source distributions, by package."""
+    versions: dict[str, list[str]] = {}
+
+    def find(name: str, *_: object) -> list[Sdist]:
+        return [Sdist(f"{name}-{v}.tar.gz", Version(v), f"https://h/{v}", "2" * 64) for v in versions[name]]
+
+    monkeypatch.setattr(sourcesolve, "find_sdists", find)
+    return versions
+
+
+def links(requirements: Sequence[str]) -> dict[tuple[str, str], bool]:
+    """The wheels of the find-links folder: name and version, and whether each is a real one."""
+    folder = Path(requirements[0].removeprefix("--find-links file://"))
+    found = {}
+    for path in folder.iterdir():
+        name, version, _, _ = parse_wheel_filename(path.name)
+        found[name, str(version)] = zipfile.ZipFile(path).namelist() == ["real"]
+    return found
+
+
+def locked(solved: Solved) -> list[LockedPackage]:
+    return [
+        LockedPackage(p["name"], p["version"], "pip", "linux-64", "https://h/x", "3" * 64) for p in solved
+    ]
+
+
+def no_wheels(*names: str) -> NoWheels:
+    return NoWheels(SolveError("unsolvable", "hint"), names)
+
+
+def test_stubs(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """uv chooses among stubs of all versions; the chosen one is built and replaced."""
+    index["old"] = ["0.3", "0.2"]
+    tried = []
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        there = links(requirements)
+        tried.append(there)
+        if not there:
+            raise no_wheels("old")
+        return [{"name": "old", "version": "0.2"}, {"name": "numpy", "version": "2.0"}]
+
+    source = solver(tmp_path)
+    solved = source.solve(solve, locked)
+    assert [p["name"] for p in solved] == ["old", "numpy"]
+    assert tried == [
+        {},
+        {("old", "0.3"): False, ("old", "0.2"): False},
+        {("old", "0.3"): False, ("old", "0.2"): True},
+    ]
+    package = source.package("old")
+    assert package is not None and package.url == "builder://wheels/old-0.2-py3-none-any.whl"
+    assert package.source is not None and package.source.kind == "sdist" and source.package("numpy") is None
+
+
+def test_next_version(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """If the real requirements of the newest version do not fit, an older one is built."""
+    index["old"] = ["0.3", "0.2"]
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        there = links(requirements)
+        if not there:
+            raise no_wheels("old")
+        return [{"name": "old", "version": "0.2" if there["old", "0.3"] else "0.3"}]
+
+    source = solver(tmp_path)
+    source.solve(solve, locked)
+    assert isinstance(source.builder, Wheels)
+    assert [text for text, _ in source.builder.built] == ["old==0.3", "old==0.2"]
+    package = source.package("old")
+    assert package is not None and package.version == "0.2"
+
+
+def test_no_sdist(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    index["old"] = []
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        raise no_wheels("old")
+
+    with pytest.raises(SolveError, match="unsolvable"):
+        solver(tmp_path).solve(solve, locked)
+
+
+def test_never_built(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """Build requirements are wheels, and so is what --only-binary names."""
+    index["old"] = ["1"]
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        raise no_wheels("old")
+
+    source = solver(tmp_path)
+    source.builder = None
+    with pytest.raises(SolveError, match="unsolvable"):
+        source.solve(solve, locked)
+    source = solver(tmp_path / "2")
+    source.request = replace(
+        source.request, environment=replace(source.request.environment, only_binary=("old",))
+    )
+    with pytest.raises(SolveError, match="unsolvable"):
+        source.solve(solve, locked)
+
+
+def test_direct(tmp_path: Path) -> None:
+    """A local project is built first; extras stay, and what its marker excludes is not built."""
+    mine = SourceSpec("local", None, ".", extras=("train",), text="-e .", where="e.yml:4")
+    other = SourceSpec("local", "other", "x", marker="sys_platform == 'win32'", text="x")
+    asked = []
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        asked.append(requirements[1:])
+        return [{"name": "mine", "version": "1.0"}]
+
+    source = solver(tmp_path, None, mine, other)
+    source.solve(solve, locked)
+    [[line]] = asked
+    assert line.startswith("mine[train] @ file://") and line.endswith("/mine-1.0-py3-none-any.whl")
+
+
+def test_named_twice(tmp_path: Path) -> None:
+    specs = [SourceSpec("local", "mine", place, text=place, where=f"e.yml:{place}") for place in "ab"]
+    with pytest.raises(ConfigError, match="e.yml:b: mine is named twice"):
+        solver(tmp_path, None, *specs).solve(lambda *_: [], locked)
+
+
+def test_forced(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """A package that the recipe names below build is built, although the index has a wheel of it."""
+    index["mpi4py"] = ["3.1.5"]
+    pinned = []
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        pinned.append(list(constraints))
+        return [{"name": "mpi4py", "version": "3.1.5"}]
+
+    source = solver(tmp_path, {"MPI4PY": {}})
+    source.solve(solve, locked)
+    assert pinned[0] == [] and pinned[1][0].startswith("mpi4py @ file://") and len(pinned) == 2
+    index["mpi4py"] = []
+    with pytest.raises(SolveError, match=r"mpi4py 3\.1\.5 has no source distribution"):
+        solver(tmp_path / "2", {"mpi4py": {}}).solve(solve, locked)
+
+
+def test_unknown_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"pip\.build: flash-attn: no package of this name"):
+        solver(tmp_path, {"flash_attn": {}}).solve(lambda *_: [], locked)
+
+
+def rounds(*answers: Solved) -> Callable[[Sequence[str], Sequence[str]], Solved]:
+    left = list(answers)
+    return lambda *_: left.pop(0) if len(left) > 1 else left[0]
+
+
+def test_no_isolation(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """A build that sees the image's packages comes after the first solve of all others."""
+    index["ops"] = ["1.0"]
+    torch, ops = {"name": "torch", "version": "2.0"}, {"name": "ops", "version": "1.0"}
+    mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
+    source = solver(tmp_path, {"ops": {"no_isolation": True}, "mine": {"no_isolation": True}}, mine)
+    later = [torch, ops, {"name": "mine", "version": "1.0"}, {"name": "needed", "version": "1"}]
+    source.solve(rounds([torch, ops], later), locked)
+    assert isinstance(source.builder, Wheels)
+    assert source.builder.built == [("ops==1.0", ("torch 2.0",)), (".", ("torch 2.0",))]
+
+
+def test_built_again(tmp_path: Path) -> None:
+    """If what the build saw has another version in the end, the wheel is built again."""
+    mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
+    source = solver(tmp_path, {"mine": {"no_isolation": True}}, mine)
+    made = {"name": "mine", "version": "1.0"}
+    new = {"name": "torch", "version": "1.9"}
+    source.solve(rounds([{"name": "torch", "version": "2.0"}], [made, new]), locked)
+    assert isinstance(source.builder, Wheels)
+    assert [seen for _, seen in source.builder.built] == [("torch 2.0",), ("torch 1.9",)]
+
+
+def test_endless(tmp_path: Path) -> None:
+    """Versions that change each time end with an error."""
+    mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
+    source = solver(tmp_path, {"mine": {"no_isolation": True}}, mine)
+    count = 0
+
+    def solve(requirements: Sequence[str], constraints: Sequence[str]) -> Solved:
+        nonlocal count
+        count += 1
+        return [{"name": "torch", "version": str(count)}]
+
+    with pytest.raises(SolveError, match="after 50 rounds"):
+        source.solve(solve, locked)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "Because warmup-scheduler==0.3 has no usable wheels and only warmup-scheduler==0.3 is available",
+            ["warmup-scheduler"],
+        ),
+        ("Because all versions of docopt have no usable wheels and you require docopt", ["docopt"]),
+        ("Because mpi4py<=2.0.0 has no usable wheels and only the following versions", ["mpi4py"]),
+        (
+            "hint: Wheels are required for `deepspeed` because building from source is disabled for all",
+            ["deepspeed"],
+        ),
+        ("Because foo[bar]>=1,<2 has no usable wheels", ["foo"]),
+        ("Because a was not found in the package registry", []),
+    ],
+)
+def test_names(text: str, names: list[str]) -> None:
+    """The messages of uv 0.13."""
+    assert names_without_wheel(text) == names

@@ -1,0 +1,88 @@
+"""The built wheels of a lock, in the project and in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.lock.environment import find_links
+from builder.model import WHEELS, Lock, LockedPackage, LockedSource
+from builder.progress import QUIET
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.wheels import locked
+from builder.wheels.locked import build_missing_wheels, place_wheels
+
+NAME = "demo-1.0-py3-none-any.whl"
+
+
+def package(store: Store | None, data: bytes) -> LockedPackage:
+    """A built wheel; with a store, its file is there."""
+    digest = hashlib.sha256(data).hexdigest()
+    if store is not None:
+        assert store.add(data) == f"sha256:{digest}"
+    source = LockedSource("local", ".", tree="1" * 64)
+    return LockedPackage("demo", "1.0", "pip", "linux-64", WHEELS + NAME, digest, source=source)
+
+
+def test_placed(tmp_path: Path) -> None:
+    """The wheels of two targets may have one name and different bytes."""
+    store = Store(tmp_path / "cache")
+    one, two = package(store, b"one"), package(store, b"two")
+    for each in (one, two, one, two):
+        [path] = place_wheels(Lock((each,), ("linux-64",)), tmp_path, store)
+        assert path.read_bytes() == (b"one" if each is one else b"two")
+    assert (tmp_path / "wheels" / NAME).read_bytes() == b"one"
+    assert (tmp_path / "wheels" / str(two.sha256)[:12] / NAME).read_bytes() == b"two"
+    recipe = Recipe.model_validate(
+        {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
+    )
+    assert [Path(place).name for place in find_links(recipe)] == ["wheels", str(two.sha256)[:12]]
+
+
+def test_other_packages(tmp_path: Path) -> None:
+    """Wheels of an index are not copied into the project."""
+    store = Store(tmp_path / "cache")
+    lock = Lock((replace(package(store, b"one"), source=None),), ("linux-64",))
+    assert place_wheels(lock, tmp_path, store) == [] and not (tmp_path / "wheels").exists()
+
+
+def test_built_only_if_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "cache")
+    built: list[str] = []
+
+    class Builder:
+        def __init__(self, *_: object) -> None: ...
+
+        def rebuild(self, package: LockedPackage, packages: list[LockedPackage]) -> None:
+            built.append(package.filename)
+
+    monkeypatch.setattr(locked, "ImageWheelBuilder", Builder)
+    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
+    settings = Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+    recipe = Recipe.model_validate(
+        {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "root": tmp_path}
+    )
+
+    def missing(data: bytes, *, stored: bool) -> list[str]:
+        lock = Lock((package(store if stored else None, data),), ("linux-64",))
+        built.clear()
+        build_missing_wheels(recipe, lock, settings, store, QUIET)
+        return built
+
+    assert missing(b"one", stored=True) == []
+    assert missing(b"two", stored=False) == [NAME]
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / NAME).write_bytes(b"two")
+    assert missing(b"two", stored=False) == []
+    assert missing(b"three", stored=False) == [NAME]
+
+
+class _Nothing:
+    index_url = None
+    extra_index_urls = find_links = ()
+    no_index = True

@@ -1,0 +1,170 @@
+"""One build in a container, by a runner that plays the container."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from builder.config.wheelbuild import WheelBuild
+from builder.errors import WheelError
+from builder.model import Image, SifImage
+from builder.run.base import Runner, RunOptions
+from builder.run.process import Completed
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.wheels import driver
+from builder.wheels.backend import Backend
+from builder.wheels.run import Job, NeedsMore, built
+from tests.support.wheels import fetched, make_wheel
+
+IMAGE = SifImage.__new__(SifImage)
+
+
+class Container(Runner):
+    """Runs a function in place of a container; it receives the folder that is mounted at /build."""
+
+    name = "test"
+
+    def __init__(self, settings: Settings, work: Callable[[Path], int]) -> None:
+        super().__init__(settings, Store(settings.cache))
+        self.work = work
+        self.options = RunOptions()
+        self.command: Sequence[str] = ()
+
+    def available(self) -> str | None:
+        return None
+
+    def run(
+        self, image: Image | SifImage, command: Sequence[str], options: RunOptions | None = None
+    ) -> Completed:
+        assert options is not None
+        self.options, self.command = options, command
+        folder = next(mount.source for mount in options.mounts if mount.target == "/build")
+        return Completed(self.work(folder), "", "")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.from_environment({"HOME": str(tmp_path)}, cache=tmp_path / "cache")
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    (tmp_path / "tree" / "sub").mkdir(parents=True)
+    (tmp_path / "tree" / "sub" / "setup.py").write_text("x")
+    wheel = fetched(make_wheel(tmp_path, "ninja"))
+    options = WheelBuild(env={"OPS": "0"}, config_settings={"a": "b"})
+    backend = Backend("own", (), (".",))
+    tree = tmp_path / "tree"
+    return Job("demo", "demo", tree, "sub", backend, ["ninja"], [wheel], options, "/opt/conda/bin/python")
+
+
+def test_built(job: Job, settings: Settings) -> None:
+    def work(folder: Path) -> int:
+        plan = json.loads((folder / "plan.json").read_text())
+        assert plan["wheels"] == ["ninja-1.0-py3-none-any.whl"] and plan["source"] == "sub"
+        assert plan["config_settings"] == {"a": "b"} and plan["backend_path"] == ["."]
+        assert (folder / "source" / "sub" / "setup.py").read_text() == "x"
+        assert (folder / "wheels" / "ninja-1.0-py3-none-any.whl").is_file()
+        (folder / "out" / "w.whl").write_text("wheel")
+        return 0
+
+    container = Container(settings, work)
+    with built(job, IMAGE, container, settings) as out:
+        assert [path.name for path in out.iterdir()] == ["w.whl"]
+    assert not out.exists()
+    env = container.options.env
+    assert env["OPS"] == "0" and env["PYTHONHASHSEED"] == "0" and env["LC_ALL"] == "C.UTF-8"
+    assert env["SOURCE_DATE_EPOCH"] == "315532800" and container.options.network == "none"
+    assert list(container.command) == ["/opt/conda/bin/python", "-I", "/build/driver.py"]
+
+
+def test_more_requirements(job: Job, settings: Settings) -> None:
+    def work(folder: Path) -> int:
+        (folder / "requires.json").write_text('["numpy>=2"]')
+        return driver.NEEDS_MORE
+
+    with pytest.raises(NeedsMore) as e, built(job, IMAGE, Container(settings, work), settings):
+        pass
+    assert e.value.requirements == ("numpy>=2",)
+
+
+@pytest.mark.parametrize("text", ["{", "{}", "[1]", ""])
+def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
+    """What comes from the container may be anything."""
+
+    def work(folder: Path) -> int:
+        (folder / "requires.json").write_text(text)
+        return driver.NEEDS_MORE
+
+    with (
+        pytest.raises(WheelError, match="no list of texts"),
+        built(job, IMAGE, Container(settings, work), settings),
+    ):
+        pass
+
+
+def failure(job: Job, settings: Settings, log: str, code: int = 1) -> WheelError:
+    def work(folder: Path) -> int:
+        (folder / "log").write_text(log)
+        return code
+
+    with pytest.raises(WheelError) as e, built(job, IMAGE, Container(settings, work), settings):
+        pass
+    return e.value
+
+
+def test_failed(job: Job, settings: Settings) -> None:
+    """The message has the end of the log, and names the file with all of it."""
+    error = failure(job, settings, "".join(f"line {i}\n" for i in range(100)) + "https://me:secret@host/x\n")
+    assert "building the wheel of demo failed (exit code 1)\n    line 71\n" in error.message
+    kept = settings.cache / "logs" / "wheel-demo.log"
+    assert f"the whole log: {kept}" in error.message and kept.read_text().startswith("line 0\n")
+    assert "secret" not in error.message and "secret" not in kept.read_text()
+
+
+def test_no_environment(job: Job, settings: Settings) -> None:
+    assert (
+        "its build environment cannot be made" in failure(job, settings, "x", driver.NO_ENVIRONMENT).message
+    )
+
+
+def test_log_is_a_link(job: Job, settings: Settings, tmp_path: Path) -> None:
+    """A build must not make builder read a file of the host."""
+    (tmp_path / "secret").write_text("hidden")
+
+    def work(folder: Path) -> int:
+        (folder / "log").symlink_to(tmp_path / "secret")
+        return 1
+
+    with pytest.raises(WheelError) as e, built(job, IMAGE, Container(settings, work), settings):
+        pass
+    assert "hidden" not in e.value.message
+
+
+BUILD = "pip: {build: {demo: "
+
+
+@pytest.mark.parametrize(
+    ("log", "hint"),
+    [
+        ("[Errno -3] Temporary failure in name resolution", f"or allow it: {BUILD}{{network: true}}"),
+        ("fatal: Could not resolve host: github.com", "the build wants the network"),
+        ("error: [Errno 2] No such file or directory: 'x86_64-linux-gnu-gcc'", "base_packages: [gcc, g++"),
+        ("error: command 'gcc' failed: No such file or directory", "the image has no compiler"),
+        ("/bin/sh: 1: g++: not found", "the image has no compiler"),
+        ("error: command '/usr/bin/gcc' failed: None", "the image has no compiler"),
+        ("  CMake Error: No CMAKE_CXX_COMPILER could be found.", "the image has no compiler"),
+        (
+            "x.c:1:10: fatal error: mpi.h: No such file or directory",
+            "mpi.h is missing: name the Debian package",
+        ),
+        ("ModuleNotFoundError: No module named 'torch.utils'", f"{BUILD}{{needs: [torch]}}"),
+        ("Segmentation fault", "read the log"),
+    ],
+)
+def test_hints(job: Job, settings: Settings, log: str, hint: str) -> None:
+    assert hint in failure(job, settings, log).hint
