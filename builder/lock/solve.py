@@ -89,8 +89,6 @@ def lock_target(
         WheelError: a wheel cannot be built from its source.
     """
     environment = recipe_environment(recipe)
-    for note in environment.notes:
-        reporter.warn(note)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(update, old_conda, old_pip)
@@ -165,7 +163,9 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """:func:`builder.lock.conda.solve_conda`, with progress and a note about the result."""
+    """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
+    for note in request.environment.notes:
+        request.reporter.warn(note)
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
