@@ -18,7 +18,7 @@ from builder.cli.finding import LOGIN_HINT, Finding, debian_finding, disk_findin
 from builder.config.recipe import Recipe
 from builder.errors import BuilderError
 from builder.lock.channels import channels_hint, describe_silent, probe_channels
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.lock.indexes import requirement_lines
 from builder.lock.request import SolveRequest
 from builder.net.apt import apt_sources
@@ -134,9 +134,9 @@ class _Warnings(NullReporter):
 
 def _packages(project: Project, recipe: Recipe) -> Sequence[Finding]:
     """Whether conda channels and package indexes answer, or their fallbacks are allowed."""
-    if not recipe.environment_path.exists():
+    environment = recipe_environment(recipe)
+    if recipe.lock and not environment.channels:
         return [Finding("packages", "ok", "the lock was made elsewhere")]
-    environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
     warnings = _Warnings()
     request = SolveRequest(recipe, environment, project.settings, reporter=warnings)
     answering, silent = probe_channels(request)

@@ -62,7 +62,8 @@ def conda_lock_target(
 ) -> Lock:
     """Solves the environment of a target with conda-lock. Writes nothing.
 
-    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` is not used.
+    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` and
+    ``wheel_builder`` are not used.
 
     Raises:
         UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a variable.

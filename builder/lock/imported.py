@@ -23,7 +23,7 @@ from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
-from builder.lock.formats import ForeignLock, PinnedRequirement, foreign_python, read_foreign
+from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
 from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
@@ -31,7 +31,8 @@ from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
-from builder.lock.spec import Environment, Spec
+from builder.lock.sourcesolve import wheel_package
+from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
@@ -67,6 +68,7 @@ def import_lock(
         previous: not used: all versions are those of the file.
         update: must be empty.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
+        wheel_builder: builds the wheels of packages that the lock pins as source; None: these are errors.
         reporter: receives progress, and what was imported, added and left out.
 
     Raises:
@@ -85,7 +87,7 @@ def import_lock(
     environment = recipe_environment(recipe)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
-    imported = _import(_Import(request, cutoffs, path))
+    imported = _import(_Import(request, cutoffs, path, wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
     extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
@@ -114,6 +116,7 @@ class _Import:
     request: SolveRequest
     cutoffs: Cutoffs
     path: Path
+    builder: WheelBuilder | None
 
     def read(self, python: str | None, groups: Sequence[str] | None = None) -> ForeignLock:
         """The packages of the lock for a version of Python, of the recipe's groups or of others."""
@@ -154,10 +157,10 @@ def _import(task: _Import) -> _Imported:
         added, found_in = _solve_python(task, needed)
         python = next(package.version for package in added if package.name == "python")
         foreign = task.read(python)
-    _refuse_sources(task, foreign)
     packages = [_public(package, task.request.settings) for package in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
+    packages += _built(task, foreign, [*added, *packages])
     _refuse_duplicates(task, packages, added)
     names, groups = _others(task, foreign, python)
     return _Imported(foreign, (*packages, *added), tuple(added), tuple(found_in), names, groups)
@@ -251,7 +254,7 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
         constraints=(),
     )
     request = replace(task.request, environment=environment, newest=task.cutoffs.pip)
-    packages = solve_pip_packages(request, conda)
+    packages = solve_pip_packages(request, conda, task.builder)
     hashes = {pin.name: pin for pin in foreign.pinned}
     for package in packages:
         pin = hashes.get(canonicalize_name(package.name))
@@ -275,19 +278,44 @@ def _pinned_spec(pin: PinnedRequirement) -> Spec:
     )
 
 
-def _refuse_sources(task: _Import, foreign: ForeignLock) -> None:
-    """Packages that must be built; the project itself is not a package of the lock."""
+def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
+    """The packages that the lock pins as source, with the wheels that are built from them in the image.
+
+    Raises:
+        LockError: a package is locked as source, and nothing can be built.
+        WheelError: a wheel cannot be built.
+    """
+    found = []
     for source in foreign.sources:
-        if source.kind == "local" and source.editable:
-            task.request.reporter.note(
-                f"{task.path.name}: {source.name} is the project's own code and not installed: "
-                "files: copies it into the image"
+        if task.builder is None:
+            raise LockError(
+                f"{source.where or task.path}: {source.name} is locked as source ({source.kind})",
+                f"lock a version of {source.name} that has a wheel for {task.request.recipe.platform}",
             )
-            continue
-        raise LockError(
-            f"{source.where or task.path}: {source.name} is locked as source ({source.kind})",
-            f"lock a version of {source.name} that has a wheel for {task.request.recipe.platform}",
-        )
+        wheel = task.builder.build(_source_spec(task, source), packages)
+        found.append(wheel_package(wheel, task.request.recipe.platform))
+    return found
+
+
+def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
+    """A source of the lock as a requirement; a folder relative to the project."""
+    url, where = source.url, source.where or str(task.path)
+    if source.kind == "local":
+        folder, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
+        if not folder.is_relative_to(root):
+            raise LockError(f"{where}: {folder} is outside of the project {root}", "move it into the project")
+        url = folder.relative_to(root).as_posix()
+    return SourceSpec(
+        source.kind,
+        source.name,
+        url,
+        source.revision,
+        source.subdirectory,
+        editable=source.editable,
+        sha256=source.sha256,
+        where=where,
+        text=f"{source.name} @ {url}",
+    )
 
 
 def _refuse_duplicates(

@@ -40,10 +40,10 @@ _TITLES = {
     "base-packages": "base_packages",
     "sources-asked": "source packages",
     "constraints": "constraints",
+    "pip-build": "pip.build",
     "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
-    "pip-build": "pip.build",
 }
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"

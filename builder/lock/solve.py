@@ -92,9 +92,7 @@ def lock_target(
     for note in environment.notes:
         reporter.warn(note)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
-    old = previous.for_platform(recipe.platform) if previous else ()
-    old_conda = [package for package in old if package.manager == "conda"]
-    old_pip = [package for package in old if package.manager == "pip"]
+    old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(update, old_conda, old_pip)
     request = SolveRequest(recipe, environment, settings, reporter=reporter)
     custom = inputs(recipe, environment)
@@ -106,8 +104,7 @@ def lock_target(
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    has_pip = environment.pip or environment.sources
-    pip = solve_pip_packages(pip_request, conda, wheel_builder) if has_pip else []
+    pip = solve_pip_packages(pip_request, conda, wheel_builder)
 
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
@@ -118,6 +115,13 @@ def lock_target(
         custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
         base=base,
     )
+
+
+def _of_managers(lock: Lock | None, platform: str) -> tuple[list[LockedPackage], list[LockedPackage]]:
+    """The conda packages of an earlier lock, and its pip packages."""
+    packages = lock.for_platform(platform) if lock else ()
+    conda = [package for package in packages if package.manager == "conda"]
+    return conda, [package for package in packages if package.manager == "pip"]
 
 
 def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
@@ -160,7 +164,9 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
-    """:func:`builder.lock.conda.solve_conda`, with progress and a note about the result."""
+    """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
+    for note in request.environment.notes:
+        request.reporter.warn(note)
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
@@ -171,7 +177,9 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
 def solve_pip_packages(
     request: SolveRequest, conda: Sequence[LockedPackage], builder: WheelBuilder | None = None
 ) -> list[LockedPackage]:
-    """:func:`builder.lock.pip.solve_pip`, with progress and a note about the result."""
+    """:func:`builder.lock.pip.solve_pip` if the environment asks for pip packages, with a note."""
+    if not request.environment.pip and not request.environment.sources:
+        return []
     from builder.lock.pip import solve_pip
 
     def work() -> list[LockedPackage]:

@@ -20,7 +20,7 @@ from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import FetchError, WheelError
 from builder.fetch.packages import fetch_packages
-from builder.lock.environment import read_environment
+from builder.lock.environment import recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.spec import SourceSpec, spec_of
@@ -280,7 +280,7 @@ class ImageWheelBuilder:
     @cached_property
     def _request(self) -> SolveRequest:
         recipe = self.recipe
-        environment = read_environment(recipe.environment_path, recipe.platform, recipe.root)
+        environment = recipe_environment(recipe)
         newest = cutoff(self.exclude_newer, "--exclude-newer") or cutoff(
             recipe.pip.exclude_newer, f"{recipe.source}: pip"
         )
