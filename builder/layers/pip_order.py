@@ -41,7 +41,7 @@ def pip_order(
         requires: by package key, the ``Requires-Dist`` texts of the wheels' METADATA.
         context: the Python and the platform of the markers, and the names in the environment file.
     """
-    by_name = {canonicalize_name(p.name): p for p in packages}
+    by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
     parsed = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
     graph = _graph(parsed, _marker_environment(context))
     order = [[name for name in found if name in by_name] for found in _rounds(graph)]
