@@ -42,7 +42,9 @@ def pip_order(
         context: the Python and the platform of the markers, and the names in the environment file.
     """
     by_name: dict[str, LockedPackage] = {canonicalize_name(p.name): p for p in packages}
-    parsed: dict[str, list[Requirement]] = {name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()}
+    parsed: dict[str, list[Requirement]] = {
+        name: _requirements(requires.get(p.key, ())) for name, p in by_name.items()
+    }
     graph = _graph(parsed, _marker_environment(context))
     order = [[name for name in found if name in by_name] for found in _rounds(graph)]
     distances = _distances(graph, [name for name in sorted(context.requested) if name in graph])

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from builder.lock.channels import SolverChannel, gateway
 from builder.lock.condaspec import split_channel
+from builder.lock.environment import find_links
 from builder.lock.inputs import virtual_packages
 from builder.lock.likely import likely_conda, likely_pip
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
 from builder.model import DEBIAN_CHANNEL
+from builder.net.findlinks import as_path
+from builder.net.pipconfig import pip_configuration
 from builder.redact import redact
 
 #: In rattler's reason: name and version of a package that no channel has in this version.
@@ -179,15 +183,24 @@ def _virtual_package_hints(reason: str, request: SolveRequest) -> list[str]:
 # pip --------------------------------------------------------------------------------------------------------
 
 
-def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> str:
+def wheels_on_disk(request: SolveRequest) -> frozenset[str]:
+    """The names of the packages in find-links folders on this disk."""
+    links = [*find_links(request.recipe), *pip_configuration().find_links]
+    folders = [path for link in links if (path := as_path(link)) is not None]
+    files = [file.name for folder in folders for file in sorted(folder.glob("*.whl"))]
+    return frozenset(canonicalize_name(name.partition("-")[0]) for name in files)
+
+
+def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str], known: Iterable[str] = ()) -> str:
     """What to write when uv found no solution.
 
     Args:
         text: uv's message.
         specs: the requirements of the environment.
         provided: names and versions of the packages that conda provides.
+        known: names of packages that are available here.
     """
-    hints = [*_name_hints(text), *_version_hints(text, specs)]
+    hints = [*_name_hints(text, tuple(known)), *_version_hints(text, specs)]
     hints += [
         f"conda provides {name} {version}, and pip must not install it a second time: "
         f"remove the requirement, or '- {name}' below dependencies:"
@@ -206,10 +219,10 @@ def pip_hint(text: str, specs: Sequence[Spec], provided: Mapping[str, str]) -> s
     return "; ".join(dict.fromkeys(hints)) or "relax a requirement of the pip section"
 
 
-def _name_hints(text: str) -> Iterator[str]:
+def _name_hints(text: str, known: Sequence[str]) -> Iterator[str]:
     """For names that an index does not have, and for those that stand for another package."""
     for name in dict.fromkeys(_NOT_FOUND.findall(text)):
-        near = likely_pip(name)
+        near = likely_pip(name, known)
         meant = (
             f"did you mean {' or '.join(near)}?"
             if near
@@ -217,7 +230,7 @@ def _name_hints(text: str) -> Iterator[str]:
         )
         yield f"is the name {name} right? the index has no such package: {meant}"
     for name in dict.fromkeys(_UNUSABLE.findall(text)):
-        near = likely_pip(name)
+        near = likely_pip(name, known)
         if near and near[0] != name:
             yield f"is the name {name} right? did you mean {near[0]}?"
 

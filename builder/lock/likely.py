@@ -63,7 +63,13 @@ def likely_conda(name: str, known: Iterable[str]) -> list[str]:
     return ([alias] if alias in names else []) + [n for n in near if n != alias]
 
 
-def likely_pip(name: str) -> list[str]:
-    """Up to three well-known packages of PyPI that may be meant by ``name``, the likeliest first."""
+def likely_pip(name: str, known: Iterable[str] = ()) -> list[str]:
+    """Up to three packages that may be meant by ``name``, the likeliest first.
+
+    Args:
+        name: what no index has.
+        known: names that are available here, in addition to well-known packages of PyPI.
+    """
     alias = _PIP.get(name.lower(), "")
-    return [alias] if alias else difflib.get_close_matches(name.lower(), _KNOWN_PIP.split(), n=3, cutoff=0.7)
+    names = {*_KNOWN_PIP.split(), *known}
+    return [alias] if alias else difflib.get_close_matches(name.lower(), sorted(names), n=3, cutoff=0.7)

@@ -11,7 +11,7 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.lock.channels import SolverChannel
 from builder.lock.environment import read_environment
-from builder.lock.hints import conda_hint, line_of_missing, pip_hint
+from builder.lock.hints import conda_hint, line_of_missing, pip_hint, wheels_on_disk
 from builder.lock.request import SolveRequest
 from builder.lock.spec import Spec
 from builder.model import DEBIAN_CHANNEL
@@ -191,3 +191,13 @@ def test_line(tmp_path: Path) -> None:
 )
 def test_pip(text: str, hint: str) -> None:
     assert hint in pip_hint(text, [Spec("numpy==99", "numpy", "e.yml:4")], {"six": "1.16"})
+
+
+def test_wheels_on_disk(tmp_path: Path) -> None:
+    """A name of a find-links folder is among the near ones."""
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / "Our_Models-1.0-py3-none-any.whl").write_bytes(b"")
+    known = wheels_on_disk(request(tmp_path, "python", "pip: [--find-links wheels]"))
+    assert known >= {"our-models"}
+    text = "Because our-modles was not found in the package registry"
+    assert "did you mean our-models?" in pip_hint(text, (), {}, known)
