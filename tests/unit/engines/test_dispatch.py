@@ -78,11 +78,7 @@ def test_hint_names_the_modules_of_the_site(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_foreign_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-<<<<<<< HEAD
-    """Engines that run the image's programs need a registered qemu for another processor."""
-=======
     """Engines that run the image need a registered qemu for another processor; layered does not."""
->>>>>>> r10-aarch64
     monkeypatch.setattr(dispatch, "host_architecture", lambda: "amd64")
     monkeypatch.setattr(dispatch, "is_registered", lambda architecture: False)
     with pytest.raises(RunnerError, match="the image is for arm64, this host is amd64") as caught:
