@@ -25,7 +25,7 @@ _FOREIGN_KEYS = {
     "dependencies": "environment: environment.yml, which lists the packages",
     "packages": "environment: environment.yml, which lists the packages; base_packages: [NAME] are Debian's",
     "apt": "base_packages: [NAME], for a base debian:SUITE",
-    "requirements": "environment: environment.yml, with the section '- pip: [-r requirements.txt]'",
+    "requirements": "environment: requirements.txt",
     "channels": "conda: {channels: [NAME]}, or channels: in the environment file",
     "python": "'- python=3.11' in the environment file",
     "command": 'cmd: [python, "train.py"]',
