@@ -1,4 +1,4 @@
-"""Images for another processor: locked, built, checked and run here, with real aarch64 packages."""
+# builder: make help lists the targets. Everything they make is in .venv, .cache, dist and reports.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 SHELL := /bin/bash

@@ -25,7 +25,7 @@ _FOREIGN_KEYS = {
     "dependencies": "environment: environment.yml, which lists the packages",
     "packages": "environment: environment.yml, which lists them; base_packages: [NAME] are those of apt",
     "apt": "base_packages: [NAME], for a base of Debian or Ubuntu",
-    "requirements": "environment: environment.yml, with the section '- pip: [-r requirements.txt]'",
+    "requirements": "environment: requirements.txt",
     "channels": "conda: {channels: [NAME]}, or channels: in the environment file",
     "python": "'- python=3.11' in the environment file",
     "command": 'cmd: [python, "train.py"]',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from builder.lock import imported
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
-from builder.lock.request import SolveRequest
-from builder.model import Lock, LockedBase, LockedPackage
+from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.spec import SourceSpec
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.settings import Settings
 
 BASE = LockedBase("debian:bookworm", f"sha256:{'b' * 64}")
@@ -164,6 +166,37 @@ def test_conda_packages(folder: Path, settings: Settings, solved: list[SolveRequ
     lock = run(folder, settings, lock="conda-linux-64.txt")
     assert [p.name for p in lock.packages] == ["python", "six"]
     assert not solved
+
+
+class FakeBuilder:
+    """Builds nothing, and keeps what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[SourceSpec] = []
+
+    def build(
+        self,
+        source: SourceSpec,
+        packages: Sequence[LockedPackage],
+        previous: LockedPackage | None = None,
+    ) -> BuiltWheel:
+        self.asked.append(source)
+        locked = LockedSource(source.kind, source.url, commit=source.revision)
+        return BuiltWheel(Path("w"), "tool-1-py3-none-any.whl", "tool", "1", "d" * 64, locked)
+
+
+def test_sources(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """What the lock pins as source is built."""
+    commit = "c" * 40
+    (folder / "requirements.txt").write_text(f"tool @ git+https://host.example/tool.git@{commit}\n")
+    target = recipe(folder, lock="requirements.txt")
+    with pytest.raises(LockError, match="tool is locked as source"):
+        import_lock(target, settings, base=BASE)
+    builder = FakeBuilder()
+    lock = import_lock(target, settings, base=BASE, wheel_builder=builder)
+    (source,) = builder.asked
+    assert (source.kind, source.url, source.revision) == ("git", "https://host.example/tool.git", commit)
+    assert [p.url for p in lock.packages if p.name == "tool"] == ["builder://wheels/tool-1-py3-none-any.whl"]
 
 
 def test_mirror(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
