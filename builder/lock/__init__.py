@@ -7,9 +7,14 @@ module            what it does
 ================  =======================================================================
 ``spec``          the content of an environment file, whatever its format
 ``environment``   reads environment files
+``manifests``     reads ``pyproject.toml``, ``pixi.toml`` and requirements as environment files
+``tomlfile``      reads TOML files of other tools
 ``inputs``        records in the lock what it was made from; reports why a lock is stale
 ``file``          reads and writes lock files
 ``solve``         :func:`lock_target`: from a recipe to a lock
+``imported``      makes builder's lock from the lock of another tool
+``groups``        chooses what of a lock goes into the image
+``condalock``     solves with conda-lock, which runs conda or micromamba
 ``channels``      finds the conda channels of an environment
 ``conda``         solves conda packages with rattler
 ``indexes``       finds the package indexes and find-links of an environment
