@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import PurePosixPath
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -94,6 +95,10 @@ def _problem(source: LockedSource) -> str:
     """What is wrong with a source; empty if nothing is."""
     if not _TEXT.fullmatch(source.url):
         return "url is missing, or has a blank or a control character"
+    try:
+        urlsplit(source.url)
+    except ValueError:
+        return "url is not valid"
     if source.subdirectory and not is_inside(source.subdirectory):
         return "subdirectory leads out of the source"
     if source.build and not _TEXT.fullmatch(source.build):

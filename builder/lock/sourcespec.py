@@ -100,6 +100,15 @@ class _Parts:
 
 
 def _read(parts: _Parts, place: Place) -> SourceSpec | Spec:
+    try:
+        return _by_form(parts, place)
+    except ValueError as e:  # of urllib: brackets that are no IPv6 address; of the system: a null character
+        raise _error(
+            place, parts.text, f"is not a valid URL or path: {redact(str(e))}", "correct it"
+        ) from None
+
+
+def _by_form(parts: _Parts, place: Place) -> SourceSpec | Spec:
     location = parts.location
     if location.startswith("git+"):
         return _git(parts, place)
@@ -141,6 +150,7 @@ def _git(parts: _Parts, place: Place) -> SourceSpec:
             raise _error(
                 place, parts.text, "names no branch, tag or commit after @", "write @BRANCH, @TAG or @COMMIT"
             )
+    urlsplit(f"{transport}://{host}")  # raises ValueError
     if not path.strip("/") or path.startswith("-") or (transport != "file" and host.startswith("-")):
         raise _error(place, parts.text, "names no repository", "write git+https://HOST/OWNER/NAME.git@TAG")
     return SourceSpec(

@@ -216,17 +216,11 @@ def submodule_url(parent: str, url: str, where: str) -> str:
     Raises:
         FetchError: it is not one, or names a file although the repository above it is on the web.
     """
-    if url.startswith(("./", "../")):
-        base = urlsplit(parent)
-        path = posixpath.normpath(posixpath.join(base.path, url))
-        url = base._replace(path=path).geturl()
-    elif (
-        "://" not in url and "::" not in url and ":" in url and "/" not in url.partition(":")[0]
-    ):  # git@HOST:PATH
-        host, _, path = url.partition(":")
-        url = f"ssh://{host}/{path.lstrip('/')}"
-    elif url.startswith("/"):
-        url = f"file://{url}"
+    try:
+        url = _absolute(parent, url)
+        host = urlsplit(url).netloc
+    except ValueError:
+        host = "-"
     scheme = url.partition("://")[0]
     is_file = scheme == "file"
     if scheme not in ("https", "http", "ssh", "git", "file") or (is_file and not parent.startswith("file:")):
@@ -234,9 +228,20 @@ def submodule_url(parent: str, url: str, where: str) -> str:
             f"{where}: {redact(url)} is not an address that is fetched",
             "a submodule has to be on the web as its repository is",
         )
-    if urlsplit(url).netloc.startswith("-"):
+    if host.startswith("-"):
         raise FetchError(f"{where}: {redact(url)} is no URL", "the repository is hostile: do not use it")
     return url
+
+
+def _absolute(parent: str, url: str) -> str:
+    """A submodule's URL with its transport. Raises ValueError if it is not valid."""
+    if url.startswith(("./", "../")):
+        base = urlsplit(parent)
+        return base._replace(path=posixpath.normpath(posixpath.join(base.path, url))).geturl()
+    if "://" not in url and "::" not in url and ":" in url and "/" not in url.partition(":")[0]:
+        host, _, path = url.partition(":")  # git@HOST:PATH
+        return f"ssh://{host}/{path.lstrip('/')}"
+    return f"file://{url}" if url.startswith("/") else url
 
 
 # objects ----------------------------------------------------------------------------------------------------

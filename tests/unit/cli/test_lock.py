@@ -42,7 +42,7 @@ def test_lock_and_check(do: Cli, tiny: TinyProject) -> None:
     [
         ("  - greeter", "  - greeter [", ":7: 'greeter [' is not a conda spec"),
         ("name: tiny", "name: ]", ":1: not valid YAML"),
-        ("      - pure", "      - -e .", ":10: an editable package cannot be locked"),
+        ("      - pure", "      - -e .", ":10: . has neither pyproject.toml nor setup.py"),
     ],
 )
 def test_invalid_environment(do: Cli, tiny: TinyProject, old: str, new: str, words: str) -> None:

@@ -65,10 +65,8 @@ def write(project: TinyProject, text: str, name: str = "environment.yml") -> Non
         (
             "environment.yml",
             "channels: [c]\ndependencies:\n  - python=3.11\n  - pip:\n    - -e .\n",
-            "error: {root}/environment.yml:5: an editable package cannot be locked: -e .\n"
-            "  hint: build its wheel: pip wheel --no-deps -w wheels .; then write '- "
-            "--find-links wheels' and "
-            "'- NAME' in the pip section",
+            "error: {root}/environment.yml:5: . has neither pyproject.toml nor setup.py: {root}\n"
+            "  hint: name the folder with pyproject.toml; code without one is copied by files: in the recipe",
         ),
     ],
 )

@@ -61,6 +61,7 @@ def test_public_url(url: str, public: str) -> None:
         ({"url": 1}, "a value is not text"),
         ({"url": ""}, "url is missing"),
         ({"url": "a b"}, "has a blank"),
+        ({"url": "https://[x"}, "url is not valid"),
         ({"url": "../x"}, "url is not a path inside the project"),
         ({"url": "/etc"}, "url is not a path inside the project"),
         ({"url": "~/x"}, "url is not a path inside the project"),

@@ -107,6 +107,8 @@ def test_wheel_url(project: Path) -> None:
         ("ftp://h.example/t.zip", "is a URL that pip does not know", "git+https:// or https://"),
         (". ; python", "has a wrong marker", "python_version"),
         ("./a b", "has a blank", "%20"),
+        ("https://[x]/t.zip", "is not a valid URL or path", "correct it"),
+        ("git+https://[x/t", "is not a valid URL or path", "correct it"),
     ],
 )
 def test_mistakes(project: Path, text: str, message: str, hint: str) -> None:

@@ -79,7 +79,7 @@ def test_submodule_url(parent: str, url: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["file:///etc", "/etc", "ext::sh -c id", "ext::x://y", "ssh://-oProxy=x/y", "x"]
+    "url", ["file:///etc", "/etc", "ext::sh -c id", "ext::x://y", "ssh://-oProxy=x/y", "https://[x", "x"]
 )
 def test_bad_submodule_url(url: str) -> None:
     """A repository of the web names no file of this machine, no command and no option."""
