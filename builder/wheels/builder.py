@@ -227,6 +227,7 @@ class ImageWheelBuilder:
         parts = {
             "format": FORMAT,
             "environment": environment.key,
+            "base": self._base.digest,  # the libraries that the wheel needs were looked for in it
             "requirements": sorted(wheel.key for wheel in wheels),
             "settings": options.model_dump(mode="json"),
             "epoch": self.settings.epoch,

@@ -128,7 +128,7 @@ def _needed(archive: WheelArchive, wanted: str, platform: str) -> Iterator[str]:
 def _entries(file: ELFFile) -> Iterator[str]:
     for segment in file.iter_segments("PT_DYNAMIC"):
         if isinstance(segment, DynamicSegment):
-            yield from (str(tag.needed) for tag in segment.iter_tags("DT_NEEDED"))  # type: ignore[attr-defined]
+            yield from (str(vars(tag)["needed"]) for tag in segment.iter_tags("DT_NEEDED"))
 
 
 def missing_libraries(
