@@ -111,20 +111,8 @@ def solve_os_packages(
         folder.mkdir()
         found = read_apt_base(base, runner, where)
         network = prepare_network(folder, found, settings, where)
-        options = RunOptions(
-            env={
-                "APT_CONFIG": f"{MOUNTED}/apt.conf",
-                "DEBIAN_FRONTEND": "noninteractive",
-                "LC_ALL": "C.UTF-8",
-            },
-            mounts=network.mounts,
-            workdir="/",
-            entrypoint=(),
-            network="host",
-            timeout_s=_TIMEOUT_S,
-        )
         command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
-        done = runner.run(image, command, options)
+        done = runner.run(image, command, _options(network))
     if done.returncode:
         raise _failure(done, recipe, found, where)
     packages = tuple(read_uris(done.stdout, network))
