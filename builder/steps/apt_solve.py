@@ -96,10 +96,7 @@ def solve_os_packages(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",
             f"lock once online: builder lock {recipe.name}",
         )
-    try:
-        emulation(recipe.architecture)
-    except RunnerError as e:
-        raise RunnerError(f"{where}: {e.message}", e.hint) from None
+    _check_processor(recipe, where)
     image = runnable(base)
     runner = apt_runner(image, settings, store, reporter)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -119,6 +116,13 @@ def solve_os_packages(
     size = human_bytes(sum(package.size for package in packages))
     reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
+
+
+def _check_processor(recipe: Recipe, where: str) -> None:
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        raise RunnerError(f"{where}: {e.message}", e.hint) from None
 
 
 def _options(network: AptNetwork) -> RunOptions:
