@@ -55,6 +55,15 @@ PULLED_FROM = "org.builder.pulled-from"
 Solver = Literal["rattler", "conda-lock"]
 
 
+def _refuse_unchanged(recipe: Recipe) -> None:
+    """Raises LockError for a target whose lock is one of conda-lock, which builder does not write."""
+    if recipe.uses_lock_unchanged:
+        raise LockError(
+            f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
+            "remove 'lock:' from the recipe to let builder lock",
+        )
+
+
 def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
     """The function that makes the lock of a target."""
     if recipe.imported_lock is not None:
@@ -188,11 +197,7 @@ class Project:
             SolveError: no set of packages satisfies the environment.
         """
         path = path or recipe.lock_path
-        if recipe.uses_lock_unchanged:
-            raise LockError(
-                f"{recipe.source}: lock: names {path}, which another tool made",
-                "remove 'lock:' from the recipe to let builder lock",
-            )
+        _refuse_unchanged(recipe)
         self.check(recipe)
         check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
@@ -207,6 +212,7 @@ class Project:
         if previous and not update:  # only the base and its packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+        wheels = ImageWheelBuilder(recipe, self.settings, self.store, self.reporter, base, exclude_newer)
         lock = _solver(recipe, solver)(
             recipe,
             self.settings,
@@ -214,9 +220,7 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
-            wheel_builder=ImageWheelBuilder(
-                recipe, self.settings, self.store, self.reporter, base, exclude_newer
-            ),
+            wheel_builder=wheels,
             reporter=self.reporter,
         )
         place_wheels(lock, self.root, self.store)

@@ -50,7 +50,6 @@ from builder.wheels.environment import (
     layers_of_target,
     make_build_image,
 )
-from builder.wheels.headers import header_mounts
 from builder.wheels.requirements import fetch_requirements, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
 
@@ -153,7 +152,6 @@ class ImageWheelBuilder:
                 fetch_requirements(wheels, self._request, self.store),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
-                header_mounts(seen, self.recipe.conda.prefix, self.settings, self.store),
             )
             try:
                 return self._built(job, source.name, environment, tree.locked, keys)
