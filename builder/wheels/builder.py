@@ -192,7 +192,9 @@ class ImageWheelBuilder:
             return
 
         def layers() -> Sequence[Any]:
-            return layers_of_target(image, environment, self.recipe, self._base, self.settings, self.store)
+            return layers_of_target(
+                image, environment, self.recipe, self._base, self.settings, self.store, self.reporter
+            )
 
         missing = missing_libraries(wheel, layers, self.store)
         if not missing:
