@@ -10,17 +10,27 @@ from typing import Literal
 
 from builder.errors import ConfigError, UsageError
 from builder.lock.environment import read_environment
+from builder.lock.formats.explicit import MARK as EXPLICIT
 from builder.start.base import this_platform
 from builder.start.draft import APP
 from builder.start.manifests import builds_package, has_pixi, has_project, read_pixi, read_pyproject
 from builder.start.requirements import Requirements, read_requirements
 
 Kind = Literal[
-    "conda-lock", "environment", "pixi-lock", "pixi", "pylock", "uv", "pyproject", "requirements", "hashes"
+    "conda-lock",
+    "environment",
+    "pixi-lock",
+    "pixi",
+    "pylock",
+    "uv",
+    "pyproject",
+    "requirements",
+    "hashes",
+    "explicit",
 ]
 #: The kinds that are locks: a recipe names them with ``lock:``.
-LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes")
-#: Characters of a requirements file in which a hash is looked for.
+LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes", "explicit")
+#: Characters of a text file in which a hash, or @EXPLICIT, is looked for.
 _LOOKED_AT = 10_000
 
 #: File names and what they are, in the order of precedence.
@@ -96,11 +106,14 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
 
 
 def _exact(path: Path, kind: Kind) -> Kind:
-    """The kind of a file, also by its content: requirements with hashes are a lock."""
+    """The kind of a file, also by its content: requirements with hashes and lists of conda are locks."""
     if kind != "requirements":
         return kind
     with path.open(errors="replace") as file:
-        return "hashes" if "--hash=sha256:" in file.read(_LOOKED_AT) else kind
+        text = file.read(_LOOKED_AT)
+    if EXPLICIT.search(text):
+        return "explicit"
+    return "hashes" if "--hash=sha256:" in text else kind
 
 
 def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | None = None) -> Requirements:

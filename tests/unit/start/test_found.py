@@ -62,6 +62,13 @@ def test_requirements_with_hashes(tmp_path: Path) -> None:
     assert "hashes" in LOCKS
 
 
+def test_explicit_list(tmp_path: Path) -> None:
+    """A list of conda is a lock, and no list of requirements."""
+    path = tmp_path / "conda-linux-64.txt"
+    path.write_text("# platform: linux-64\n@EXPLICIT\nhttps://conda.example/c/linux-64/a-1-0.conda#00\n")
+    assert candidate(path).kind == "explicit" and "explicit" in LOCKS
+
+
 def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nope\.yml: no such file"):
         candidate(tmp_path / "nope.yml")
