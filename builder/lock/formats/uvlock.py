@@ -77,7 +77,7 @@ def read_uv(
         else:
             pinned.append(found)
     name = project.get("project", {}).get("name", "")
-    notes = (f"{path}: the project itself ({name}) is not part of its lock's packages",) if name else ()
+    notes = (f"{path}: the project itself ({name}) is not installed: files: copies its code",) if name else ()
     return ForeignLock(
         "uv",
         path,

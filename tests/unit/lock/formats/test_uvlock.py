@@ -115,7 +115,7 @@ def test_forks(tmp_path: Path) -> None:
     assert lock.packages[1].url.endswith("torch-2.5.1%2Bcpu-cp311-cp311-linux_x86_64.whl")
     assert lock.packages[1].sha256 == A and lock.sources == ()
     assert lock.groups == ("dev", "docs", "main", "plot") and lock.left_out == ("dev", "docs", "plot")
-    assert lock.needs_python == ">=3.10" and "(mine) is not part" in lock.notes[0]
+    assert lock.needs_python == ">=3.10" and "(mine) is not installed" in lock.notes[0]
     assert "pytest 8.3.3" in names(read(tmp_path / "uv.lock", python="3.10.14"))
 
 
