@@ -314,7 +314,7 @@ def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
         editable=source.editable,
         sha256=source.sha256,
         where=where,
-        text=f"{source.name} @ {url}",
+        text=url if source.kind == "local" else f"{source.name} @ {url}",
     )
 
 

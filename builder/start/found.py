@@ -139,11 +139,14 @@ def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | No
 def installs_project(found: Candidate, root: Path) -> bool:
     """Whether a file names the project itself as a package (``-e .``): then its code is not copied too.
 
+    The lock of uv contains the project that it belongs to.
+
     Raises:
         ConfigError: the file is not valid.
     """
-    if found.kind == "pyproject":
-        return builds_package(found.path)
+    if found.kind in ("pyproject", "uv"):
+        project = found.path.with_name("pyproject.toml")
+        return project.is_file() and builds_package(project)
     if found.kind == "requirements":
         lines = read_requirements(found.path, root).pip
         return any(re.fullmatch(r"(-e )?\.(\[.*\])?", line) for line in lines)

@@ -99,7 +99,8 @@ def test_own_code(tmp_path: Path) -> None:
         ("requirements.txt", "rich\n-e .[full]\n", True),
         ("requirements.txt", "rich\n", False),
         ("pyproject.toml", "", True),
-        ("uv.lock", "", False),
+        ("uv.lock", "", True),
+        ("pylock.toml", "#", False),
     ],
 )
 def test_installed_project(tmp_path: Path, name: str, text: str, installs: bool) -> None:
