@@ -13,9 +13,9 @@ from pathlib import Path
 
 from builder.channel.contents import PYTHON
 from builder.channel.debs import Deb, download_debs
+from builder.config.recipe import Recipe
 from builder.errors import FetchError
 from builder.model import DEBIAN_CHANNEL, LockedPackage
-from builder.oci.config import host_architecture
 from builder.run.base import Mount
 from builder.settings import Settings
 from builder.store.blobs import Store
@@ -26,7 +26,7 @@ _DEB = f"libpython{PYTHON}-dev"
 
 
 def header_mounts(
-    packages: Sequence[LockedPackage], prefix: str, settings: Settings, store: Store
+    packages: Sequence[LockedPackage], recipe: Recipe, settings: Settings, store: Store
 ) -> list[Mount]:
     """The mounts that add Python's headers to an image with these packages.
 
@@ -36,13 +36,13 @@ def header_mounts(
     python = next((package for package in packages if package.name == "python"), None)
     if python is None or not python.url.startswith(DEBIAN_CHANNEL):
         return []
-    folder = _headers(settings, store)
-    return [Mount(folder, f"{prefix}/include/python{PYTHON}")]
+    folder = _headers(recipe.architecture, settings, store)
+    return [Mount(folder, f"{recipe.conda.prefix}/include/python{PYTHON}")]
 
 
-def _headers(settings: Settings, store: Store) -> Path:
+def _headers(architecture: str, settings: Settings, store: Store) -> Path:
     """The unpacked headers in the cache."""
-    folder = store.folders.tools / f"python{PYTHON}-headers"
+    folder = store.folders.tools / f"python{PYTHON}-headers-{architecture}"
     with store.lock(folder.name):
         if folder.exists():
             return folder
@@ -55,7 +55,7 @@ def _headers(settings: Settings, store: Store) -> Path:
         work = temporary_beside(folder)
         try:
             work.mkdir()
-            deb = Deb.unpack(download_debs([_DEB], work, host_architecture())[_DEB], work / "deb")
+            deb = Deb.unpack(download_debs([_DEB], work, architecture)[_DEB], work / "deb")
             _flatten(deb.tree, work / "include")
             (work / "include").rename(folder)
         finally:
@@ -64,7 +64,7 @@ def _headers(settings: Settings, store: Store) -> Path:
 
 
 def _flatten(tree: Path, include: Path) -> None:
-    """Copies the headers into one folder, with the ``pyconfig.h`` of this machine's kind.
+    """Copies the headers into one folder, with the ``pyconfig.h`` of the architecture.
 
     Debian's own ``pyconfig.h`` includes that of the architecture from another folder.
     """

@@ -70,6 +70,8 @@ class Job:
     """The image's Python."""
     mounts: Sequence[Mount] = field(default=())
     """What the container sees in addition."""
+    uv: Path | None = None
+    """uv for the processor of the image; None: that of builder."""
 
 
 class NeedsMore(Exception):
@@ -151,7 +153,7 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
         env=env,
         mounts=[
             Mount(work, str(folder), readonly=False),
-            Mount(Path(uv_program()), _UV),
+            Mount(job.uv or Path(uv_program()), _UV),
             *job.mounts,
         ],
         workdir=str(folder),

@@ -46,8 +46,9 @@ def read_uv(
 ) -> ForeignLock:
     """The packages of a ``uv.lock`` for one target; the ``pyproject.toml`` must lie beside it.
 
-    ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any other group is a dependency group or an extra of the
-    project; the default groups of uv are not taken unless they are named.
+    ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any other group is
+    a dependency group or an extra of the project; the default groups of uv are not taken unless they are
+    named.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
