@@ -90,7 +90,8 @@ def check_base(recipe: Recipe) -> None:
             f"{place_of(recipe.source, 'base_packages')}: these are packages of Debian or Ubuntu, and the "
             f"base {recipe.base} is {distribution}",
             f"install them with its own package manager in steps:, take them from conda-forge (list {names} "
-            f"below dependencies: in {recipe.environment}), or write base: debian:bookworm",
+            f"below dependencies: in {recipe.environment or 'an environment file'}), or write base: "
+            "debian:bookworm",
         )
 
 

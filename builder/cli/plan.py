@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from builder.text import human_bytes
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.layers.plan import LayerPlan
+    from builder.model import Lock
 
 
 @click.command()
@@ -70,6 +71,8 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     unknown = sum(sizes.get(p.key) is None for p in packages)
     rows = [_row(layer, sizes) for layer in plans]
     result = {"target": recipe.name, "packages": len(packages), "layers": rows, "unknown_sizes": unknown}
+    if system := _os_packages(recipe, lock):
+        result["os_packages"] = system
     if recipe.step_count:
         result["steps"] = _steps(recipe)
     if form == "markdown":
@@ -80,10 +83,7 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
     context.output.table(table)
-    for step in _steps(recipe):
-        network = " (with network)" if step["network"] else ""
-        context.output.text(f"step: {escape(step['title'])}{network}")
-
+    _print_system_and_steps(context, system, _steps(recipe))
     if unknown:
         context.output.warn(
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
@@ -94,6 +94,28 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
             "the parts of a package (1/2) are an estimate: only a build knows the sizes of the files"
         )
     context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
+
+
+def _print_system_and_steps(
+    context: Context, system: Sequence[str], steps: Sequence[Mapping[str, Any]]
+) -> None:
+    from rich.markup import escape
+
+    if system:
+        context.output.text(f"OS packages: {escape(', '.join(system))}")
+    for step in steps:
+        network = " (with network)" if step["network"] else ""
+        context.output.text(f"step: {escape(step['title'])}{network}")
+
+
+def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
+    """The OS packages that builder adds to the base: of the lock, else the recipe's names."""
+    from builder.lock.ospackages import os_packages
+
+    locked = os_packages(lock)
+    if locked is None:
+        return list(recipe.base_packages)
+    return [f"{package.name} {package.version}" for package in locked]
 
 
 def _steps(recipe: Recipe) -> list[dict[str, Any]]:

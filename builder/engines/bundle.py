@@ -152,8 +152,8 @@ def _require_pip(recipe: Recipe, conda: Sequence[Fetched], wheels: Sequence[Fetc
         raise LockError(
             f"the lock of target {recipe.name} has wheels but no {names} from conda, and this engine "
             "installs wheels with pip",
-            f"add {names} to {recipe.environment} and lock again, or build with --engine layered, "
-            "which needs neither",
+            f"add {names} to {recipe.environment or 'an environment file'} and lock again, or build with "
+            "--engine layered, which needs neither",
         )
 
 

@@ -263,7 +263,7 @@ def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage
                 f"{task.path}: does not list {package.name}, which its packages need: "
                 f"{package.version} was added"
             )
-        elif pin.sha256 and package.sha256 not in pin.sha256:
+        elif pin.sha256 and package.source is None and package.sha256 not in pin.sha256:
             raise LockError(
                 f"{pin.where}: {package.filename}: its index has the sha256 {package.sha256}, which is not "
                 "one of the file's",
@@ -314,7 +314,7 @@ def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
         editable=source.editable,
         sha256=source.sha256,
         where=where,
-        text=f"{source.name} @ {url}",
+        text=url if source.kind == "local" else f"{source.name} @ {url}",
     )
 
 

@@ -93,7 +93,7 @@ def lock_target(
         reporter.warn(note)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
-    update_conda, update_pip = _split_update(update, old_conda, old_pip)
+    update_conda, update_pip = _split_update(recipe, update, old_conda, old_pip)
     request = SolveRequest(recipe, environment, settings, reporter=reporter)
     custom = inputs(recipe, environment)
 
@@ -199,7 +199,7 @@ def _timed(task: str, reporter: Reporter, work: Callable[[], T]) -> tuple[T, flo
 
 
 def _split_update(
-    names: Sequence[str], conda: Sequence[LockedPackage], pip: Sequence[LockedPackage]
+    recipe: Recipe, names: Sequence[str], conda: Sequence[LockedPackage], pip: Sequence[LockedPackage]
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The names to update in the lock's own spelling: those of conda packages, and those of pip packages."""
     conda_names = {canonicalize_name(package.name): package.name for package in conda}
@@ -210,6 +210,8 @@ def _split_update(
         if key not in conda_names and key not in pip_names:
             near = difflib.get_close_matches(key, [*conda_names, *pip_names], n=3)
             hint = f"did you mean {' or '.join(near)}?" if near else "the lock file lists the names"
+            if name in recipe.base_packages:
+                hint = f"it is an OS package of the base: builder lock {recipe.name} --update-base"
             raise UsageError(f"--update {name}: the lock has no such package", hint)
         if key in conda_names:
             update_conda.add(conda_names[key])

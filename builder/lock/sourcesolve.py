@@ -250,6 +250,7 @@ class SourceSolver:
                 f"{name} {version} has no source distribution on the indexes",
                 f"remove pip: {{build: {{{name}: ...}}}} from the recipe, or name a version that has one",
             )
+        self._check_hash(name, sdist)
         text = f"{name}=={version}"
         spec = SourceSpec("sdist", name, sdist.url, sha256=sdist.sha256, text=text, where=text)
         wheel = self._built(spec, packages)
@@ -259,6 +260,16 @@ class SourceSolver:
                 f"exclude it: {name}!={version}",
             )
         self._put(wheel, version)
+
+    def _check_hash(self, name: str, sdist: Sdist) -> None:
+        """Raises SolveError if the requirement names hashes (``--hash``), and not that of its source."""
+        spec = next((s for s in self.request.environment.pip if s.name == name and s.hashes), None)
+        if spec is not None and f"sha256:{sdist.sha256}" not in spec.hashes:
+            found = f"sha256:{sdist.sha256}" if sdist.sha256 else "no sha256 on its index"
+            raise SolveError(
+                f"{spec.where}: {sdist.filename} has {found}, and the requirement names others",
+                "check where the file comes from; if it was published again, update the hashes",
+            )
 
     def _put(self, wheel: BuiltWheel, version: Version) -> None:
         """Puts a wheel where uv finds it, in place of its stub."""

@@ -144,7 +144,6 @@ def _read(path: Path, found: Requirements, folders: Sequence[Path], depth: int) 
     for _, line in requirement_lines(read_text(path, "requirements file")):
         if not line.startswith("-"):
             bare = re.split(r"\s--hash[= ]", line)[0].strip()
-            found.is_file = found.is_file and bare == line
             if names_source(bare):
                 found.add_source(bare, path.parent)
             else:

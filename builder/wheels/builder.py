@@ -7,7 +7,6 @@ the base of the image, and the settings of the build.
 from __future__ import annotations
 
 import hashlib
-import platform
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,14 @@ from typing import Any
 from builder.bases.resolve import resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
-from builder.errors import FetchError, WheelError
+from builder.errors import FetchError, RunnerError, WheelError
 from builder.fetch.packages import fetch_packages
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.sourcerecords import public_url
 from builder.lock.spec import SourceSpec, spec_of
-from builder.lock.wheels import ARCHITECTURES
+from builder.lock.uv import uv_program
 from builder.model import (
     Image,
     LockedBase,
@@ -34,6 +34,7 @@ from builder.model import (
     canonical_json,
 )
 from builder.progress import QUIET, Reporter, working
+from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.base import Runner
 from builder.run.select import find_runner
@@ -50,7 +51,7 @@ from builder.wheels.environment import (
     layers_of_target,
     make_build_image,
 )
-from builder.wheels.requirements import fetch_requirements, resolve_requirements
+from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
 
 #: Part of the cache keys. Increase it when the same inputs result in another wheel.
@@ -96,7 +97,7 @@ class ImageWheelBuilder:
             FetchError: its source is not available.
         """
         assert package.source is not None
-        spec = spec_of(package.name, package.source)
+        spec = self._requirement(package.name, package.source)
         self._check_architecture(spec)
         pinned = package.source
         with open_source(
@@ -110,6 +111,14 @@ class ImageWheelBuilder:
                 "copy the folder wheels/ from the machine that locked, or lock again: "
                 f"builder lock {self.recipe.name}",
             )
+
+    def _requirement(self, name: str, locked: LockedSource) -> SourceSpec:
+        """What is opened for a locked source: the user's own line has the variables with its credentials."""
+        spec = spec_of(name, locked)
+        for own in recipe_environment(self.recipe).sources:
+            if (own.kind, public_url(own.url), own.subdirectory) == (spec.kind, spec.url, spec.subdirectory):
+                return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
+        return spec
 
     # one wheel
 
@@ -152,6 +161,7 @@ class ImageWheelBuilder:
                 fetch_requirements(wheels, self._request, self.store),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
+                self._uv(seen),
             )
             try:
                 return self._built(job, source.name, environment, tree.locked, keys)
@@ -192,7 +202,9 @@ class ImageWheelBuilder:
             return
 
         def layers() -> Sequence[Any]:
-            return layers_of_target(image, environment, self.recipe, self._base, self.settings, self.store)
+            return layers_of_target(
+                image, environment, self.recipe, self._base, self.settings, self.store, self.reporter
+            )
 
         missing = missing_libraries(wheel, layers, self.store)
         if not missing:
@@ -215,6 +227,12 @@ class ImageWheelBuilder:
             return userns
         without = ("docker", "podman-hpc", "podman") if isinstance(image, SifImage) else ()
         return find_runner(self.settings, self.store, reporter=self.reporter, without=("userns", *without))
+
+    def _uv(self, packages: Sequence[LockedPackage]) -> Path:
+        """uv for the processor of the image."""
+        if emulation(self.recipe.architecture) is None:
+            return Path(uv_program())
+        return fetch_uv(packages, self._request, self.store)
 
     # the cache
 
@@ -286,12 +304,15 @@ class ImageWheelBuilder:
         return SolveRequest(recipe, environment, self.settings, newest=newest, reporter=self.reporter)
 
     def _check_architecture(self, source: SourceSpec) -> None:
-        wanted, here = ARCHITECTURES[self.recipe.platform], platform.machine()
-        if wanted != here:
+        """Raises WheelError if programs of the image cannot run here, not even with qemu."""
+        try:
+            emulation(self.recipe.architecture)
+        except RunnerError as e:
+            asked = f"-e {source.shown}" if source.editable else source.shown
             raise WheelError(
-                f"{source.where}: {redact(source.text)}: a wheel for {wanted} cannot be built on {here}",
-                f"lock on a machine with {wanted}; its lock and its folder wheels/ work here too",
-            )
+                f"{source.where}: {asked}: its wheel cannot be built: {e.message}",
+                f"{e.hint}; its lock and its folder wheels/ work here too",
+            ) from None
 
 
 def _described(locked: LockedSource) -> str:

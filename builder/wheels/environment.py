@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.bases.resolve import is_made_here, open_base, resolve_recipe_base
+from builder.bases.resolve import is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
@@ -98,19 +98,16 @@ def layers_of_target(
     base: LockedBase,
     settings: Settings,
     store: Store,
+    reporter: Reporter,
 ) -> tuple[Layer, ...]:
-    """The layers that the target will have: the build image's, but the target's base.
+    """The layers that the target will have: the build image's, without the OS packages of the build alone.
 
     Empty for a SIF, whose files are not looked at.
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: see :func:`make_build_image`.
     """
-    if isinstance(image, SifImage):
-        return ()
-    if base == environment.base:
-        return image.layers
-
-    def opened(locked: LockedBase, of: Recipe) -> tuple[Layer, ...]:
-        packages, root = of.base_packages, of.root
-        return open_base(locked, of.architecture, settings, store, packages=packages, root=root).layers
-
-    below = len(opened(environment.base, environment.recipe))
-    return (*opened(base, recipe), *image.layers[below:])
+    if not isinstance(image, SifImage) and environment.recipe.base_packages != recipe.base_packages:
+        plain = build_environment(recipe, base, environment.packages, (), settings, store, reporter)
+        image = make_build_image(plain, settings, store, reporter)
+    return () if isinstance(image, SifImage) else image.layers

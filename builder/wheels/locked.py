@@ -69,7 +69,11 @@ def build_missing_wheels(
         others = [p for p in platform if p.name != package.name or p.manager == "conda"]
         builder = ImageWheelBuilder(recipe, settings, store, reporter, lock.base)
         reporter.note(f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source")
-        builder.rebuild(package, [p for p in others if p.source is None])
+        try:
+            builder.rebuild(package, [p for p in others if p.source is None])
+        except FetchError as e:
+            copy = f"copy {FOLDER}/{package.filename} from the machine that locked"
+            raise type(e)(e.message, f"{copy}; or {e.hint}" if e.hint else copy) from None
 
 
 def _is_here(package: LockedPackage, recipe: Recipe, settings: Settings, store: Store) -> bool:

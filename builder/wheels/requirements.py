@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -17,6 +19,7 @@ from builder.lock.spec import Spec
 from builder.lock.urls import url_variables
 from builder.model import Fetched, LockedPackage
 from builder.store.blobs import Store
+from builder.store.files import write_atomic
 
 
 def resolve_requirements(
@@ -63,6 +66,27 @@ def resolve_requirements(
             f"pip: {{build: {{{name}: {{needs: [NAME==VERSION]}}}}}}, or build its wheel into a find-links "
             "folder",
         ) from None
+
+
+def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: Store) -> Path:
+    """uv for the platform of the target, from its wheel: builder's own runs on this machine's processor.
+
+    Raises:
+        WheelError: the indexes have no such wheel.
+        FetchError, SpaceError: the download failed.
+    """
+    from importlib.metadata import version
+
+    own = version("uv")
+    program = store.folders.tools / f"uv-{own}-{request.recipe.architecture}"
+    if not program.exists():
+        asked = replace(request, newest=None)
+        wheels = resolve_requirements([f"uv=={own}"], "uv", packages, asked, isolated=True)
+        [fetched] = fetch_requirements(wheels, request, store)
+        with zipfile.ZipFile(fetched.path) as archive:
+            data = archive.read(f"uv-{own}.data/scripts/uv")
+        write_atomic(program, data, mode=0o755)
+    return program
 
 
 def fetch_requirements(wheels: Sequence[LockedPackage], request: SolveRequest, store: Store) -> list[Fetched]:

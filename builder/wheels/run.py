@@ -68,6 +68,8 @@ class Job:
     settings: WheelBuild
     python: str
     """The image's Python."""
+    uv: Path | None = None
+    """uv for the processor of the image; None: that of builder."""
 
 
 class NeedsMore(Exception):
@@ -149,7 +151,7 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
         env=env,
         mounts=[
             Mount(work, str(folder), readonly=False),
-            Mount(Path(uv_program()), _UV),
+            Mount(job.uv or Path(uv_program()), _UV),
         ],
         workdir=str(folder),
         entrypoint=(),

@@ -82,7 +82,8 @@ def read_requirements(path: Path, platform: str, python: str, groups: Sequence[s
     without = sum(not pinned.sha256 for pinned in sorter.pinned)
     notes: tuple[str, ...] = ()
     if without:
-        notes = (f"{path}: {without} requirements have no hash: builder locks the hashes of the index",)
+        what = "1 requirement has" if without == 1 else f"{without} requirements have"
+        notes = (f"{path}: {what} no hash: builder locks the hashes of the index",)
     return ForeignLock(
         "requirements",
         path,

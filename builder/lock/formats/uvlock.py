@@ -46,8 +46,9 @@ def read_uv(
 ) -> ForeignLock:
     """The packages of a ``uv.lock`` for one target; the ``pyproject.toml`` must lie beside it.
 
-    ``main`` stands for the project's dependencies. Any other group is a dependency group or an extra of the
-    project; the default groups of uv are not taken unless they are named.
+    ``main`` stands for the project itself, if it has a build-system, and its dependencies. Any other group is
+    a dependency group or an extra of the project; the default groups of uv are not taken unless they are
+    named.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`.
@@ -76,8 +77,6 @@ def read_uv(
             sources.append(found)
         else:
             pinned.append(found)
-    name = project.get("project", {}).get("name", "")
-    notes = (f"{path}: the project itself ({name}) is not part of its lock's packages",) if name else ()
     return ForeignLock(
         "uv",
         path,
@@ -87,8 +86,20 @@ def read_uv(
         groups=tuple(offered),
         left_out=tuple(name for name in offered if name not in chosen),
         needs_python=needs,
-        notes=notes,
+        notes=_notes(path, data, project, chosen),
     )
+
+
+def _notes(
+    path: Path, data: Mapping[str, Any], project: Mapping[str, Any], chosen: Sequence[str]
+) -> tuple[str, ...]:
+    """What a user has to know: the project itself is not installed where ``uv sync`` does not install it."""
+    name = canonicalize_name(str(project.get("project", {}).get("name", "")))
+    sources = [entry.get("source") for entry in data.get("package", []) if entry.get("name") == name]
+    is_virtual = any(isinstance(source, dict) and source.get("virtual") == "." for source in sources)
+    if MAIN in chosen and is_virtual:
+        return (f"{path}: the project itself ({name}) has no build-system, so it is not installed",)
+    return ()
 
 
 def parsed(path: Path) -> dict[str, Any]:
@@ -151,7 +162,9 @@ def _check_python(path: Path, needs: str, python: str) -> None:
 def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: Sequence[str]) -> str:
     """The pins of the chosen groups, with their markers, as uv exports them."""
     command = [uv_program(), "export", "--frozen", "--offline", "--no-config", "--quiet"]
-    command += ["--no-emit-project", "--no-default-groups", "--no-header", "--no-annotate"]
+    command += ["--no-default-groups", "--no-header", "--no-annotate"]
+    if MAIN not in chosen:
+        command.append("--no-emit-project")
     for group in chosen:
         if group in named:
             command += ["--group" if MAIN in chosen else "--only-group", group]

@@ -18,7 +18,7 @@ from builder.lock import sourcesolve
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sdists import Sdist
 from builder.lock.sourcesolve import SourceSolver
-from builder.lock.spec import Environment, SourceSpec
+from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.uv import NoWheels, names_without_wheel
 from builder.model import LockedPackage, LockedSource
 from builder.settings import Settings
@@ -59,6 +59,7 @@ def solver(tmp_path: Path, build: Mapping[str, Any] | None = None, *sources: Sou
     )
     environment = Environment(tmp_path / "e.yml", "", (), (), (), sources=sources)
     request = SolveRequest(recipe, environment, Settings.from_environment({"HOME": str(tmp_path)}))
+    tmp_path.mkdir(exist_ok=True)
     wheels = Wheels(tmp_path, {".": "mine"})
     return SourceSolver(request, [PYTHON], [], tmp_path / "work", wheels)
 
@@ -230,6 +231,21 @@ def test_forced_without_sdist(tmp_path: Path, index: dict[str, list[str]]) -> No
     index["mpi4py"] = []
     with pytest.raises(SolveError, match=r"mpi4py 4\.1 has no source distribution"):
         solver(tmp_path, {"mpi4py": {}}).solve(rounds([{"name": "mpi4py", "version": "4.1"}]), locked)
+
+
+def test_named_hash(tmp_path: Path, index: dict[str, list[str]]) -> None:
+    """The source distribution that is built has one of the requirement's hashes (``--hash``)."""
+    index["old"] = ["1.0"]
+    for letter, fits in (("2", True), ("4", False)):
+        source = solver(tmp_path / letter, {"old": {}})
+        spec = Spec("old==1.0", "old", "e.yml:5", hashes=(f"sha256:{letter * 64}",))
+        environment = replace(source.request.environment, pip=(spec,))
+        source.request = replace(source.request, environment=environment)
+        if fits:
+            source.solve(rounds([{"name": "old", "version": "1.0"}]), locked)
+        else:
+            with pytest.raises(SolveError, match=r"e.yml:5: old-1.0.tar.gz has sha256:22.*names others"):
+                source.solve(rounds([{"name": "old", "version": "1.0"}]), locked)
 
 
 def test_unknown_settings(tmp_path: Path) -> None:

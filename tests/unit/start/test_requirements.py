@@ -34,7 +34,7 @@ def test_read(tmp_path: Path) -> None:
         "--index-url https://example.org/main",
         "--find-links wheels",
     ]
-    assert not found.left_out and not found.is_file  # the hashes cannot stay
+    assert not found.left_out and found.is_file
 
 
 def test_comment_ends_with_backslash(tmp_path: Path) -> None:

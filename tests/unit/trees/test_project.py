@@ -32,7 +32,13 @@ def test_files_without_git(tmp_path: Path) -> None:
         "env/pyvenv.cfg",
     )
     write(
-        tmp_path, "env.cpu.lock.yml", "wheels/a-1.whl", "dist/index.json", "reports/a.json", "recipes/a.yaml"
+        tmp_path,
+        "env.cpu.lock.yml",
+        "wheels/a-1.whl",
+        "wheels/0123456789ab/a-1.whl",
+        "dist/index.json",
+        "reports/a.json",
+        "recipes/a.yaml",
     )
     write(tmp_path, "tool.egg-info/PKG-INFO", "recipes/deep/a.yaml", "wheels/__init__.py")
     (tmp_path / ".builderignore").write_text("/data/\n")

@@ -42,7 +42,7 @@ def test_compiled(tmp_path: Path) -> None:
 
 def test_without_hashes(tmp_path: Path) -> None:
     lock = read(written(tmp_path, "requirements.txt", "rich==13.9.4\n"))
-    assert lock.pinned[0].sha256 == frozenset() and "1 requirements have no hash" in lock.notes[0]
+    assert lock.pinned[0].sha256 == frozenset() and "1 requirement has no hash" in lock.notes[0]
 
 
 def test_urls_and_sources(tmp_path: Path) -> None:

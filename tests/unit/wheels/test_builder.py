@@ -1,0 +1,64 @@
+"""What a locked wheel is built from again."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import RunnerError, WheelError
+from builder.lock.spec import SourceSpec
+from builder.model import WHEELS, LockedPackage, LockedSource
+from builder.settings import Settings
+from builder.store.blobs import Store
+from builder.wheels import builder
+from builder.wheels.builder import ImageWheelBuilder
+
+LINE = "tool @ git+https://$USER_NAME:$TOKEN@host.example/tool.git@main"
+
+
+def wheel_builder(root: Path, platform: str = "linux-64") -> ImageWheelBuilder:
+    (root / "e.yml").write_text(f"dependencies: [python, pip: ['{LINE}']]\n")
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml", "platform": platform}
+    recipe = Recipe.model_validate({**values, "root": root, "source": root / "t.yaml"})
+    settings = Settings.from_environment({"HOME": str(root)}, cache=root / "cache")
+    return ImageWheelBuilder(recipe, settings, Store(root / "cache"))
+
+
+def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of a URL are replaced in the user's own line (which has a place), never in a lock's."""
+    opened: list[tuple[SourceSpec, Any]] = []
+
+    @contextmanager
+    def open_source(spec: SourceSpec, *_: object, pinned: LockedSource) -> Any:
+        opened.append((spec, pinned))
+        yield None
+
+    monkeypatch.setattr(builder, "open_source", open_source)
+    monkeypatch.setattr(ImageWheelBuilder, "_wheel", lambda *_: SimpleNamespace(sha256="1" * 64))
+    for repository, place in (("tool", "e.yml:1"), ("other", "")):
+        url = f"https://$USER_NAME:$TOKEN@host.example/{repository}.git"
+        source = LockedSource("git", url, commit="c" * 40, tree="d" * 40)
+        name = "tool-1.0-py3-none-any.whl"
+        package = LockedPackage("tool", "1.0", "pip", "linux-64", WHEELS + name, "1" * 64, source=source)
+        wheel_builder(tmp_path).rebuild(package, [])
+        spec, pinned = opened.pop()
+        assert pinned == source and spec.revision == "c" * 40
+        assert spec.url == url and spec.where.rpartition("/")[2] == place
+
+
+def test_other_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before anything is fetched, unless qemu runs programs of the target's processor."""
+
+    def refuse(architecture: str) -> None:
+        raise RunnerError(f"the image is for {architecture}, this host is amd64", "apt-get install qemu")
+
+    monkeypatch.setattr(builder, "emulation", refuse)
+    spec = SourceSpec("local", "mine", ".", where="e.yml:3", text="-e .")
+    with pytest.raises(WheelError, match=r"e.yml:3: mine @ \.: .*is for arm64") as caught:
+        wheel_builder(tmp_path, "linux-aarch64").build(spec, [])
+    assert "apt-get install qemu" in caught.value.hint and "wheels/" in caught.value.hint
