@@ -30,7 +30,7 @@ from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
 from builder.lock.solve import check_environment, lock_target
-from builder.model import Image, Lock, LockedBase, SifImage
+from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
@@ -53,6 +53,14 @@ PULLED_FROM = "org.builder.pulled-from"
 
 #: What solves the conda packages of an environment.
 Solver = Literal["rattler", "conda-lock"]
+
+
+def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
+    """The packages of a lock file; none if there is no file, or if it is damaged."""
+    try:
+        return read_lock(path).packages if path.exists() else ()
+    except LockError:
+        return ()
 
 
 def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
@@ -215,7 +223,7 @@ class Project:
             update=update,
             exclude_newer=exclude_newer,
             wheel_builder=ImageWheelBuilder(
-                recipe, self.settings, self.store, self.reporter, base, exclude_newer
+                recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
             ),
             reporter=self.reporter,
         )
