@@ -33,7 +33,8 @@ from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.lock.urls import public
+from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
+from builder.lock.urls import public, url_variables
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
 from builder.progress import QUIET, Reporter
@@ -157,6 +158,7 @@ def _import(task: _Import) -> _Imported:
         added, found_in = _solve_python(task, needed)
         python = next(package.version for package in added if package.name == "python")
         foreign = task.read(python)
+    _refuse_variables(task, foreign)
     packages = [_public(package, task.request.settings) for package in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
@@ -298,13 +300,21 @@ def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage
 
 
 def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
-    """A source of the lock as a requirement; a folder relative to the project."""
+    """A source of the lock as a requirement; a path relative to the project.
+
+    Raises:
+        LockError: it is a path outside of the project, or no address or commit of git.
+    """
     url, where = source.url, source.where or str(task.path)
-    if source.kind == "local":
-        folder, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
-        if not folder.is_relative_to(root):
-            raise LockError(f"{where}: {folder} is outside of the project {root}", "move it into the project")
-        url = folder.relative_to(root).as_posix()
+    if source.kind == "git":
+        _check_repository(source, where)
+    elif not url.startswith(("http://", "https://")):
+        place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
+        if "://" in url or not place.is_relative_to(root):
+            raise LockError(
+                f"{where}: {redact(url)} is outside of the project {root}", "move it into the project"
+            )
+        url = place.relative_to(root).as_posix()
     return SourceSpec(
         source.kind,
         source.name,
@@ -316,6 +326,41 @@ def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
         where=where,
         text=f"{source.name} @ {url}",
     )
+
+
+def _check_repository(source: ForeignSource, where: str) -> None:
+    """Raises LockError unless git takes URL and revision for what they are: others begin like its options."""
+    host = source.url.partition("://")[2]
+    if not source.url.startswith(GIT_URLS) or host.startswith("-"):
+        raise LockError(
+            f"{where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
+            "lock it from https://HOST/OWNER/NAME",
+        )
+    if not GIT_HASH.fullmatch(source.revision):
+        raise LockError(
+            f"{where}: {source.name}: {source.revision[:80]!r} is no commit",
+            f"lock again with the tool that wrote {where.partition(':')[0]}",
+        )
+
+
+def _refuse_variables(task: _Import, foreign: ForeignLock) -> None:
+    """Raises LockError if the file has variables in URLs that the project's own files do not name for them.
+
+    Their values may be secret, and whoever wrote the file chose the host.
+    """
+    texts = [(source.where, source.url) for source in foreign.sources]
+    texts += [(pin.where, pin.text.partition(" @ ")[2]) for pin in foreign.pinned]
+    texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
+    texts = [(where, url) for where, url in texts if "$" in url]
+    if not texts:
+        return
+    allowed = url_variables(task.request.recipe)
+    for where, url in texts:
+        for name in allowed.missing(url):
+            raise LockError(
+                f"{where or task.path}: {redact(url)}: a lock of another tool cannot name the variable {name}",
+                "name the URL in the project: pip: {extra_index_urls: [URL]} in the recipe",
+            )
 
 
 def _refuse_duplicates(
