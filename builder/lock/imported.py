@@ -31,9 +31,9 @@ from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
+from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.urls import public, url_variables
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
@@ -358,7 +358,7 @@ def _refuse_variables(task: _Import, foreign: ForeignLock) -> None:
     for where, url in texts:
         for name in allowed.missing(url):
             raise LockError(
-                f"{where or task.path}: {redact(url)}: a lock of another tool cannot name the variable {name}",
+                f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",
                 "name the URL in the project: pip: {extra_index_urls: [URL]} in the recipe",
             )
 

@@ -261,7 +261,7 @@ version = "1"
             '[packages.vcs]\ntype = "git"\nurl = "file:///r"\ncommit-id = "--upload-pack=sh;"',
             "'--upload-pack=sh;' is no commit",
         ),
-        (f'[packages.vcs]\ntype = "git"\nurl = "ext::sh"\ncommit-id = "{"c" * 40}"', "'ext::sh' is no address"),
+        (f'[packages.vcs]\ntype = "git"\nurl = "ext::sh"\ncommit-id = "{"c" * 40}"', "'ext::sh' is no addr"),
         (f'[packages.vcs]\ntype = "git"\npath = "../r"\ncommit-id = "{"c" * 40}"', "'../r' is no address"),
         (
             f'[packages.vcs]\ntype = "git"\nurl = "ssh://-oProxyCommand=sh/r"\ncommit-id = "{"c" * 40}"',

@@ -276,6 +276,31 @@ def test_network_of_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert network.public("http://own/pool/a.deb") == "http://deb.debian.org/debian/pool/a.deb"
 
 
+def test_network_of_a_hostile_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of the base lead to no file of this machine: no folder, no key, no password of another host."""
+    mirror, secret, etc = tmp_path / "mirror", tmp_path / "secret", tmp_path / "auth.conf"
+    mirror.mkdir()
+    secret.mkdir()
+    (secret / "key").write_text("private")
+    etc.write_text("machine own login u password p#1\nmachine other.example/x login u password hidden\n")
+    monkeypatch.setattr(apt_network, "_CREDENTIALS", (etc,))
+    monkeypatch.setattr(
+        apt_network, "host_mirrors", lambda: (("http://deb.debian.org/debian", f"file://{mirror}"),)
+    )
+    rest = {"Types": "deb", "Suites": "bookworm", "Signed-By": f"{secret}/key"}
+    uris = (f"file://{secret}", "http://deb.debian.org/debian/../secret", "http://own.example/x")
+    sources = tuple({**rest, "URIs": uri} for uri in uris)
+    found = AptBase("oci:x", "debian", "bookworm", "Debian", "amd64", sources)
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    pairs = (("http://own.example", "http://own:8080/y"),)
+    network = prepare_network(folder, found, image_kit.settings(tmp_path, mirrors=pairs), "")
+    assert [mount.source for mount in network.mounts] == [folder]
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+    assert not any("private" in text or "hidden" in text for text in texts)
+    assert "machine own login u password p#1\n" in texts
+
+
 def test_no_sources(tmp_path: Path) -> None:
     """A base without sources of a distribution that this machine has no mirror of is an error."""
     empty = AptBase("oci:x", "ubuntu", "noble", "Ubuntu 24.04", "amd64", ())
