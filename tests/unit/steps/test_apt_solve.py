@@ -239,6 +239,24 @@ def test_line_without_sha256(tmp_path: Path) -> None:
         read_uris("'http://x/a_1_all.deb' a_1_all.deb 5 MD5Sum:00\n", network)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("' hello_", "' ../../../hello_"),
+        ("' hello_", "' -o_"),
+        ("_amd64.deb 53084", "_amd64;sh.deb 53084"),
+        (" 53084 ", f" {'9' * 5000} "),
+        (" 53084 ", f" {'9' * 40} "),
+        ("'http://deb", "'copy:/deb"),
+    ],
+)
+def test_line_of_a_hostile_apt(tmp_path: Path, old: str, new: str) -> None:
+    """What the base's apt prints becomes file names, addresses and commands."""
+    network = AptNetwork((), image_kit.settings(tmp_path), ())
+    with pytest.raises(LockError, match="apt names a package that is none"):
+        read_uris(URIS.replace(old, new), network)
+
+
 def base(tmp_path: Path) -> AptBase:
     return read_apt_base(image_kit.base(), FakeRunner(tmp_path, Completed(0, PROBE, "")), "")
 
