@@ -37,6 +37,7 @@ from builder.lock.spec import Environment, SourceSpec, Spec
 from builder.lock.urls import public, url_variables
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
+from builder.net.urlvariables import UrlVariables
 from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
@@ -158,7 +159,7 @@ def _import(task: _Import) -> _Imported:
         added, found_in = _solve_python(task, needed)
         python = next(package.version for package in added if package.name == "python")
         foreign = task.read(python)
-    _refuse_variables(task, foreign)
+    _check_urls(task, foreign)
     packages = [_public(package, task.request.settings) for package in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
@@ -343,19 +344,22 @@ def _check_repository(source: ForeignSource, where: str) -> None:
         )
 
 
-def _refuse_variables(task: _Import, foreign: ForeignLock) -> None:
-    """Raises LockError if the file has variables in URLs that the project's own files do not name for them.
+def _check_urls(task: _Import, foreign: ForeignLock) -> None:
+    """Looks at the URLs of what an index or builder itself fetches.
 
-    Their values may be secret, and whoever wrote the file chose the host.
+    Raises:
+        LockError: one has a variable that the project's own files do not name for it: the value may be
+            secret, and whoever wrote the file chose the host. Or it would be more than one line for uv.
     """
     texts = [(source.where, source.url) for source in foreign.sources]
-    texts += [(pin.where, pin.text.partition(" @ ")[2]) for pin in foreign.pinned]
+    texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
     texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
-    texts = [(where, url) for where, url in texts if "$" in url]
-    if not texts:
-        return
-    allowed = url_variables(task.request.recipe)
     for where, url in texts:
+        if any(ord(character) < 32 for character in url):
+            raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
+    named = [(where, url) for where, url in texts if "$" in url]
+    allowed = url_variables(task.request.recipe) if named else UrlVariables()
+    for where, url in named:
         for name in allowed.missing(url):
             raise LockError(
                 f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",

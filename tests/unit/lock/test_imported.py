@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -304,6 +305,17 @@ def test_hostile_sources(
         import_lock(target, settings, base=BASE, wheel_builder=builder)
     assert builder.asked == []
     assert "s3cr3t" not in str(error.value)
+
+
+def test_line_ends_in_a_url(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """uv reads what an index has to name from a file of lines."""
+    text = UV.replace(
+        "fast-2.0-cp311-cp311-manylinux_2_17_x86_64.whl", "fast-2.0-py3-none-any.whl?\\n-r/etc/x"
+    )
+    text = re.sub(', hash = "sha256:a+"', "", text)
+    (folder / "uv.lock").write_text(text)
+    with pytest.raises(LockError, match="has a control character"):
+        run(folder, settings)
 
 
 @pytest.mark.parametrize(
