@@ -127,6 +127,7 @@ class _Import:
             self.path,
             recipe.platform,
             python_version=python,
+            root=recipe.root,
             groups=recipe.groups if groups is None else groups,
             environment=recipe.lock_environment,
             virtual=virtual_packages(recipe),
@@ -411,6 +412,8 @@ def _names(foreign: ForeignLock) -> set[str]:
 def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
     """Reports what was imported and added; what is left out is reported with each build."""
     foreign = imported.foreign
+    for option in foreign.index_options:  # which is not one of the project's
+        reporter.note(f"{recipe.name}: {foreign.path.name} chooses where packages are from: {redact(option)}")
     number = len(imported.packages) - len(imported.added)
     reporter.note(f"{recipe.name}: {number} packages imported from {foreign.path.name}, {foreign.tool}")
     python = next((package for package in imported.added if package.name == "python"), None)

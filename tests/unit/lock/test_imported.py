@@ -307,6 +307,15 @@ def test_hostile_sources(
     assert "s3cr3t" not in str(error.value)
 
 
+def test_nested_file_outside(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """A message would show a line of any file of this machine."""
+    (folder.parent / "other.txt").write_text("root:hidden\n")
+    (folder / "requirements.txt").write_text("six==1.17\n-r ../other.txt\n")
+    with pytest.raises(LockError, match=r"requirements.txt:2: -r ../other.txt: outside of the project") as e:
+        run(folder, settings, lock="requirements.txt")
+    assert "hidden" not in str(e.value)
+
+
 def test_line_ends_in_a_url(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
     """uv reads what an index has to name from a file of lines."""
     text = UV.replace(
