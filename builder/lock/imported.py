@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
+from builder.lock.basepython import refuse_conda_packages
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
@@ -64,7 +65,7 @@ def import_lock(
     Args:
         recipe: the target's recipe; its ``lock`` names the file.
         settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins.
+        base: the base image that the lock pins. If it has ``python``, no other is solved.
         previous: not used: all versions are those of the file.
         update: must be empty.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
@@ -86,7 +87,9 @@ def import_lock(
         )
     environment = recipe_environment(recipe)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
-    request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
+    with_channels = _with_channels(recipe, environment)
+    python = base.python if base else None
+    request = SolveRequest(recipe, with_channels, settings, reporter=reporter, python=python)
     imported = _import(_Import(request, cutoffs, path, wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
@@ -150,6 +153,7 @@ def _import(task: _Import) -> _Imported:
     needed = foreign_python(task.path)
     if needed is None:
         foreign = task.read(None)
+        refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
         added: list[LockedPackage] = []
         found_in = foreign.channels
         python = None
@@ -368,8 +372,7 @@ def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
     if python is not None:
         others = len(imported.added) - 1
         more = f" and {others} more conda packages" if others else ""
-        reporter.note(
-            f"{recipe.name}: added python {python.version}{more} from {', '.join(imported.channels)}"
-        )
+        source = ", ".join(imported.channels) or "the base"
+        reporter.note(f"{recipe.name}: added python {python.version}{more} from {source}")
     for note in foreign.notes:
         reporter.note(f"{recipe.name}: {note}")

@@ -29,6 +29,8 @@ class SolveRequest:
     update: frozenset[str] = frozenset()
     """Names of ``previous`` that move to the newest version; others change only if they have to."""
     reporter: Reporter = QUIET
+    python: LockedPackage | None = None
+    """The base image's Python, which replaces the conda packages; None: these are solved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def lock_target(
     Args:
         recipe: the target's recipe.
         settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins.
+        base: the base image that the lock pins. If it has ``python``, this replaces the conda packages.
         previous: an earlier lock; its packages stay where the sources allow.
         update: names of conda or pip packages in ``previous`` that are updated to the newest version; others
             change only if they have to.
@@ -94,10 +94,11 @@ def lock_target(
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(update, old_conda, old_pip)
-    request = SolveRequest(recipe, environment, settings, reporter=reporter)
+    python = base.python if base else None
+    request = SolveRequest(recipe, environment, settings, reporter=reporter, python=python)
     custom = inputs(recipe, environment)
 
-    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text):
+    if previous and python is None and not update_conda and _is_solved(previous, custom, cutoffs.text):
         conda, found_in = old_conda, previous.channels
         reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
@@ -143,7 +144,7 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
-    if not recipe.lock and not channels(recipe, environment):
+    if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
     from builder.lock.conda import check_specs
 
@@ -160,13 +161,19 @@ def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
     """Whether an earlier lock has the conda packages for the same sources and the same date."""
     if previous.custom.get(SOLVED_BEFORE, "") != date:
         return False
-    return all(custom[key] == previous.custom.get(key) for key in CONDA_INPUTS)
+    return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
     for note in request.environment.notes:
         request.reporter.warn(note)
+    if request.python is not None:
+        from builder.lock.basepython import take_base_python
+
+        found = take_base_python(request, request.python)
+        request.reporter.note(f"{request.recipe.name}: Python {request.python.version} of the base")
+        return found, ()
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
