@@ -23,7 +23,7 @@ from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
-from builder.lock.basepython import check_base_python
+from builder.lock.basepython import check_base_python, has_base_python
 from builder.lock.condalock import conda_lock_target
 from builder.lock.date import dated
 from builder.lock.environment import recipe_environment
@@ -210,15 +210,13 @@ class Project:
             update = [name for name in update if name not in only_os]
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = previous.base if previous and not update_base else None
-        if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
-            base = self._resolve_base(recipe)
-        if base is not None and recipe.uses_base_python:
-            base = self._with_python(recipe, base)
-        has_python = base is None or previous is None or base.python in (None, *previous.packages)
-        if previous and not update and has_python:  # only the base and its packages change
+        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
+        if (
+            previous and not update and has_base_python(previous, base)
+        ):  # only the base and its packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+        wheels = ImageWheelBuilder(recipe, self.settings, self.store, self.reporter, base, exclude_newer)
         lock = _solver(recipe, solver)(
             recipe,
             self.settings,
@@ -226,9 +224,7 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
-            wheel_builder=ImageWheelBuilder(
-                recipe, self.settings, self.store, self.reporter, base, exclude_newer
-            ),
+            wheel_builder=wheels,
             reporter=self.reporter,
         )
         place_wheels(lock, self.root, self.store)
@@ -237,8 +233,12 @@ class Project:
         lock = self._with_os_packages(recipe, lock, None if only_os else previous)
         return write_lock(dated(lock, path), path)
 
-    def _with_python(self, recipe: Recipe, base: LockedBase) -> LockedBase:
-        """The base with the package of its Python."""
+    def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
+        """The base, with the package of its Python if the recipe uses that; None if it is made later."""
+        if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
+            base = self._resolve_base(recipe)
+        if base is None or not recipe.uses_base_python:
+            return base
         python = base_python(base, recipe, self.settings, self.store, self.reporter)
         folder = self.store.folders.channels / "base"
         return replace(base, python=locked_base_python(python, recipe.platform, folder))

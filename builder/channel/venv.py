@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from builder.channel.package import CondaPackage, File, write_package
+from builder.errors import ImageError
 from builder.model import BASE_PYTHON, LockedPackage
 from builder.store.temporary import temporary_beside
 from builder.store.walk import remove_tree
@@ -57,14 +58,18 @@ class BasePython:
         """The URL of its package.
 
         Raises:
-            ValueError: a path has characters that no URL of a lock has.
+            ImageError: a path has characters that no URL of a lock has.
         """
         packages = f"/+{self.packages}" if self.packages else ""
         build = "site" if self.sees_packages else "venv"
         name = f"python-{self.version}-{build}_0.conda"
         url = f"{BASE_PYTHON.rstrip('/')}{self.interpreter}{packages}/{platform}/{name}"
         if _URL.fullmatch(url) is None:
-            raise ValueError(url)
+            path = f"{self.interpreter} with {self.packages}" if self.packages else self.interpreter
+            raise ImageError(
+                f"the Python of the base is {path}: such a path cannot be locked",
+                "use another base; a path may have letters, digits and . _ -",
+            )
         return url
 
 
@@ -96,7 +101,7 @@ def locked_base_python(python: BasePython, platform: str, folder: Path) -> Locke
     """The package as a lock has it; written into a folder of packages, for its hash.
 
     Raises:
-        ValueError: as for :meth:`BasePython.url`.
+        ImageError: as for :meth:`BasePython.url`.
     """
     url = python.url(platform)
     place = write_base_python(url, folder)

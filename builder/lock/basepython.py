@@ -8,7 +8,7 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, SolveError
 from builder.lock.request import SolveRequest
-from builder.model import LockedPackage
+from builder.model import Lock, LockedBase, LockedPackage
 
 #: conda packages that an environment may name. pip's is not installed: what needs it is built elsewhere.
 _ALLOWED = frozenset({"python", "pip"})
@@ -27,8 +27,13 @@ def check_base_python(recipe: Recipe) -> None:
         )
 
 
-def take_base_python(request: SolveRequest, python: LockedPackage) -> list[LockedPackage]:
-    """The conda packages of an environment that uses the base's Python.
+def has_base_python(lock: Lock, base: LockedBase | None) -> bool:
+    """Whether a lock has the Python of the base, if the target uses that one; else True."""
+    return base is None or base.python is None or base.python in lock.packages
+
+
+def take_base_python(request: SolveRequest, python: LockedPackage) -> LockedPackage:
+    """The only conda package of an environment that uses the base's Python, which this is checked for.
 
     Raises:
         SolveError: the environment names other conda packages, or another version of Python.
@@ -52,15 +57,17 @@ def take_base_python(request: SolveRequest, python: LockedPackage) -> list[Locke
                 f"{spec.where}: {spec.text}: the base {recipe.base} has Python {python.version}",
                 "ask for this version, name another base, or remove 'python:' from the recipe",
             )
-    return [python]
+    request.reporter.note(f"{recipe.name}: Python {python.version} of the base")
+    return python
 
 
 def refuse_conda_packages(recipe: Recipe, packages: Sequence[LockedPackage], where: str) -> None:
     """Raises SolveError if an imported lock of a target with ``python: base`` has conda packages."""
     names = [package.name for package in packages if package.manager == "conda"]
     if recipe.uses_base_python and names:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise SolveError(
-            f"{where}: has {len(names)} conda packages ({', '.join(names[:3])}, ...), and "
+            f"{where}: has conda packages ({shown}), and "
             f"{place_of(recipe.source, 'python')} takes Python from the base",
             "remove 'python:' from the recipe",
         )

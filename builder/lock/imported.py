@@ -33,7 +33,7 @@ from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcesolve import wheel_package
-from builder.lock.spec import Environment, SourceSpec, Spec
+from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
@@ -87,9 +87,7 @@ def import_lock(
         )
     environment = recipe_environment(recipe)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
-    with_channels = _with_channels(recipe, environment)
-    python = base.python if base else None
-    request = SolveRequest(recipe, with_channels, settings, reporter=reporter, python=python)
+    request = _with_channels(SolveRequest(recipe, environment, settings, reporter=reporter, base=base))
     imported = _import(_Import(request, cutoffs, path, wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
@@ -173,10 +171,10 @@ def _import(task: _Import) -> _Imported:
 # Python ----------------------------------------------------------------------------------------------------
 
 
-def _with_channels(recipe: Recipe, environment: Environment) -> Environment:
-    """The environment with the channels from which Python is solved."""
-    named = channels(recipe, environment)
-    return replace(environment, channels=named or (CHANNEL,))
+def _with_channels(request: SolveRequest) -> SolveRequest:
+    """A request with the channels from which Python is solved."""
+    named = channels(request.recipe, request.environment)
+    return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
 
 
 def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:

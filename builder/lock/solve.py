@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
+from builder.lock.basepython import has_base_python, take_base_python
 from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
@@ -94,11 +95,10 @@ def lock_target(
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(update, old_conda, old_pip)
-    python = base.python if base else None
-    request = SolveRequest(recipe, environment, settings, reporter=reporter, python=python)
+    request = SolveRequest(recipe, environment, settings, reporter=reporter, base=base)
     custom = inputs(recipe, environment)
 
-    if previous and python is None and not update_conda and _is_solved(previous, custom, cutoffs.text):
+    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, base):
         conda, found_in = old_conda, previous.channels
         reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
@@ -157,9 +157,9 @@ def _yaml_files(root: Path) -> list[Path]:
     return [path for path in found if path.parent.name != "recipes" and not path.name.endswith(".lock.yml")]
 
 
-def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
+def _is_solved(previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None) -> bool:
     """Whether an earlier lock has the conda packages for the same sources and the same date."""
-    if previous.custom.get(SOLVED_BEFORE, "") != date:
+    if previous.custom.get(SOLVED_BEFORE, "") != date or not has_base_python(previous, base):
         return False
     return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
 
@@ -168,12 +168,8 @@ def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tu
     """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
     for note in request.environment.notes:
         request.reporter.warn(note)
-    if request.python is not None:
-        from builder.lock.basepython import take_base_python
-
-        found = take_base_python(request, request.python)
-        request.reporter.note(f"{request.recipe.name}: Python {request.python.version} of the base")
-        return found, ()
+    if request.base is not None and request.base.python is not None:
+        return [take_base_python(request, request.base.python)], ()
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))
