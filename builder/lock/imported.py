@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
+from builder.lock.basepython import refuse_conda_packages
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
@@ -32,7 +33,7 @@ from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcesolve import wheel_package
-from builder.lock.spec import Environment, SourceSpec, Spec
+from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
@@ -64,7 +65,7 @@ def import_lock(
     Args:
         recipe: the target's recipe; its ``lock`` names the file.
         settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins.
+        base: the base image that the lock pins. If it has ``python``, no other is solved.
         previous: not used: all versions are those of the file.
         update: must be empty.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
@@ -86,7 +87,7 @@ def import_lock(
         )
     environment = recipe_environment(recipe)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
-    request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
+    request = _with_channels(SolveRequest(recipe, environment, settings, reporter=reporter, base=base))
     imported = _import(_Import(request, cutoffs, path, wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
@@ -150,6 +151,7 @@ def _import(task: _Import) -> _Imported:
     needed = foreign_python(task.path)
     if needed is None:
         foreign = task.read(None)
+        refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
         added: list[LockedPackage] = []
         found_in = foreign.channels
         python = None
@@ -169,10 +171,10 @@ def _import(task: _Import) -> _Imported:
 # Python ----------------------------------------------------------------------------------------------------
 
 
-def _with_channels(recipe: Recipe, environment: Environment) -> Environment:
-    """The environment with the channels from which Python is solved."""
-    named = channels(recipe, environment)
-    return replace(environment, channels=named or (CHANNEL,))
+def _with_channels(request: SolveRequest) -> SolveRequest:
+    """A request with the channels from which Python is solved."""
+    named = channels(request.recipe, request.environment)
+    return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
 
 
 def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
@@ -368,8 +370,7 @@ def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
     if python is not None:
         others = len(imported.added) - 1
         more = f" and {others} more conda packages" if others else ""
-        reporter.note(
-            f"{recipe.name}: added python {python.version}{more} from {', '.join(imported.channels)}"
-        )
+        source = ", ".join(imported.channels) or "the base"
+        reporter.note(f"{recipe.name}: added python {python.version}{more} from {source}")
     for note in foreign.notes:
         reporter.note(f"{recipe.name}: {note}")
