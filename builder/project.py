@@ -211,14 +211,11 @@ class Project:
         check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
         only_os = names_of_os_only(previous, update) if previous else frozenset()
-        if only_os:
-            update = [name for name in update if name not in only_os]
+        update = [name for name in update if name not in only_os]
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
         base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-        if (
-            previous and not update and has_base_python(previous, base)
-        ):  # only the base and its packages change
+        if previous and not update and has_base_python(previous, base):  # only base and OS packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
         wheels = ImageWheelBuilder(recipe, self.settings, self.store, self.reporter, base, exclude_newer)
