@@ -96,10 +96,10 @@ def project_name(tree: Path) -> str | None:
     None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
     damaged files.
     """
-    faults = (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError)
-    faults += (MemoryError, configparser.Error)  # Python's parser calls text that is too deep so
+    # a text that is too deep is a MemoryError of Python's parser
+    damaged = (SyntaxError, RecursionError, MemoryError, configparser.Error)
     for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
-        with contextlib.suppress(*faults):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, *damaged):
             return canonicalize_name(read(tree), validate=True)
     return None
 
