@@ -32,11 +32,13 @@ from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
+from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
-from builder.lock.urls import public
+from builder.lock.urls import public, url_variables
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
+from builder.net.urlvariables import UrlVariables
 from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
@@ -126,6 +128,7 @@ class _Import:
             self.path,
             recipe.platform,
             python_version=python,
+            root=recipe.root,
             groups=recipe.groups if groups is None else groups,
             environment=recipe.lock_environment,
             virtual=virtual_packages(recipe),
@@ -159,6 +162,7 @@ def _import(task: _Import) -> _Imported:
         added, found_in = _solve_python(task, needed)
         python = next(package.version for package in added if package.name == "python")
         foreign = task.read(python)
+    _check_urls(task, foreign)
     packages = [_public(package, task.request.settings) for package in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
@@ -300,13 +304,21 @@ def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage
 
 
 def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
-    """A source of the lock as a requirement; a folder relative to the project."""
+    """A source of the lock as a requirement; a path relative to the project.
+
+    Raises:
+        LockError: it is a path outside of the project, or no address or commit of git.
+    """
     url, where = source.url, source.where or str(task.path)
-    if source.kind == "local":
-        folder, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
-        if not folder.is_relative_to(root):
-            raise LockError(f"{where}: {folder} is outside of the project {root}", "move it into the project")
-        url = folder.relative_to(root).as_posix()
+    if source.kind == "git":
+        _check_repository(source, where)
+    elif not url.startswith(("http://", "https://")):
+        place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
+        if "://" in url or not place.is_relative_to(root):
+            raise LockError(
+                f"{where}: {redact(url)} is outside of the project {root}", "move it into the project"
+            )
+        url = place.relative_to(root).as_posix()
     return SourceSpec(
         source.kind,
         source.name,
@@ -318,6 +330,44 @@ def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
         where=where,
         text=url if source.kind == "local" else f"{source.name} @ {url}",
     )
+
+
+def _check_repository(source: ForeignSource, where: str) -> None:
+    """Raises LockError unless git takes URL and revision for what they are: others begin like its options."""
+    host = source.url.partition("://")[2]
+    if not source.url.startswith(GIT_URLS) or host.startswith("-"):
+        raise LockError(
+            f"{where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
+            "lock it from https://HOST/OWNER/NAME",
+        )
+    if not GIT_HASH.fullmatch(source.revision):
+        raise LockError(
+            f"{where}: {source.name}: {source.revision[:80]!r} is no commit",
+            f"lock again with the tool that wrote {where.partition(':')[0]}",
+        )
+
+
+def _check_urls(task: _Import, foreign: ForeignLock) -> None:
+    """Looks at the URLs of what an index or builder itself fetches.
+
+    Raises:
+        LockError: one has a variable that the project's own files do not name for it: the value may be
+            secret, and whoever wrote the file chose the host. Or it would be more than one line for uv.
+    """
+    texts = [(source.where, source.url) for source in foreign.sources]
+    texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
+    texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
+    for where, url in texts:
+        if any(ord(character) < 32 for character in url):
+            raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
+    named = [(where, url) for where, url in texts if "$" in url]
+    allowed = url_variables(task.request.recipe) if named else UrlVariables()
+    for where, url in named:
+        for name in allowed.missing(url):
+            raise LockError(
+                f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",
+                "name the URL in the project: pip: {extra_index_urls: [URL]} in the recipe",
+            )
 
 
 def _refuse_duplicates(
@@ -364,6 +414,8 @@ def _names(foreign: ForeignLock) -> set[str]:
 def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
     """Reports what was imported and added; what is left out is reported with each build."""
     foreign = imported.foreign
+    for option in foreign.index_options:  # which is not one of the project's
+        reporter.note(f"{recipe.name}: {foreign.path.name} chooses where packages are from: {redact(option)}")
     number = len(imported.packages) - len(imported.added)
     reporter.note(f"{recipe.name}: {number} packages imported from {foreign.path.name}, {foreign.tool}")
     python = next((package for package in imported.added if package.name == "python"), None)
