@@ -205,8 +205,7 @@ class Project:
         check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
         only_os = names_of_os_only(previous, update) if previous else frozenset()
-        if only_os:
-            update = [name for name in update if name not in only_os]
+        update = [name for name in update if name not in only_os]
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
         base = previous.base if previous and not update_base else None
@@ -222,9 +221,7 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
-            wheel_builder=ImageWheelBuilder(
-                recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
-            ),
+            wheel_builder=self._wheel_builder(recipe, base, exclude_newer, path),
             reporter=self.reporter,
         )
         place_wheels(lock, self.root, self.store)
@@ -232,6 +229,14 @@ class Project:
             lock = replace(lock, base=self._resolve_base(recipe))
         lock = self._with_os_packages(recipe, lock, None if only_os else previous)
         return write_lock(dated(lock, path), path)
+
+    def _wheel_builder(
+        self, recipe: Recipe, base: LockedBase | None, exclude_newer: str | None, path: Path
+    ) -> ImageWheelBuilder:
+        locked = _packages_in(path)
+        return ImageWheelBuilder(
+            recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
+        )
 
     def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
         """The lock with the OS packages that ``base_packages`` adds to a base that builder does not make.

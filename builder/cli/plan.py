@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +83,8 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
     context.output.table(table)
-    if system:
-        context.output.text(f"OS packages: {escape(', '.join(system))}")
-    for step in _steps(recipe):
-        network = " (with network)" if step["network"] else ""
-        context.output.text(f"step: {escape(step['title'])}{network}")
+    for line in _additions(recipe, system):
+        context.output.text(escape(line))
 
     if unknown:
         context.output.warn(
@@ -109,6 +106,15 @@ def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
     if locked is None:
         return list(recipe.base_packages)
     return [f"{package.name} {package.version}" for package in locked]
+
+
+def _additions(recipe: Recipe, system: Sequence[str]) -> list[str]:
+    """The lines about OS packages and steps."""
+    lines = [f"OS packages: {', '.join(system)}"] if system else []
+    for step in _steps(recipe):
+        network = " (with network)" if step["network"] else ""
+        lines.append(f"step: {step['title']}{network}")
+    return lines
 
 
 def _steps(recipe: Recipe) -> list[dict[str, Any]]:
