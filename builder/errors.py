@@ -7,9 +7,9 @@
     ├── SolveError          5   no set of packages satisfies the environment
     ├── FetchError          6   a package cannot be downloaded, or its hash does not match the lock
     │   └── HashMismatch    6
-    ├── LayerError          7   a package cannot be turned into a layer
+    ├── LayerError          7   a package cannot be turned into a layer, or its wheel cannot be built
     │   └── WheelError      7
-    ├── ImageError          8   a base image, layout or archive cannot be read or written
+    ├── ImageError          8   a base image, layout or archive cannot be read or written, or a step failed
     ├── RegistryError       9   a registry cannot be reached or refuses access
     │   └── TagExistsError 12   the tag exists and must not move
     ├── RunnerError        10   no way to run the image was found
@@ -88,7 +88,7 @@ class LayerError(BuilderError):
     """A package cannot be turned into a layer: unsafe paths, a post-link script, a corrupt archive."""
 
     exit_code = 7
-    meaning = "a package cannot be turned into a layer"
+    meaning = "a package cannot be turned into a layer, or its wheel cannot be built"
 
 
 class WheelError(LayerError):
@@ -96,10 +96,10 @@ class WheelError(LayerError):
 
 
 class ImageError(BuilderError):
-    """A base image, layout or archive cannot be read or written."""
+    """A base image, layout or archive cannot be read or written, or a build step failed."""
 
     exit_code = 8
-    meaning = "a base image, layout or archive cannot be read or written"
+    meaning = "a base image, layout or archive cannot be read or written, or a step failed"
 
 
 class RegistryError(BuilderError):

@@ -55,6 +55,15 @@ PULLED_FROM = "org.builder.pulled-from"
 Solver = Literal["rattler", "conda-lock"]
 
 
+def _refuse_unchanged(recipe: Recipe) -> None:
+    """Raises LockError for a target whose lock is one of conda-lock, which builder does not write."""
+    if recipe.uses_lock_unchanged:
+        raise LockError(
+            f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
+            "remove 'lock:' from the recipe to let builder lock",
+        )
+
+
 def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
     """The packages of a lock file; none if there is no file, or if it is damaged."""
     try:
@@ -196,11 +205,7 @@ class Project:
             SolveError: no set of packages satisfies the environment.
         """
         path = path or recipe.lock_path
-        if recipe.uses_lock_unchanged:
-            raise LockError(
-                f"{recipe.source}: lock: names {path}, which another tool made",
-                "remove 'lock:' from the recipe to let builder lock",
-            )
+        _refuse_unchanged(recipe)
         self.check(recipe)
         check_environment(recipe, exclude_newer)
         previous = read_lock(path) if path.exists() and (update or update_base) else None
@@ -214,6 +219,9 @@ class Project:
         if previous and not update:  # only the base and its packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+        wheels = ImageWheelBuilder(
+            recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
+        )
         lock = _solver(recipe, solver)(
             recipe,
             self.settings,
@@ -221,7 +229,7 @@ class Project:
             previous=previous,
             update=update,
             exclude_newer=exclude_newer,
-            wheel_builder=self._wheel_builder(recipe, base, exclude_newer, path),
+            wheel_builder=wheels,
             reporter=self.reporter,
         )
         place_wheels(lock, self.root, self.store)
@@ -229,14 +237,6 @@ class Project:
             lock = replace(lock, base=self._resolve_base(recipe))
         lock = self._with_os_packages(recipe, lock, None if only_os else previous)
         return write_lock(dated(lock, path), path)
-
-    def _wheel_builder(
-        self, recipe: Recipe, base: LockedBase | None, exclude_newer: str | None, path: Path
-    ) -> ImageWheelBuilder:
-        locked = _packages_in(path)
-        return ImageWheelBuilder(
-            recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
-        )
 
     def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
         """The lock with the OS packages that ``base_packages`` adds to a base that builder does not make.

@@ -185,7 +185,22 @@ def _command(base: DebianBase, mode: str, apt_config: str | None) -> list[str]:
     if apt_config:
         command.append(f"--aptopt={apt_config}")
     command += [base.suite, "-", "-"]
-    return foreign_command(command, base.architecture, mode, base.reference)
+    command = foreign_command(command, base.architecture, mode, base.reference)
+    return _with_own_mounts(command) if mode == "root" else command
+
+
+def _with_own_mounts(command: list[str]) -> list[str]:
+    """The command in a mount namespace of its own, if this root may create one.
+
+    As root mmdebstrap mounts the host's /dev, with /dev/shm, in its tree. In a namespace these mounts end
+    with the process, also after ``kill -9``; otherwise whoever removes the tree removes the host's files.
+    """
+    unshare = ["unshare", "--mount", "--propagation", "private", "--"]
+    try:
+        possible = subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        possible = False
+    return [*unshare, *command] if possible else command
 
 
 def _environment(settings: Settings, mode: str) -> dict[str, str]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The commands that take ``--env FILE`` in place of a target's name.
 _WITH_ENV = "lock|plan|build|smoke|publish|pull|run|job"
+#: A value of ``--env`` that is a file with packages and not a variable.
+_ENVIRONMENT_FILE = re.compile(r"[^=]+\.(?:ya?ml|toml|lock|txt|in)")
 
 
 @dataclass
@@ -45,7 +47,8 @@ class Context:
     def take_environment_file(self, values: Sequence[str], name: str = "") -> tuple[str, ...]:
         """Takes the environment file out of the values of an ``--env`` that sets variables too.
 
-        ``NAME`` and ``NAME=VALUE`` are variables; ``FILE.yml`` is not, because names have no dot.
+        ``NAME`` and ``NAME=VALUE`` are variables; ``environment.yml``, ``uv.lock`` and the like are not,
+        because names have no dot.
 
         Args:
             values: those of the option.
@@ -54,7 +57,7 @@ class Context:
         Raises:
             UsageError: several environment files.
         """
-        files = [value for value in values if re.fullmatch(r"[^=]+\.ya?ml", value)]
+        files = [value for value in values if _ENVIRONMENT_FILE.fullmatch(value)]
         if len(files) > 1:
             raise UsageError(f"--env names several environment files: {', '.join(files)}", "name one of them")
         if files:

@@ -80,8 +80,8 @@ class JobOutput:
     "env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml: an environment file "
-    "instead of a recipe.",
+    help="Set a variable; NAME alone passes the value of the submitting shell. FILE.yml, uv.lock: "
+    "packages instead of a recipe, no variable.",
 )
 @click.option(
     "--name", default="", help="Name of the job, and with --env FILE of the target. Default: the target's."

@@ -83,9 +83,7 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     for layer in plans:
         table.add_row(layer.title, str(len(layer.packages)), _size(layer, sizes))
     context.output.table(table)
-    for line in _additions(recipe, system):
-        context.output.text(escape(line))
-
+    _print_system_and_steps(context, system, _steps(recipe))
     if unknown:
         context.output.warn(
             f"{unknown} archives have an unknown size: they are not in the cache, and their servers do not "
@@ -98,6 +96,18 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     context.output.result(result, f"{len(packages)} packages in {len(rows)} layers")
 
 
+def _print_system_and_steps(
+    context: Context, system: Sequence[str], steps: Sequence[Mapping[str, Any]]
+) -> None:
+    from rich.markup import escape
+
+    if system:
+        context.output.text(f"OS packages: {escape(', '.join(system))}")
+    for step in steps:
+        network = " (with network)" if step["network"] else ""
+        context.output.text(f"step: {escape(step['title'])}{network}")
+
+
 def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
     """The OS packages that builder adds to the base: of the lock, else the recipe's names."""
     from builder.lock.ospackages import os_packages
@@ -106,15 +116,6 @@ def _os_packages(recipe: Recipe, lock: Lock) -> list[str]:
     if locked is None:
         return list(recipe.base_packages)
     return [f"{package.name} {package.version}" for package in locked]
-
-
-def _additions(recipe: Recipe, system: Sequence[str]) -> list[str]:
-    """The lines about OS packages and steps."""
-    lines = [f"OS packages: {', '.join(system)}"] if system else []
-    for step in _steps(recipe):
-        network = " (with network)" if step["network"] else ""
-        lines.append(f"step: {step['title']}{network}")
-    return lines
 
 
 def _steps(recipe: Recipe) -> list[dict[str, Any]]:

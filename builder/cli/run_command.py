@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     "--env",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="Set a variable; NAME alone passes the host's value. FILE.yml: an environment, not a variable.",
+    help="Set a variable; NAME alone passes the host's value. FILE.yml, uv.lock: packages, no variable.",
 )
 @click.option(
     "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."

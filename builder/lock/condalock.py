@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,11 @@ def _check_options(recipe: Recipe, update: Sequence[str], exclude_newer: str | N
 
 def _program() -> Path:
     """The program that solves; builder never downloads one."""
+    if find_spec("conda_lock") is None:
+        raise SolveError(
+            "--solver conda-lock: conda-lock is not installed beside builder",
+            "pip install 'builder-images[conda-lock]', or leave out --solver conda-lock",
+        )
     found = [shutil.which(name) for name in PROGRAMS]
     found += [path for name in _VARIABLES if (path := os.environ.get(name)) and os.access(path, os.X_OK)]
     for path in found:

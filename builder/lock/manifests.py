@@ -4,7 +4,7 @@ What these files say is put into the words of an environment file, so that all k
 messages: conda specs, and lines of a pip section::
 
     pyproject.toml                             conda                 pip
-    requires-python = ">=3.11"                 python >=3.11         -e .
+    requires-python = ">=3.11"                 python >=3.11         .
     dependencies = ["flask>=3"]                pip                   flask>=3
     [tool.uv.sources]
     torch = {index = "pytorch"}                                      --extra-index-url https://...
@@ -212,7 +212,7 @@ class _Project:
         """The project itself, where it is a package: ``uv sync`` installs it too."""
         system = table(self._file.data, "build-system")
         if system and table(self._file.data, "tool", "uv").get("package") is not False:
-            reader.pip("-e .", self._file.where("build-system"))
+            reader.pip(".", self._file.where("build-system"))
 
     def read_group(self, reader: _Reader, group: str) -> None:
         """The requirements of an extra or a dependency group."""

@@ -44,6 +44,8 @@ class Draft:
     """The Python file below :data:`APP` that the image runs."""
     python_path: str = ""
     """PYTHONPATH in the image."""
+    channels: tuple[str, ...] = ()
+    """Conda channels, where the environment file names none."""
     conda_fallback: bool = False
     """Use the Debian channel if no channel answers."""
     pip_fallback: bool = False
@@ -54,7 +56,8 @@ class Draft:
         keys: dict[str, Any] = {"site": self.site, "base": self.base, "platform": self.platform}
         keys |= {"environment": self.environment, "lock": self.lock}
         keys["groups"] = list(self.groups)
-        keys["conda"] = {"fallback": "debian"} if self.conda_fallback else {}
+        conda = {"channels": list(self.channels), "fallback": "debian" if self.conda_fallback else ""}
+        keys["conda"] = {key: value for key, value in conda.items() if value}
         keys["pip"] = {"fallback": "pip"} if self.pip_fallback else {}
         keys["files"] = [{"source": source, "target": target} for source, target in self.files]
         keys["env"] = {"PYTHONPATH": self.python_path} if self.python_path else {}

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from builder.errors import ConfigError, UsageError
+from builder.lock.environment import read_environment
+from builder.lock.formats.explicit import MARK as EXPLICIT
+from builder.start.base import this_platform
 from builder.start.draft import APP
-from builder.start.manifests import has_pixi, has_project, read_pixi, read_pyproject
+from builder.start.manifests import builds_package, has_pixi, has_project, read_pixi, read_pyproject
 from builder.start.requirements import Requirements, read_requirements
 
 Kind = Literal[
-    "conda-lock", "environment", "pixi-lock", "pixi", "pylock", "uv", "pyproject", "requirements", "hashes"
+    "conda-lock",
+    "environment",
+    "pixi-lock",
+    "pixi",
+    "pylock",
+    "uv",
+    "pyproject",
+    "requirements",
+    "hashes",
+    "explicit",
 ]
 #: The kinds that are locks: a recipe names them with ``lock:``.
-LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes")
-#: Characters of a requirements file in which a hash is looked for.
+LOCKS: tuple[Kind, ...] = ("conda-lock", "pixi-lock", "pylock", "uv", "hashes", "explicit")
+#: Characters of a text file in which a hash, or @EXPLICIT, is looked for.
 _LOOKED_AT = 10_000
 
 #: File names and what they are, in the order of precedence.
@@ -93,11 +106,14 @@ def candidate(path: Path, option: str = "--from") -> Candidate:
 
 
 def _exact(path: Path, kind: Kind) -> Kind:
-    """The kind of a file, also by its content: requirements with hashes are a lock."""
+    """The kind of a file, also by its content: requirements with hashes and lists of conda are locks."""
     if kind != "requirements":
         return kind
     with path.open(errors="replace") as file:
-        return "hashes" if "--hash=sha256:" in file.read(_LOOKED_AT) else kind
+        text = file.read(_LOOKED_AT)
+    if EXPLICIT.search(text):
+        return "explicit"
+    return "hashes" if "--hash=sha256:" in text else kind
 
 
 def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | None = None) -> Requirements:
@@ -120,10 +136,31 @@ def read_candidate(found: Candidate, groups: Sequence[str] = (), root: Path | No
     return read_pixi(found.path) if found.kind == "pixi" else read_requirements(found.path, root)
 
 
-def own_code(folder: Path) -> tuple[tuple[str, str], ...]:
+def installs_project(found: Candidate, root: Path) -> bool:
+    """Whether a file names the project itself as a package (``-e .``): then its code is not copied too.
+
+    The lock of uv contains the project that it belongs to.
+
+    Raises:
+        ConfigError: the file is not valid.
+    """
+    if found.kind in ("pyproject", "uv"):
+        project = found.path.with_name("pyproject.toml")
+        return project.is_file() and builds_package(project)
+    if found.kind == "requirements":
+        lines = read_requirements(found.path, root).pip
+        return any(re.fullmatch(r"(-e )?\.(\[.*\])?", line) for line in lines)
+    if found.kind == "environment":
+        sources = read_environment(found.path, this_platform() or "linux-64", root).sources
+        return any(source.kind == "local" and source.url == "." for source in sources)
+    return False
+
+
+def own_code(folder: Path, *, installed: bool = False) -> tuple[tuple[str, str], ...]:
     """The project's own code, as sources and targets of ``files:``.
 
-    It is the Python files at the top, the packages at the top, and ``src``.
+    It is the Python files at the top, the packages at the top, and ``src``; if the project is ``installed``
+    as a package, only the Python files at the top.
     """
     scripts = [
         path.name
@@ -136,5 +173,5 @@ def own_code(folder: Path) -> tuple[tuple[str, str], ...]:
         if path.parent.name not in _NOT_PACKAGES and not path.parent.name.startswith(".")
     ]
     source = ["src"] if any((folder / "src").rglob("*.py")) else []
-    names = dict.fromkeys([*scripts, *packages, *source])
+    names = dict.fromkeys(scripts if installed else [*scripts, *packages, *source])
     return tuple((name, f"{APP}/{name}") for name in names)

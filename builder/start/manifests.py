@@ -41,12 +41,21 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
     sources: dict[str, Any] = {
         canonicalize_name(str(name)): value for name, value in table(uv.get("sources")).items()
     }
+    if builds_package(path):
+        found.add_source(".")
     for text in specs:
         _add(found, text, sources)
     _add_indexes(found, [table(index).get("url", "") for index in items(uv.get("index"))])
     if not groups and (unused := [*extras, *dependency_groups]):
         found.notes.append(f"{path.name}: not taken: {', '.join(unused)} (--with NAME takes a group)")
     return found
+
+
+def builds_package(path: Path) -> bool:
+    """Whether a ``pyproject.toml`` describes a package that can be installed: uv and pip install it too."""
+    data = load_toml(path).data
+    uv = table(table(data.get("tool")).get("uv"))
+    return bool(data.get("build-system") and data.get("project")) and uv.get("package") is not False
 
 
 def _add(found: Requirements, text: str, sources: Mapping[str, Any]) -> None:

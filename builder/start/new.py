@@ -18,7 +18,7 @@ from builder.lock.spec import Environment
 from builder.settings import Settings
 from builder.start.draft import Draft, added_files, only_script, python_path, target_name
 from builder.start.environment import choose_python, environment_text, minimal_environment
-from builder.start.found import LOCKS, Candidate, own_code, read_candidate
+from builder.start.found import LOCKS, Candidate, installs_project, own_code, read_candidate
 from builder.start.probe import (
     fits_debian_channel,
     not_in_debian_channel,
@@ -66,7 +66,10 @@ def new_project(
     name = wishes.name or target_name(root.resolve().name)
     if (path := recipe_files(root).get(name)) is not None:
         raise UsageError(f"{path} exists already", "for another target: builder init --name NAME")
-    files = added_files(wishes.add, root) if wishes.add else own_code(root)
+    if wishes.add:
+        files = added_files(wishes.add, root)
+    else:
+        files = own_code(root, installed=found is not None and installs_project(found, root))
     draft = Draft(
         name,
         environment="",
@@ -125,6 +128,10 @@ def _add_environment(
         return
     if path.exists():
         environment = read_environment(path, recipe.platform, root)
+        if not environment.channels:
+            environment = replace(environment, channels=(CHANNEL,))
+            written.draft = replace(written.draft, channels=(CHANNEL,))
+            written.notes.append(f"{path.name} names no channels: the recipe names {CHANNEL}")
         _allow_fallbacks(written, root, environment, settings)
         return
     wanted = Requirements(path) if found is None else read_candidate(found, groups, root)

@@ -43,6 +43,8 @@ def _lines(draft: Draft) -> Iterator[str]:
             comment = "  # made by mmdebstrap from the packages of Debian's mirror"
         if key == "lock" and not value.endswith((".yml", ".yaml")):
             comment = "  # the packages and their versions; after a change of this file: builder lock"
+        if key == "conda" and "fallback" not in value:
+            comment = ""
         if key == "files":
             yield f"{key}:{comment}"
             yield from (f"  - {yaml_line(item)}" for item in value)

@@ -96,10 +96,7 @@ def solve_os_packages(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",
             f"lock once online: builder lock {recipe.name}",
         )
-    try:
-        emulation(recipe.architecture)
-    except RunnerError as e:
-        raise RunnerError(f"{where}: {e.message}", e.hint) from None
+    _check_processor(recipe, where)
     image = runnable(base)
     runner = apt_runner(image, settings, store, reporter)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -111,26 +108,21 @@ def solve_os_packages(
         folder.mkdir()
         found = read_apt_base(base, runner, where)
         network = prepare_network(folder, found, settings, where)
-        options = RunOptions(
-            env={
-                "APT_CONFIG": f"{MOUNTED}/apt.conf",
-                "DEBIAN_FRONTEND": "noninteractive",
-                "LC_ALL": "C.UTF-8",
-            },
-            mounts=network.mounts,
-            workdir="/",
-            entrypoint=(),
-            network="host",
-            timeout_s=_TIMEOUT_S,
-        )
         command = ["/bin/sh", "-c", _SCRIPT, "apt", *recipe.base_packages]
-        done = runner.run(image, command, options)
+        done = runner.run(image, command, _options(network))
     if done.returncode:
         raise _failure(done, recipe, found, where)
     packages = tuple(read_uris(done.stdout, network))
     size = human_bytes(sum(package.size for package in packages))
     reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
+
+
+def _check_processor(recipe: Recipe, where: str) -> None:
+    try:
+        emulation(recipe.architecture)
+    except RunnerError as e:
+        raise RunnerError(f"{where}: {e.message}", e.hint) from None
 
 
 def _options(network: AptNetwork) -> RunOptions:

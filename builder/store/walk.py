@@ -118,12 +118,16 @@ def remove_tree(folder: Path) -> None:
     Nothing happens if there is none. A file or symlink of that name is removed, too.
 
     Raises:
-        OSError: a part of it belongs to another user.
+        OSError: a part of it belongs to another user, or a file system is mounted in it: a killed program
+            may have left the mount of a folder of this host, whose files must stay.
     """
     if folder.is_symlink() or not folder.is_dir():
         folder.unlink(missing_ok=True)
         return
+    device = folder.stat().st_dev
     for level in bottom_up(folder, make_writable=True):
+        if level.identity[0] != device:
+            continue
         for name in level.files:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=level.fd)

@@ -51,7 +51,6 @@ from builder.wheels.environment import (
     layers_of_target,
     make_build_image,
 )
-from builder.wheels.headers import header_mounts
 from builder.wheels.requirements import fetch_requirements, fetch_uv, resolve_requirements
 from builder.wheels.run import Job, NeedsMore, built
 
@@ -164,7 +163,6 @@ class ImageWheelBuilder:
                 fetch_requirements(wheels, self._request, self.store),
                 options,
                 f"{self.recipe.conda.prefix}/bin/python",
-                header_mounts(seen, self.recipe, self.settings, self.store),
                 self._uv(seen),
             )
             try:
@@ -206,7 +204,9 @@ class ImageWheelBuilder:
             return
 
         def layers() -> Sequence[Any]:
-            return layers_of_target(image, environment, self.recipe, self._base, self.settings, self.store)
+            return layers_of_target(
+                image, environment, self.recipe, self._base, self.settings, self.store, self.reporter
+            )
 
         missing = missing_libraries(wheel, layers, self.store)
         if not missing:

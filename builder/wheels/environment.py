@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from builder.bases.resolve import open_base, resolve_recipe_base
+from builder.bases.resolve import is_made_here, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.engines.base import BuildRequest
 from builder.engines.layered import Layered
@@ -31,7 +31,8 @@ class BuildEnvironment:
     @property
     def key(self) -> list[str]:
         """What the image is made of, for the cache."""
-        return [self.base.digest, self.recipe.conda.prefix, *sorted(p.key for p in self.packages)]
+        packages = sorted(p.key for p in self.packages)
+        return [self.base.digest, *self.recipe.base_packages, self.recipe.conda.prefix, *packages]
 
 
 def build_environment(
@@ -49,7 +50,7 @@ def build_environment(
         recipe: the target's.
         base: the target's base.
         packages: those that the image has.
-        base_packages: OS packages in addition to the recipe's: the base is then made with them.
+        base_packages: OS packages in addition to the recipe's.
         settings, store, reporter: as everywhere.
 
     Raises:
@@ -68,10 +69,10 @@ def build_environment(
             "entrypoint": (),
             "workdir": "/",
             "format": "sif" if recipe.base.startswith("sif:") else "oci",
-            **({"steps": ()} if hasattr(recipe, "steps") else {}),
+            "steps": (),
         }
     )
-    if len(everything) > len(recipe.base_packages):
+    if is_made_here(recipe.base) and len(everything) > len(recipe.base_packages):
         base = resolve_recipe_base(plain, settings, store, reporter)
     return BuildEnvironment(plain, base, tuple(packages))
 
@@ -97,19 +98,16 @@ def layers_of_target(
     base: LockedBase,
     settings: Settings,
     store: Store,
+    reporter: Reporter,
 ) -> tuple[Layer, ...]:
-    """The layers that the target will have: the build image's, but the target's base.
+    """The layers that the target will have: the build image's, without the OS packages of the build alone.
 
     Empty for a SIF, whose files are not looked at.
+
+    Raises:
+        FetchError, LayerError, ImageError, RegistryError, SpaceError: see :func:`make_build_image`.
     """
-    if isinstance(image, SifImage):
-        return ()
-    if base == environment.base:
-        return image.layers
-
-    def opened(locked: LockedBase, of: Recipe) -> tuple[Layer, ...]:
-        packages, root = of.base_packages, of.root
-        return open_base(locked, of.architecture, settings, store, packages=packages, root=root).layers
-
-    below = len(opened(environment.base, environment.recipe))
-    return (*opened(base, recipe), *image.layers[below:])
+    if not isinstance(image, SifImage) and environment.recipe.base_packages != recipe.base_packages:
+        plain = build_environment(recipe, base, environment.packages, (), settings, store, reporter)
+        image = make_build_image(plain, settings, store, reporter)
+    return () if isinstance(image, SifImage) else image.layers

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from builder.config.wheelbuild import WheelBuild
@@ -68,8 +68,6 @@ class Job:
     settings: WheelBuild
     python: str
     """The image's Python."""
-    mounts: Sequence[Mount] = field(default=())
-    """What the container sees in addition."""
     uv: Path | None = None
     """uv for the processor of the image; None: that of builder."""
 
@@ -154,7 +152,6 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
         mounts=[
             Mount(work, str(folder), readonly=False),
             Mount(job.uv or Path(uv_program()), _UV),
-            *job.mounts,
         ],
         workdir=str(folder),
         entrypoint=(),

@@ -209,26 +209,15 @@ def test_without_qemu(arm: Builder, tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.timeout(1800)
-def test_debian_base(tmp_path: Path, ordinary_user: OrdinaryUser) -> None:
-    """``debian:bookworm`` for arm64 has the same bytes for root and for an ordinary user.
+@pytest.mark.timeout(1200)
+def test_debian_base(tmp_path: Path) -> None:
+    """``debian:bookworm`` for arm64 is complete: dpkg and all scripts of the packages ran, under qemu.
 
-    dpkg and all scripts of the packages run under qemu, which takes minutes.
+    It takes minutes.
     """
     settings = Settings.from_environment(cache=tmp_path / "cache")
     store = Store(settings.cache)
     digest = debian_base("debian:bookworm", "arm64", settings, store, reporter=QUIET)
-    script = (
-        "import sys; from pathlib import Path\n"
-        "from builder.bases.debian import debian_base; from builder.progress import QUIET\n"
-        "from builder.settings import Settings; from builder.store.blobs import Store\n"
-        "settings = Settings.from_environment(cache=Path(sys.argv[1]))\n"
-        "print(debian_base('debian:bookworm', 'arm64', settings, Store(settings.cache), reporter=QUIET))\n"
-    )
-    done = ordinary_user.run(
-        [sys.executable, "-c", script, ordinary_user.tmp / "cache"], {"PYTHONPATH": str(CLONE)}, timeout=1200
-    )
-    assert done.stdout == f"{digest}\n"
     manifest = json.loads(store.path(digest).read_bytes())
     with tarfile.open(store.path(manifest["layers"][0]["digest"])) as tar:
         names = tar.getnames()

@@ -3,11 +3,16 @@
 A block of commands has a mark, an HTML comment directly above it, which no reader sees:
 
     <!-- run: cpu -->                      executed in a copy of this repository's project with target cpu
+    <!-- run: folder NAME -->              executed in a folder of its own, which is empty at first
     <!-- run: FILE -->                     executed by that script, which has these very lines
     <!-- not run: REASON -->               only parsed
 
 A page may set the mark for all blocks that have none of their own: ``<!-- commands: not run: REASON -->``.
-Blocks of one page with the same mark are executed in one folder, in their order.
+Blocks of one page with the same mark are executed in one folder, in their order. A block that shows a file
+is written there, or added to the end of that file:
+
+    <!-- file: NAME/FILE -->
+    <!-- append: NAME/FILE -->
 """
 
 from __future__ import annotations
@@ -55,21 +60,25 @@ _PROGRAMS = {
     ),
 }
 _SHELLS = {"", "sh", "bash", "console", "shell"}
-_MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run): (?P<what>.+?) -->")
+_MARK = re.compile(r"<!-- (?:(?P<page>commands): )?(?P<kind>run|not run|file|append): (?P<what>.+?) -->")
+#: Kinds of blocks that are files, not commands.
+FILES = ("file", "append")
+#: What begins the name of the folder in which a block is executed.
+FOLDER = "folder "
 _OPERATORS = {"&&", "||", ";", "|", "&", "(", ")"}
 
 
 @dataclass(frozen=True)
 class Block:
-    """A block of a page that contains command lines."""
+    """A block of a page that contains command lines, or a file for them."""
 
     page: Path
     line: int
     text: str
     kind: str
-    """``run``, ``not run``, or empty: it has no mark."""
+    """``run``, ``not run``, one of :data:`FILES`, or empty: it has no mark."""
     what: str
-    """What it runs in, or the reason why it is not run."""
+    """What it runs in, the reason why it is not run, or the path of the file."""
 
     @property
     def where(self) -> str:
@@ -120,6 +129,11 @@ def program(words: list[str]) -> str:
 
 def blocks(page: Path) -> list[Block]:
     """The blocks of a page that contain a command line."""
+    return [block for block in marked(page) if block.kind not in FILES]
+
+
+def marked(page: Path) -> list[Block]:
+    """The blocks of a page that contain a command line, and those that are files for them."""
     found = []
     default = ("", "")
     for line, language, text, above in _code(page.read_text().splitlines()):
@@ -129,7 +143,8 @@ def blocks(page: Path) -> list[Block]:
         own = _MARK.fullmatch(above[-1].strip()) if above else None
         kind, what = (own["kind"], own["what"]) if own and not own["page"] else default
         block = Block(page, line, text, kind, what)
-        if language in _SHELLS and any(program(words) in _PROGRAMS for words in block.commands()):
+        is_script = language in _SHELLS and any(program(words) in _PROGRAMS for words in block.commands())
+        if kind in FILES or is_script:
             found.append(block)
     return found
 
@@ -188,9 +203,10 @@ def parse(words: list[str]) -> None:
 
 
 def shims(folder: Path) -> str:
-    """Makes a folder with the commands ``builder`` and ``python``, those of this clone; returns a PATH."""
+    """Makes a folder with the commands ``builder``, ``uv`` and ``python`` of this clone; returns a PATH."""
     folder.mkdir()
     (folder / "builder").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m builder "$@"\n')
+    (folder / "uv").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m uv "$@"\n')
     (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for path in folder.iterdir():
         path.chmod(0o755)

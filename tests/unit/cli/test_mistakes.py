@@ -155,15 +155,6 @@ def test_local_version_of_torch(do: Cli, tiny: TinyProject) -> None:
             "absolute path in the "
             "image\n  hint: write it from the root: target: /app/train.py",
         ),
-        (
-            "base_packages: [git]",
-            "error: {root}/recipes/mine.yaml:3: base_packages: these packages are for a base "
-            "debian:SUITE, and "
-            "oci:base is not one\n"
-            "  hint: take them from conda-forge: list git below dependencies: in "
-            "environments/tiny.yml; or write "
-            "base: debian:bookworm",
-        ),
     ],
 )
 def test_recipe(do: Cli, tiny: TinyProject, line: str, expected: str) -> None:

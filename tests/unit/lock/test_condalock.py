@@ -34,6 +34,14 @@ def test_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "install micromamba" in error.value.hint
 
 
+def test_no_conda_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """conda-lock is an optional dependency."""
+    monkeypatch.setattr("builder.lock.condalock.find_spec", lambda name: None)
+    with pytest.raises(SolveError, match="conda-lock is not installed") as error:
+        solve(folder)
+    assert "builder-images[conda-lock]" in error.value.hint
+
+
 def test_options(folder: Path) -> None:
     with pytest.raises(UsageError, match="--update does not work"):
         solve(folder, update=("python",))

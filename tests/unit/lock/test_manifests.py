@@ -97,7 +97,7 @@ def test_own_code(tmp_path: Path) -> None:
     """A project that is a package is built and installed, as uv does."""
     text = '[project]\nname = "a"\n[build-system]\nrequires = ["hatchling"]\n'
     (source,) = read(tmp_path / "pyproject.toml", text).sources
-    assert (source.kind, source.url, source.editable) == ("local", ".", True)
+    assert (source.kind, source.url, source.editable) == ("local", ".", False)
     assert source.where == f"{tmp_path / 'pyproject.toml'}:3"
     assert not read(tmp_path / "pyproject.toml", f"{text}[tool.uv]\npackage = false\n").sources
 

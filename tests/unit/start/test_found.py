@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builder.errors import ConfigError, UsageError
-from builder.start.found import LOCKS, candidate, candidates, own_code, read_candidate
+from builder.start.found import LOCKS, candidate, candidates, installs_project, own_code, read_candidate
 
 
 def test_precedence(tmp_path: Path) -> None:
@@ -62,6 +62,13 @@ def test_requirements_with_hashes(tmp_path: Path) -> None:
     assert "hashes" in LOCKS
 
 
+def test_explicit_list(tmp_path: Path) -> None:
+    """A list of conda is a lock, and no list of requirements."""
+    path = tmp_path / "conda-linux-64.txt"
+    path.write_text("# platform: linux-64\n@EXPLICIT\nhttps://conda.example/c/linux-64/a-1-0.conda#00\n")
+    assert candidate(path).kind == "explicit" and "explicit" in LOCKS
+
+
 def test_wrong_candidates(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"nope\.yml: no such file"):
         candidate(tmp_path / "nope.yml")
@@ -82,3 +89,29 @@ def test_own_code(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "__init__.py").touch()
     assert [source for source, _ in own_code(tmp_path)] == ["train.py", "model", "src"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "installs"),
+    [
+        ("environment.yml", "dependencies:\n  - pip:\n      - -e .[full]\n", True),
+        ("environment.yml", "dependencies:\n  - pip:\n      - ./model\n", False),
+        ("requirements.txt", "rich\n-e .[full]\n", True),
+        ("requirements.txt", "rich\n", False),
+        ("pyproject.toml", "", True),
+        ("uv.lock", "", True),
+        ("pylock.toml", "#", False),
+    ],
+)
+def test_installed_project(tmp_path: Path, name: str, text: str, installs: bool) -> None:
+    """Code that is installed as a package is not copied a second time."""
+    for folder in (tmp_path, tmp_path / "model"):
+        folder.mkdir(exist_ok=True)
+        (folder / "pyproject.toml").write_text('[project]\nname = "mine"\n[build-system]\nrequires = []\n')
+    if text:
+        (tmp_path / name).write_text(text)
+    (tmp_path / "uv.lock").touch()
+    assert installs_project(candidate(tmp_path / name), tmp_path) == installs
+    (tmp_path / "model" / "__init__.py").touch()
+    (tmp_path / "train.py").touch()
+    assert [source for source, _ in own_code(tmp_path, installed=True)] == ["train.py"]

@@ -120,6 +120,28 @@ def test_pyproject(folder: Path) -> None:
     assert "python=3.13" in text and "- polars" in text and "- rich" in text
 
 
+def test_package(folder: Path) -> None:
+    """A project that is a package is installed, not copied: its commands work in the image."""
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "x"\ndependencies = ["polars"]\n[build-system]\nrequires = []\n'
+    )
+    (folder / "src" / "x").mkdir(parents=True)
+    (folder / "src" / "x" / "__init__.py").touch()
+    write(folder)
+    assert "      - .\n      - polars\n" in (folder / "environment.yml").read_text()
+    assert load_recipe("mine", folder).files == ()
+
+
+def test_no_channels(folder: Path, silent: None) -> None:
+    """The recipe names a channel where the environment file names none."""
+    (folder / "environment.yml").write_text("dependencies: [python=3.11]\n")
+    written = write(folder)
+    recipe = load_recipe("mine", folder)
+    assert (recipe.conda.channels, recipe.conda.fallback) == (("conda-forge",), "debian")
+    assert "environment.yml names no channels: the recipe names conda-forge" in written.notes
+    assert "the Debian channel instead" in written.notes[1]
+
+
 def test_conda_lock(folder: Path) -> None:
     """A lock of conda-lock is named by the recipe."""
     (folder / "conda-lock.yml").write_text(

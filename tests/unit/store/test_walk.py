@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -119,3 +120,21 @@ def test_remove_other_things(tmp_path):
     remove_tree(tmp_path / "link")
     remove_tree(tmp_path / "file")
     assert [p.name for p in tmp_path.iterdir()] == ["target"]
+
+
+def test_mounts_stay(tmp_path: Path) -> None:
+    """What is mounted in a tree is not removed with it: a killed mmdebstrap may have left the host's /dev."""
+    script = (
+        "import pathlib, sys; from builder.store.walk import remove_tree\n"
+        "tree = pathlib.Path(sys.argv[1])\n"
+        "try: remove_tree(tree)\n"
+        "except OSError as e: print('refused', (tree / 'dev/shm/file').read_text())\n"
+    )
+    (tmp_path / "tree/dev/shm").mkdir(parents=True)
+    mount = 'mount -t tmpfs none "$1/dev/shm" && printf kept >"$1/dev/shm/file" && "$2" -c "$3" "$1"'
+    arguments = [tmp_path / "tree", sys.executable, script]
+    command = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if "unshare failed" in done.stderr:
+        pytest.skip("this user cannot create user namespaces")
+    assert done.stdout == "refused kept\n", done.stderr
