@@ -19,6 +19,8 @@ DEBIAN_CHANNEL = "builder://debian/"
 FIND_LINKS = "builder://find-links/"
 #: The URL prefix of wheels that builder built from a source; each has a :class:`LockedSource`.
 WHEELS = "builder://wheels/"
+#: The URL prefix of the package that makes the base image's Python that of the image.
+BASE_PYTHON = "builder://base/"
 
 #: Media types of the OCI image-spec, and those of Docker that base images may have.
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
@@ -113,6 +115,8 @@ class LockedBase:
     """As the recipe names it: ``docker://HOST/REPOSITORY:TAG``, ``debian:SUITE``, ``oci:DIR`` and so on."""
     digest: str
     """``sha256:...`` of the manifest for the platform (not of an index of several platforms)."""
+    python: LockedPackage | None = field(default=None, compare=False)
+    """While locking: the package of its Python, if the target takes Python from the base."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from builder.bases.python import base_python
 from builder.bases.resolve import check_base, is_made_here, open_base, resolve_recipe_base
+from builder.channel.venv import locked_base_python
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
 from builder.engines.dispatch import find_engine, run_engine
@@ -21,6 +23,7 @@ from builder.image.files import lock_in_image
 from builder.image.ignore import secret_warning
 from builder.image.recipe_files import recipe_entries
 from builder.layers.entry import Entry
+from builder.lock.basepython import check_base_python, has_base_python
 from builder.lock.condalock import conda_lock_target
 from builder.lock.date import dated
 from builder.lock.environment import recipe_environment
@@ -76,6 +79,12 @@ def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
     """The function that makes the lock of a target."""
     if recipe.imported_lock is not None:
         return import_lock
+    if solver == "conda-lock" and recipe.uses_base_python:
+        raise UsageError(
+            f"--solver conda-lock: {recipe.source} has python: {recipe.python}, and no conda packages "
+            "to solve",
+            f"builder lock {recipe.name}",
+        )
     return conda_lock_target if solver == "conda-lock" else lock_target
 
 
@@ -213,10 +222,8 @@ class Project:
         update = [name for name in update if name not in only_os]
         if update and previous is None:
             raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = previous.base if previous and not update_base else None
-        if base is None and not is_made_here(recipe.base):
-            base = self._resolve_base(recipe)
-        if previous and not update:  # only the base and its packages change
+        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
+        if previous and not update and has_base_python(previous, base):  # only base and OS packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
         wheels = ImageWheelBuilder(
@@ -237,6 +244,16 @@ class Project:
             lock = replace(lock, base=self._resolve_base(recipe))
         lock = self._with_os_packages(recipe, lock, None if only_os else previous)
         return write_lock(dated(lock, path), path)
+
+    def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
+        """The base, with the package of its Python if the recipe uses that; None if it is made later."""
+        if base is None and (recipe.uses_base_python or not is_made_here(recipe.base)):
+            base = self._resolve_base(recipe)
+        if base is None or not recipe.uses_base_python:
+            return base
+        python = base_python(base, recipe, self.settings, self.store, self.reporter)
+        folder = self.store.folders.channels / "base"
+        return replace(base, python=locked_base_python(python, recipe.platform, folder))
 
     def _with_os_packages(self, recipe: Recipe, lock: Lock, previous: Lock | None = None) -> Lock:
         """The lock with the OS packages that ``base_packages`` adds to a base that builder does not make.
@@ -270,6 +287,7 @@ class Project:
             ConfigError: ``base``, ``base_packages`` or ``files`` is wrong.
         """
         check_base(recipe)
+        check_base_python(recipe)
         return recipe_entries(recipe)
 
     def _resolve_base(self, recipe: Recipe) -> LockedBase:

@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
@@ -33,11 +33,15 @@ Compression = Literal["gzip", "zstd"]
 Engine = Literal["layered", "docker", "apptainer", "cotainr"]
 Platform = Literal["linux-64", "linux-aarch64"]
 Format = Literal["oci", "sif"]
+#: Where the Python of the image comes from.
+Python = Literal["conda", "base", "base-with-packages"]
 
 #: Folders that cannot be the prefix of the conda environment.
 _SYSTEM_FOLDERS = ("", "/usr", "/bin", "/lib")
 #: A path below the project folder that is no file.
 _NO_FILE = "recipes/no environment file"
+#: The default prefix of environments with the base's Python.
+_VENV = "/opt/env"
 #: How the names of conda-lock's files end.
 _CONDA_LOCK_SUFFIXES = (".yml", ".yaml")
 #: Suffixes of environment files and locks that the name of builder's own lock does not have.
@@ -66,7 +70,7 @@ class Conda(Model):
     """Ignore packages uploaded after this date, so that a new solve returns the same lock; ``month``: since
     the month of locking began. None: use all."""
     prefix: Line = "/opt/conda"
-    """Where the environment is in the image."""
+    """Where the environment is in the image; with the base's Python by default ``/opt/env``."""
     post_link: dict[Line, Literal["skip", "run"]] = Field(default_factory=dict)
     """What happens to a package's post-link script: ``skip`` leaves it out, ``run`` runs it in the image
     after the packages. The engine ``layered`` refuses all other packages that have one."""
@@ -191,6 +195,9 @@ class Recipe(Model):
     groups: tuple[Line, ...] = ()
     """Groups of packages for the image: categories of conda-lock, dependency groups and extras of uv,
     ``pylock.toml`` and ``pyproject.toml``. Empty: ``main``, which are the packages without a group."""
+    python: Python = "conda"
+    """Where Python comes from: ``conda``: a package of the channels; ``base``: the base image, in a virtual
+    environment with pip packages alone; ``base-with-packages``: the same, and it sees the base's packages."""
     lock_environment: Line | None = None
     """The environment of a ``pixi.lock`` or ``pixi.toml``; None: ``default``."""
     platform: Platform = "linux-64"
@@ -243,6 +250,15 @@ class Recipe(Model):
     root: Path = Path()
     """The project folder, which contains ``recipes/``."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _prefix_of_base_python(cls, data: Any) -> Any:
+        """Bases that bring a Python often have it in ``/opt/conda``, which the environment would hide."""
+        if not isinstance(data, dict) or data.get("python", "conda") == "conda":
+            return data
+        conda = data.get("conda") or {}
+        return {**data, "conda": {"prefix": _VENV, **conda}} if isinstance(conda, dict) else data
+
     @field_validator("env")
     @classmethod
     def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:
@@ -258,6 +274,11 @@ class Recipe(Model):
         if not value and not info.data.get("lock"):
             raise PydanticCustomError("missing", "Field required")
         return value
+
+    @property
+    def uses_base_python(self) -> bool:
+        """Whether the image's Python is the base's."""
+        return self.python != "conda"
 
     @property
     def step_count(self) -> int:

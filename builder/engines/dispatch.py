@@ -39,7 +39,8 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
     An engine that is not repeatable returns its last build while the inputs are unchanged, see last_build.py.
 
     Raises:
-        UsageError: The engine builds another format, or the recipe has steps and the engine runs none.
+        UsageError: The engine builds another format, or the recipe has steps and the engine runs none, or
+            uses the Python of the base.
         RunnerError: The engine does not work on this host, or not for the image's processor.
         BuilderError: See :meth:`Engine.build`.
     """
@@ -51,6 +52,12 @@ def run_engine(engine: Engine, request: BuildRequest) -> BuildResult:
             "build with --engine layered, which runs them without root; or remove 'engine:' from the recipe",
         )
 
+    if request.recipe.uses_base_python and engine.name != "layered":
+        raise UsageError(
+            f"the engine {engine.name} installs a Python of conda, and {request.recipe.source} has "
+            f"python: {request.recipe.python}",
+            "build with --engine layered, or remove 'engine:' from the recipe",
+        )
     _require_processor(engine, request.recipe)
     if engine.repeatable:
         _require_available(engine, request.recipe)

@@ -1,7 +1,8 @@
 """Where a locked package may be, in the order in which the places are tried.
 
 1. the mirrors of its URL (``BUILDER_MIRRORS``),
-2. its URL, or the Debian channel of this machine for ``builder://debian/...``,
+2. its URL, or the Debian channel of this machine for ``builder://debian/...``; the Python of a base image
+   (``builder://base/...``) is made from its URL,
 3. for wheels: files of the same name where find-links and the indexes of pip's configuration point. Wheels
    that builder built (``builder://wheels/...``) are in the store, or in the project's folder ``wheels/``,
    which :func:`builder.lock.environment.find_links` adds.
@@ -19,13 +20,14 @@ from urllib.parse import urlsplit
 import httpx
 
 from builder.errors import FetchError
-from builder.model import DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
+from builder.model import BASE_PYTHON, DEBIAN_CHANNEL, FIND_LINKS, WHEELS, LockedPackage
 from builder.net.findlinks import FindLinks, as_path
 from builder.net.mirrors import mirrors_of
 from builder.net.urlvariables import UrlVariables
 from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
+from builder.store.folders import CacheFolders
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,9 @@ class Places:
         if url.startswith(DEBIAN_CHANNEL):
             yield from self._debian_channel(url.removeprefix(DEBIAN_CHANNEL), package.platform, make_channel)
             return
+        if url.startswith(BASE_PYTHON):
+            yield self._base_python(url)
+            return
         if url in self._others:
             for other in self._others[url]:
                 yield as_path(other) or Url(other, redact(other))
@@ -111,6 +116,15 @@ class Places:
             yield path
         elif not url.startswith((FIND_LINKS, WHEELS)):
             yield Url(url, redact(package.url))
+
+    def _base_python(self, url: str) -> Path:
+        """The package of the base image's Python, made here."""
+        from builder.channel.venv import write_base_python
+
+        place = write_base_python(url, CacheFolders(self._settings.cache).channels / "base")
+        if place is None:
+            raise FetchError(f"{url} names no Python of a base image", "lock again: builder lock")
+        return place
 
     def _debian_channel(self, name: str, platform: str, make_channel: bool) -> Iterator[Path]:
         """The file in this machine's channel; a second time after the channel was renewed."""

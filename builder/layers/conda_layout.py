@@ -10,7 +10,7 @@ from builder.layers.conda_archive import fault, is_safe
 from builder.layers.conda_info import PackageInfo, PathInfo, read_info
 from builder.layers.conda_prefix import entry_point_shebang
 from builder.layers.entry import Entry, Inline, LinkContext
-from builder.model import Fetched, LockedPackage
+from builder.model import BASE_PYTHON, Fetched, LockedPackage
 
 #: As many symlinks as the Linux kernel follows.
 _MAX_LINKS = 40
@@ -126,8 +126,13 @@ class CondaLayout:
             name = self.paths[path].path
             if not is_safe(f"link-{target}".replace("/", "|")):  # NUL, or not UTF-8
                 raise fault(self._fetched, f"{name!r} is a link to {target!r}, which is not a path")
-            if self._leaves(path, links):
+            if self._leaves(path, links) and not self._is_base_python(path):
                 raise fault(self._fetched, f"{name!r} is a link that leaves the environment: {target!r}")
+
+    def _is_base_python(self, path: str) -> bool:
+        """Returns whether a path is the link to the base image's interpreter, which builder made."""
+        is_ours = self._fetched.package.url.startswith(BASE_PYTHON)
+        return is_ours and self.relative(path).startswith("bin/python")
 
     def _leaves(self, path: str, links: Mapping[str, str]) -> bool:
         """Returns whether a path leaves the prefix, if all symlinks on its way are followed.

@@ -49,10 +49,10 @@ def solve_conda(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, 
 def check_specs(environment: Environment) -> None:
     """Raises ConfigError for the first conda spec that py-rattler cannot read."""
     for spec in environment.conda:
-        _parsed(spec)
+        parsed_spec(spec)
 
 
-def _parsed(spec: Spec) -> Any:
+def parsed_spec(spec: Spec) -> Any:
     """A spec without its channel, as rattler's MatchSpec."""
     from rattler import MatchSpec
 
@@ -107,11 +107,11 @@ class _Solve:
         for spec in self._request.environment.conda:
             part = split_channel(spec.text)
             if part is None:
-                specs += [str(_parsed(spec)), spec.name]
+                specs += [str(parsed_spec(spec)), spec.name]
                 continue
             channel = await self._channel_of(spec.name, part.text)
             subdir = f"/{part.subdir}" if part.subdir else ""
-            specs.append(f"{channel.actual.rstrip('/')}{subdir}::{_parsed(spec)}")
+            specs.append(f"{channel.actual.rstrip('/')}{subdir}::{parsed_spec(spec)}")
         return list(dict.fromkeys(specs))
 
     async def _channel_of(self, name: str, text: str) -> SolverChannel:

@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from builder.config.recipe import Recipe
 from builder.errors import LockError, UsageError
+from builder.lock.basepython import refuse_conda_packages
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
@@ -31,11 +32,13 @@ from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
 from builder.lock.request import SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
+from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
-from builder.lock.spec import Environment, SourceSpec, Spec
-from builder.lock.urls import public
+from builder.lock.spec import SourceSpec, Spec
+from builder.lock.urls import public, url_variables
 from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
 from builder.net.mirrors import public_url
+from builder.net.urlvariables import UrlVariables
 from builder.progress import QUIET, Reporter
 from builder.redact import redact
 from builder.settings import Settings
@@ -64,7 +67,7 @@ def import_lock(
     Args:
         recipe: the target's recipe; its ``lock`` names the file.
         settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins.
+        base: the base image that the lock pins. If it has ``python``, no other is solved.
         previous: not used: all versions are those of the file.
         update: must be empty.
         exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
@@ -86,7 +89,7 @@ def import_lock(
         )
     environment = recipe_environment(recipe)
     cutoffs = Cutoffs.of(recipe, exclude_newer)
-    request = SolveRequest(recipe, _with_channels(recipe, environment), settings, reporter=reporter)
+    request = _with_channels(SolveRequest(recipe, environment, settings, reporter=reporter, base=base))
     imported = _import(_Import(request, cutoffs, path, wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
@@ -125,6 +128,7 @@ class _Import:
             self.path,
             recipe.platform,
             python_version=python,
+            root=recipe.root,
             groups=recipe.groups if groups is None else groups,
             environment=recipe.lock_environment,
             virtual=virtual_packages(recipe),
@@ -150,6 +154,7 @@ def _import(task: _Import) -> _Imported:
     needed = foreign_python(task.path)
     if needed is None:
         foreign = task.read(None)
+        refuse_conda_packages(task.request.recipe, foreign.packages, str(task.path))
         added: list[LockedPackage] = []
         found_in = foreign.channels
         python = None
@@ -157,6 +162,7 @@ def _import(task: _Import) -> _Imported:
         added, found_in = _solve_python(task, needed)
         python = next(package.version for package in added if package.name == "python")
         foreign = task.read(python)
+    _check_urls(task, foreign)
     packages = [_public(package, task.request.settings) for package in foreign.packages]
     if foreign.pinned:
         packages += _resolved(task, foreign, added)
@@ -169,10 +175,10 @@ def _import(task: _Import) -> _Imported:
 # Python ----------------------------------------------------------------------------------------------------
 
 
-def _with_channels(recipe: Recipe, environment: Environment) -> Environment:
-    """The environment with the channels from which Python is solved."""
-    named = channels(recipe, environment)
-    return replace(environment, channels=named or (CHANNEL,))
+def _with_channels(request: SolveRequest) -> SolveRequest:
+    """A request with the channels from which Python is solved."""
+    named = channels(request.recipe, request.environment)
+    return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
 
 
 def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
@@ -298,13 +304,21 @@ def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage
 
 
 def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
-    """A source of the lock as a requirement; a folder relative to the project."""
+    """A source of the lock as a requirement; a path relative to the project.
+
+    Raises:
+        LockError: it is a path outside of the project, or no address or commit of git.
+    """
     url, where = source.url, source.where or str(task.path)
-    if source.kind == "local":
-        folder, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
-        if not folder.is_relative_to(root):
-            raise LockError(f"{where}: {folder} is outside of the project {root}", "move it into the project")
-        url = folder.relative_to(root).as_posix()
+    if source.kind == "git":
+        _check_repository(source, where)
+    elif not url.startswith(("http://", "https://")):
+        place, root = Path(os.path.normpath(task.path.parent / url)), task.request.recipe.root.absolute()
+        if "://" in url or not place.is_relative_to(root):
+            raise LockError(
+                f"{where}: {redact(url)} is outside of the project {root}", "move it into the project"
+            )
+        url = place.relative_to(root).as_posix()
     return SourceSpec(
         source.kind,
         source.name,
@@ -316,6 +330,44 @@ def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
         where=where,
         text=url if source.kind == "local" else f"{source.name} @ {url}",
     )
+
+
+def _check_repository(source: ForeignSource, where: str) -> None:
+    """Raises LockError unless git takes URL and revision for what they are: others begin like its options."""
+    host = source.url.partition("://")[2]
+    if not source.url.startswith(GIT_URLS) or host.startswith("-"):
+        raise LockError(
+            f"{where}: {source.name}: {redact(source.url)[:200]!r} is no address of a repository",
+            "lock it from https://HOST/OWNER/NAME",
+        )
+    if not GIT_HASH.fullmatch(source.revision):
+        raise LockError(
+            f"{where}: {source.name}: {source.revision[:80]!r} is no commit",
+            f"lock again with the tool that wrote {where.partition(':')[0]}",
+        )
+
+
+def _check_urls(task: _Import, foreign: ForeignLock) -> None:
+    """Looks at the URLs of what an index or builder itself fetches.
+
+    Raises:
+        LockError: one has a variable that the project's own files do not name for it: the value may be
+            secret, and whoever wrote the file chose the host. Or it would be more than one line for uv.
+    """
+    texts = [(source.where, source.url) for source in foreign.sources]
+    texts += [(pin.where, pin.text.removeprefix(f"{pin.name} @ ")) for pin in foreign.pinned]
+    texts += [(str(task.path), option.partition(" ")[2]) for option in foreign.index_options]
+    for where, url in texts:
+        if any(ord(character) < 32 for character in url):
+            raise LockError(f"{where}: {redact(url)!r} has a control character", "lock again")
+    named = [(where, url) for where, url in texts if "$" in url]
+    allowed = url_variables(task.request.recipe) if named else UrlVariables()
+    for where, url in named:
+        for name in allowed.missing(url):
+            raise LockError(
+                f"{where or task.path}: {redact(url)}: a foreign lock cannot name the variable {name}",
+                "name the URL in the project: pip: {extra_index_urls: [URL]} in the recipe",
+            )
 
 
 def _refuse_duplicates(
@@ -362,14 +414,15 @@ def _names(foreign: ForeignLock) -> set[str]:
 def _report(recipe: Recipe, imported: _Imported, reporter: Reporter) -> None:
     """Reports what was imported and added; what is left out is reported with each build."""
     foreign = imported.foreign
+    for option in foreign.index_options:  # which is not one of the project's
+        reporter.note(f"{recipe.name}: {foreign.path.name} chooses where packages are from: {redact(option)}")
     number = len(imported.packages) - len(imported.added)
     reporter.note(f"{recipe.name}: {number} packages imported from {foreign.path.name}, {foreign.tool}")
     python = next((package for package in imported.added if package.name == "python"), None)
     if python is not None:
         others = len(imported.added) - 1
         more = f" and {others} more conda packages" if others else ""
-        reporter.note(
-            f"{recipe.name}: added python {python.version}{more} from {', '.join(imported.channels)}"
-        )
+        source = ", ".join(imported.channels) or "the base"
+        reporter.note(f"{recipe.name}: added python {python.version}{more} from {source}")
     for note in foreign.notes:
         reporter.note(f"{recipe.name}: {note}")

@@ -44,13 +44,16 @@ _TITLES = {
     "imported": "lock",
     "groups": "groups",
     "lock-environment": "lock_environment",
+    "python": "python",
 }
 #: The key of the recipe's ``base_packages``.
 BASE_PACKAGES = "builder.base-packages"
 #: Keys that a lock has only where there is something to record.
-_OPTIONAL = ("sources-asked", "constraints", "pip-build", "imported", "groups", "lock-environment")
+_OPTIONAL = ("sources-asked", "constraints", "pip-build", "imported", "groups", "lock-environment", "python")
 #: The keys of the inputs that the conda packages depend on.
-CONDA_INPUTS = ("builder.conda", "builder.channels", "builder.virtual-packages", "builder.exclude-newer")
+CONDA_INPUTS = tuple(
+    f"{_PREFIX}{key}" for key in ("conda", "channels", "virtual-packages", "exclude-newer", "python")
+)
 
 #: The target's virtual packages if the recipe sets none: those of a machine like RHEL 8, never those of the
 #: build host.
@@ -144,6 +147,7 @@ def inputs(recipe: Recipe, environment: Environment) -> dict[str, str]:
         "virtual-packages": virtual_packages(recipe),
         "exclude-newer": recipe.conda.exclude_newer or "",
         "base-packages": sorted(recipe.base_packages),
+        "python": [recipe.python] if recipe.uses_base_python else [],
         "sources-asked": sorted(s.shown for s in environment.sources),
         "constraints": sorted(s.text for s in environment.constraints),
         "pip-build": {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +15,8 @@ from builder.model import Lock, LockedPackage, canonical_json
 #: Key of the lock's metadata: a list in canonical JSON. Empty list: the base has everything already.
 OS_PACKAGES = "builder.os-packages"
 
+#: Bytes of a ``.deb``.
+MAX_SIZE = 64 << 30
 _FORMS = {
     "name": re.compile(r"[a-z0-9][a-z0-9+.-]{0,200}"),
     "version": re.compile(r"[A-Za-z0-9][A-Za-z0-9.+~:-]{0,200}"),
@@ -70,8 +72,7 @@ def os_packages(lock: Lock) -> tuple[OsPackage, ...] | None:
     if text is None:
         return None
     try:
-        items = json.loads(text)
-        return tuple(_package(item) for item in items)
+        return _distinct(package_of(item) for item in json.loads(text))
     except (ValueError, TypeError, KeyError, RecursionError) as e:
         raise LockError(f"the lock's {OS_PACKAGES} is damaged: {e}", _LOCK_AGAIN) from None
 
@@ -88,7 +89,21 @@ def names_of_os_only(lock: Lock, names: Sequence[str]) -> frozenset[str]:
     return frozenset(names) & system - {package.name for package in lock.packages}
 
 
-def _package(item: Any) -> OsPackage:
+def _distinct(packages: Iterable[OsPackage]) -> tuple[OsPackage, ...]:
+    found: dict[str, OsPackage] = {}
+    for package in packages:
+        if found.setdefault(package.filename, package) != package:
+            raise ValueError(f"{package.filename} appears twice")
+    return tuple(found.values())
+
+
+def package_of(item: Mapping[str, Any]) -> OsPackage:
+    """The package of which a lock, or the base's apt, has these values.
+
+    Raises:
+        ValueError: a value may not be part of a file name, an address or a command.
+        KeyError: a value is missing.
+    """
     values = {}
     for key, form in _FORMS.items():
         value = item[key]
@@ -96,6 +111,6 @@ def _package(item: Any) -> OsPackage:
             raise ValueError(f"{key} {str(value)[:60]!r}")
         values[key] = value
     size = item["size"]
-    if not isinstance(size, int) or size <= 0:
+    if not isinstance(size, int) or not 0 < size < MAX_SIZE:
         raise ValueError(f"size {str(size)[:20]!r} of {values['name']}")
     return OsPackage(**values, size=size)

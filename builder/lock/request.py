@@ -10,7 +10,7 @@ from typing import Protocol
 
 from builder.config.recipe import Recipe
 from builder.lock.spec import Environment, SourceSpec
-from builder.model import LockedPackage, LockedSource
+from builder.model import LockedBase, LockedPackage, LockedSource
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
 
@@ -29,6 +29,8 @@ class SolveRequest:
     update: frozenset[str] = frozenset()
     """Names of ``previous`` that move to the newest version; others change only if they have to."""
     reporter: Reporter = QUIET
+    base: LockedBase | None = None
+    """The base that the lock pins. Its ``python``, if it has one, replaces the conda packages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import ConfigError, UsageError
+from builder.lock.basepython import has_base_python, take_base_python
 from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
@@ -73,7 +74,7 @@ def lock_target(
     Args:
         recipe: the target's recipe.
         settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins.
+        base: the base image that the lock pins. If it has ``python``, this replaces the conda packages.
         previous: an earlier lock; its packages stay where the sources allow.
         update: names of conda or pip packages in ``previous`` that are updated to the newest version; others
             change only if they have to.
@@ -95,10 +96,10 @@ def lock_target(
     cutoffs = Cutoffs.of(recipe, exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(recipe, update, old_conda, old_pip)
-    request = SolveRequest(recipe, environment, settings, reporter=reporter)
+    request = SolveRequest(recipe, environment, settings, reporter=reporter, base=base)
     custom = inputs(recipe, environment)
 
-    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text):
+    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, base):
         conda, found_in = old_conda, previous.channels
         reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
@@ -152,7 +153,7 @@ def check_environment(recipe: Recipe, exclude_newer: str | None = None) -> None:
         raise ConfigError(f"{place_of(recipe.source, 'environment')}: {path} does not exist", hint)
     environment = recipe_environment(recipe)
     Cutoffs.of(recipe, exclude_newer)
-    if not recipe.lock and not channels(recipe, environment):
+    if not recipe.lock and not recipe.uses_base_python and not channels(recipe, environment):
         raise ConfigError(f"{environment.path}: names no channels", "add the line channels: [conda-forge]")
     from builder.lock.conda import check_specs
 
@@ -165,17 +166,19 @@ def _yaml_files(root: Path) -> list[Path]:
     return [path for path in found if path.parent.name != "recipes" and not path.name.endswith(".lock.yml")]
 
 
-def _is_solved(previous: Lock, custom: Mapping[str, str], date: str) -> bool:
+def _is_solved(previous: Lock, custom: Mapping[str, str], date: str, base: LockedBase | None) -> bool:
     """Whether an earlier lock has the conda packages for the same sources and the same date."""
-    if previous.custom.get(SOLVED_BEFORE, "") != date:
+    if previous.custom.get(SOLVED_BEFORE, "") != date or not has_base_python(previous, base):
         return False
-    return all(custom[key] == previous.custom.get(key) for key in CONDA_INPUTS)
+    return all(custom.get(key) == previous.custom.get(key) for key in CONDA_INPUTS)
 
 
 def solve_conda_packages(request: SolveRequest) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """:func:`builder.lock.conda.solve_conda`, with progress, notes on the specs and on the result."""
     for note in request.environment.notes:
         request.reporter.warn(note)
+    if request.base is not None and request.base.python is not None:
+        return [take_base_python(request, request.base.python)], ()
     from builder.lock.conda import solve_conda
 
     solved, seconds = _timed("solving conda packages", request.reporter, lambda: solve_conda(request))

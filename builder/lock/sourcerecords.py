@@ -21,11 +21,11 @@ SOURCES = "builder.sources"
 _KINDS = get_args(SourceKind)
 _FIELDS = frozenset(field.name for field in fields(LockedSource))
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: SHA-1, or SHA-256 in repositories of that format.
-_GIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: A commit or tree: SHA-1, or SHA-256 in repositories of that format.
+GIT_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _TEXT = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]{1,4096}")
 _WEB = ("https://", "http://")
-_GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
+GIT_URLS = (*_WEB, "ssh://", "git://", "file://")
 
 
 def rendered_sources(packages: Iterable[LockedPackage]) -> str:
@@ -131,9 +131,9 @@ def _problem(source: LockedSource) -> str:
     if source.build and not _TEXT.fullmatch(source.build):
         return "build has a blank or a control character"
     if source.kind == "git":
-        if not source.url.startswith(_GIT_URLS):
+        if not source.url.startswith(GIT_URLS):
             return "url is not that of a git repository"
-        both = _GIT.fullmatch(source.commit) and _GIT.fullmatch(source.tree)
+        both = GIT_HASH.fullmatch(source.commit) and GIT_HASH.fullmatch(source.tree)
         return "" if both else "commit or tree is not a hash of git"
     if source.kind == "local":
         if not is_inside(source.url):

@@ -30,6 +30,7 @@ from builder.sources.limits import MAX_MEMBERS, MAX_PATH
 from builder.sources.target import Target
 from builder.store.blobs import Store
 from builder.store.files import sha256_file
+from builder.tarheaders import MAX_EXTENDED
 
 _TASK = "downloading a source"
 _DAMAGED = (
@@ -148,7 +149,7 @@ def unpack_archive(path: Path, filename: str, folder: Path) -> None:
 
 def _unpack_tar(path: Path, target: Target) -> None:
     # "r|*" reads the stream once: the limits hold before the rest is inflated
-    with tarfile.open(path, "r|*") as tar:
+    with tarfile.open(path, "r|*", tarinfo=_Header) as tar:
         for member in _members(tar):
             name = _clean(member.name)
             if not name:
@@ -167,6 +168,30 @@ def _unpack_tar(path: Path, target: Target) -> None:
                 raise FetchError(
                     f"{target.name}: {name!r} is a device or a pipe", "the archive is hostile: do not use it"
                 )
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose extensions have a limit: tarfile reads them into memory, whatever size they state."""
+
+    _EXTENSIONS = (
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    )
+
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.type in self._EXTENSIONS and self.size > MAX_EXTENDED:
+            raise ValueError(f"a tar header of {self.size} bytes")
+        if sum(len(key) + len(value) for key, value in tar.pax_headers.items()) > MAX_EXTENDED:
+            raise ValueError("too large headers")
+        found: tarfile.TarInfo = super()._proc_member(tar)  # type: ignore[misc]
+        if found.size < 0:
+            raise ValueError("a negative size")
+        return found
+
+    def _refuse_sparse(self, *_: object) -> tarfile.TarInfo:
+        raise ValueError("a sparse file")  # its map is read into memory too
+
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse_sparse
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -4,7 +4,7 @@ what is run.
 * No command line contains a URL with a password: a remote is set in git's environment (``GIT_CONFIG_*``), and
   the password of a URL becomes a header for this URL alone. Passwords may also come from git's credential
   helpers and from ``~/.netrc``.
-* No hook, no ``ext::`` transport, no file-system monitor is run, and git asks no questions.
+* No hook, no remote helper (``ext::``), no file-system monitor is run, and git asks no questions.
 * Nothing is checked out: :mod:`builder.sources.objects` reads the objects.
 """
 
@@ -34,8 +34,10 @@ _KEPT = re.compile(
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
+    # remote helpers (ext::COMMAND, and those of other packages) run programs
+    "protocol.allow": "never",
+    **{f"protocol.{name}.allow": "always" for name in ("file", "git", "http", "https", "ssh")},
     "protocol.ext.allow": "never",
-    "protocol.file.allow": "always",
     "fetch.recurseSubmodules": "false",
     "fetch.writeCommitGraph": "false",
     "gc.auto": "0",

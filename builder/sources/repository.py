@@ -143,7 +143,7 @@ class Repository:
         for _, git in self._remotes():
             for depth in (["--depth=1"], []):
                 try:
-                    git.run("fetch", *_FETCH, *depth, "--no-tags", REMOTE, f"{revision}:refs/fetched")
+                    git.run("fetch", *_FETCH, *depth, "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
                     return self._keep(self._peeled("refs/fetched"))
                 except GitError as e:
                     problem = e
@@ -168,7 +168,7 @@ class Repository:
             revision = ""
         for _, git in self._remotes():
             with suppress(GitError):
-                lines = git.text("ls-remote", REMOTE, revision or "HEAD").splitlines()
+                lines = git.text("ls-remote", "--", REMOTE, revision or "HEAD").splitlines()
                 if lines:
                     return f"; {revision or 'its default branch'} is now {lines[0].split()[0]}"
                 return f", and no {revision or 'default branch'} either"

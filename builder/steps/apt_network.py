@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -27,6 +27,8 @@ from builder.steps.apt_base import AptBase
 MOUNTED = "/run/builder-apt"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _CREDENTIALS = (Path("/etc/apt/auth.conf"), Path("/etc/apt/auth.conf.d"))
+#: Where this machine's keyrings are. The base's sources name paths, and must not choose other files.
+_KEYRINGS = ("/usr/share/keyrings", "/etc/apt/keyrings", "/etc/apt/trusted.gpg.d")
 #: Settings of this machine that name a file: certificates of HTTPS mirrors and proxies.
 _FILE_SETTING = re.compile(
     r'(Acquire::https(?:::[^ ]+)?::(?:CaInfo|SslCert|SslKey)) "([^"]+)";', re.IGNORECASE
@@ -62,19 +64,20 @@ def prepare_network(folder: Path, base: AptBase, settings: Settings, where: str)
     folder.chmod(0o755)  # the container's root may be another user
     mirrors = host_mirrors()
     sources, replaced = _sources(base, settings, mirrors, where)
-    uris = [uri for source in sources for uri in source.get("URIs", "").split()]
+    own = _uris(base.sources)
+    mirrored = [uri for uri in _uris(sources) if uri not in own]
     if replaced:
         (folder / "sources.d").mkdir()
         text = "\n".join(written(_with_keys(source, folder)) for source in sources)
         (folder / "sources.d" / "base.sources").write_text(text)
-        _copy_credentials(folder)
+        _copy_credentials(folder, {_host(uri) for uri in mirrored})
     lines = [line for line in apt_options().splitlines() if not line.startswith("Dir::")]
     (folder / "apt.conf").write_text("".join(f"{_with_file(line, folder)}\n" for line in lines))
     if _CERTIFICATES.is_file():
         shutil.copyfile(_CERTIFICATES, folder / "ca.crt")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    return AptNetwork((Mount(folder, MOUNTED), *_folders(uris)), settings, mirrors)
+    return AptNetwork((Mount(folder, MOUNTED), *_folders(mirrored)), settings, mirrors)
 
 
 def _sources(
@@ -111,10 +114,23 @@ def _mirrored(uri: str, settings: Settings, mirrors: tuple[tuple[str, str], ...]
     return own if own != uri else mirrored_archive(uri, mirrors)
 
 
+def _uris(sources: Iterable[Mapping[str, str]]) -> list[str]:
+    return [uri for source in sources for uri in source.get("URIs", "").split()]
+
+
+def _host(uri: str) -> str:
+    """Host and port of an address, with or without a scheme."""
+    return uri.partition("://")[2 if "://" in uri else 0].partition("/")[0].rpartition("@")[2].lower()
+
+
 def _folders(uris: list[str]) -> Iterator[Mount]:
-    """Mirrors in folders of this machine, at the same place in the container."""
+    """Mirrors in folders of this machine, at the same place in the container.
+
+    Args:
+        uris: of this machine's mirrors. The base's own ``file:`` sources are folders of the base.
+    """
     for path in sorted({unquote(uri.removeprefix("file://")) for uri in uris if uri.startswith("file://")}):
-        if Path(path).is_dir():
+        if Path(path).is_dir() and ".." not in Path(path).parts:  # the base chose the end of the path
             yield Mount(Path(path), path)
 
 
@@ -125,7 +141,7 @@ def _with_keys(source: Mapping[str, str], folder: Path) -> dict[str, str]:
         return dict(source)  # none, fingerprints, or a key in the text itself
     paths = []
     for path in signed.replace(",", " ").split():
-        if os.access(path, os.R_OK):
+        if _is_keyring(path):
             shutil.copyfile(path, folder / Path(path).name)
             paths.append(f"{MOUNTED}/{Path(path).name}")
         else:
@@ -143,11 +159,34 @@ def _with_file(line: str, folder: Path) -> str:
     return f'{found[1]} "{MOUNTED}/{name}";'
 
 
-def _copy_credentials(folder: Path) -> None:
-    """Credentials of this machine's mirrors; only where a mirror stands in for the base's archive."""
+def _is_keyring(path: str) -> bool:
+    """Whether a path is a keyring of this machine that can be read."""
+    place = Path(os.path.normpath(path))
+    return str(place.parent) in _KEYRINGS and place.is_file() and os.access(place, os.R_OK)
+
+
+def _copy_credentials(folder: Path, hosts: set[str]) -> None:
+    """Credentials of this machine's mirrors, without those of other hosts: the base's apt can read them."""
     parts = folder / "auth.conf.d"
     parts.mkdir()
     for path in _CREDENTIALS:
         for file in sorted(path.glob("*.conf")) if path.is_dir() else [path]:
             if os.access(file, os.R_OK):
-                shutil.copyfile(file, parts / f"{len(list(parts.iterdir()))}.conf")
+                text = credentials_of(file.read_text(errors="replace"), hosts)
+                (parts / f"{len(list(parts.iterdir()))}.conf").write_text(text)
+
+
+def credentials_of(text: str, hosts: set[str]) -> str:
+    """The entries of an apt_auth.conf(5) that are for some hosts."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    words = [word for line in lines for word in line.split()]
+    entries: list[list[str]] = []
+    for word in words:
+        if word == "machine":
+            entries.append([])
+        if entries:
+            entries[-1].append(word)
+    # without a port, an entry is for all ports of its host
+    known = hosts | {host.partition(":")[0] for host in hosts}
+    found = [entry for entry in entries if len(entry) > 1 and _host(entry[1]) in known]
+    return "".join(f"{' '.join(entry)}\n" for entry in found)

@@ -24,7 +24,7 @@ from builder.errors import (
     RunnerError,
     SolveError,
 )
-from builder.lock.ospackages import OsPackage
+from builder.lock.ospackages import OsPackage, package_of
 from builder.progress import QUIET, Reporter, working
 from builder.qemu import emulation
 from builder.redact import redact
@@ -34,7 +34,7 @@ from builder.settings import Settings
 from builder.steps.apt_base import AptBase, apt_runner, read_apt_base, runnable
 from builder.steps.apt_network import MOUNTED, AptNetwork, prepare_network
 from builder.store.blobs import Store
-from builder.text import human_bytes
+from builder.text import human_bytes, visible
 
 #: Seconds for the lists of packages and the solution.
 _TIMEOUT_S = 900
@@ -68,7 +68,10 @@ printf '@@ names\n'; apt apt-cache pkgnames
 exit 62
 """
 #: ``'URL' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:HASH``, as ``apt-get --print-uris`` writes.
-_LINE = re.compile(r"'([^']+)' (\S+)_(\S+)_(\S+)\.deb (\d+) SHA256:([0-9a-f]{64})")
+_LINE = re.compile(
+    r"'(?P<url>[^']+)' (?P<name>\S+)_(?P<version>\S+)_(?P<architecture>\S+)\.deb (?P<size>\d+) "
+    r"SHA256:(?P<sha256>[0-9a-f]{64})"
+)
 
 
 def solve_os_packages(
@@ -140,7 +143,7 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
     """The packages in the output of ``apt-get --print-uris``, by name.
 
     Raises:
-        LockError: a line has no SHA-256, or names no package.
+        LockError: a line has no SHA-256, or names no package; the base chose apt, so it may be anything.
     """
     packages = []
     for line in filter(None, map(str.strip, output.splitlines())):
@@ -151,9 +154,16 @@ def read_uris(output: str, network: AptNetwork) -> list[OsPackage]:
             raise LockError(
                 f"apt names a package without SHA-256: {redact(line)}", "correct the archive or its mirror"
             )
-        url, name, version, architecture, size, sha256 = match.groups()
-        address = network.public(url)
-        packages.append(OsPackage(name, unquote(version), architecture, address, sha256, int(size)))
+        values = match.groupdict()
+        address, version = network.public(values["url"]), unquote(values["version"])
+        try:
+            size = int(values["size"])
+            packages.append(package_of({**values, "url": address, "version": version, "size": size}))
+        except ValueError as e:
+            raise LockError(
+                f"apt names a package that is none: {visible(redact(line))[:300]}: {visible(str(e))[:300]}",
+                "correct the archive or its mirror, or take another base",
+            ) from None
     return sorted(packages, key=lambda p: (p.name, p.architecture))
 
 

@@ -62,7 +62,8 @@ def step_key(image: Image, step: StepRun, settings: Settings, compression: Compr
     """A hash of everything that a step's layer depends on."""
     return cache_key(
         {
-            "below": [layer.diff_id for layer in image.layers],
+            # with the digests, which are verified: a base may list diff_ids of another image's layers
+            "below": [[layer.diff_id, layer.descriptor.digest] for layer in image.layers],
             "image_env": ImageConfig.of(image).env,
             "commands": step.commands,
             "env": dict(step.env),

@@ -69,12 +69,16 @@ Nodes = dict[str, Node]
 def nodes_of_upper(upper: Path) -> Nodes:
     """What is in the upper folder of an overlay, by path.
 
+    Files and folders there become readable for this user; the result has the modes that the step left.
+
     Raises:
         LayerError: A path is too long or too deep, or no text.
         ImageError: A name is that of a whiteout.
     """
     found: Nodes = {}
     pending = [""]
+    modes: dict[int, int] = {}
+    upper.chmod(0o700)
     while pending:
         folder = pending.pop()
         with os.scandir(upper / folder) as items:
@@ -87,16 +91,20 @@ def nodes_of_upper(upper: Path) -> Nodes:
                     raise ImageError(
                         f"the step left /{path}, a name that deletes files of other layers", "rename it"
                     )
-                node = _node(upper / path)
+                node = _node(upper / path, modes)
                 found[path] = node
                 if node.kind == "dir":
                     pending.append(path)
     return found
 
 
-def _node(path: Path) -> Node:
+def _node(path: Path, modes: dict[int, int]) -> Node:
+    """What is at a path. ``modes``: of files with several names, whose first name may have changed it."""
     info = path.lstat()
-    mode = stat.S_IMODE(info.st_mode)
+    mode = modes.setdefault(info.st_ino, stat.S_IMODE(info.st_mode))
+    needed = {stat.S_IFDIR: _USABLE, stat.S_IFREG: _READABLE}.get(stat.S_IFMT(info.st_mode), 0)
+    if mode & needed != needed:
+        path.chmod(mode | needed)
     if stat.S_ISDIR(info.st_mode):
         return Node("dir", mode, opaque=_is_opaque(path))
     if stat.S_ISLNK(info.st_mode):

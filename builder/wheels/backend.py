@@ -18,7 +18,7 @@ from builder.errors import WheelError
 #: What pip and uv use for a source without a ``[build-system]``.
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LEGACY_REQUIRES = ("setuptools>=40.8.0", "wheel")
-#: Bytes of a ``pyproject.toml``.
+#: Bytes of a ``pyproject.toml``, ``setup.cfg`` or ``setup.py`` that is read.
 MAX_PYPROJECT = 1 << 20
 
 
@@ -74,8 +74,33 @@ def _backend(table: dict[str, Any]) -> Backend:
     if any(Path(folder).is_absolute() or ".." in Path(folder).parts for folder in path):
         raise ValueError("backend-path leads out of the source")
     for text in requires:
-        Requirement(text)
+        check_requirement(text)
     return Backend(name, tuple(requires), tuple(path))
+
+
+def check_requirement(text: str) -> None:
+    """Raises ValueError if a requirement of a source is none, or could read something of this machine.
+
+    uv reads it as a line of a file, in which variables are replaced by their values.
+    """
+    url = Requirement(text).url
+    if "$" in text or any(ord(character) < 32 for character in text):
+        raise ValueError(f"{text[:80]!r} has a variable or a control character")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise ValueError(f"{text[:80]!r} is no address on the web")
+
+
+#: Of a damaged project file; MemoryError is what Python's parser raises for text that is too deep.
+_FAULTS: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    SyntaxError,
+    RecursionError,
+    MemoryError,
+    configparser.Error,
+)
 
 
 def project_name(tree: Path) -> str | None:
@@ -84,15 +109,20 @@ def project_name(tree: Path) -> str | None:
     None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
     damaged files.
     """
-    faults = (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, configparser.Error)
     for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
-        with contextlib.suppress(*faults):
+        with contextlib.suppress(*_FAULTS):
             return canonicalize_name(read(tree), validate=True)
     return None
 
 
+def _text(path: Path) -> str:
+    if path.stat().st_size > MAX_PYPROJECT:
+        raise ValueError(f"{path.name} has more than {MAX_PYPROJECT} bytes")
+    return path.read_text(encoding="utf-8")
+
+
 def _of_pyproject(tree: Path) -> str:
-    data = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(_text(tree / "pyproject.toml"))
     if "project" in data:
         return str(data["project"]["name"])
     return str(data["tool"]["poetry"]["name"])
@@ -100,13 +130,13 @@ def _of_pyproject(tree: Path) -> str:
 
 def _of_setup_cfg(tree: Path) -> str:
     parser = configparser.ConfigParser(interpolation=None)
-    parser.read(tree / "setup.cfg", encoding="utf-8")
+    parser.read_string(_text(tree / "setup.cfg"))
     return parser["metadata"]["name"]
 
 
 def _of_setup_py(tree: Path) -> str:
     """The text of ``setup(name="...")``."""
-    for node in ast.walk(ast.parse((tree / "setup.py").read_bytes())):
+    for node in ast.walk(ast.parse(_text(tree / "setup.py"))):
         if not isinstance(node, ast.Call):
             continue
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

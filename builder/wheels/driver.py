@@ -48,6 +48,8 @@ def _run(plan: dict[str, Any]) -> int:
     uv = [plan["uv"], "--offline", "--no-config", "--quiet", "--cache-dir", str(FOLDER / "cache")]
     options = ["--system-site-packages"] if plan["no_isolation"] else []
     failed = subprocess.call([*uv, "venv", "--python", sys.executable, *options, str(FOLDER / "env")])
+    if not failed and plan["no_isolation"]:
+        _add_packages_of_image()
     if not failed and plan["wheels"]:
         install = ["pip", "install", "--python", str(_PYTHON), "--no-index", "--no-deps"]
         wheels = [str(FOLDER / "wheels" / name) for name in plan["wheels"]]
@@ -57,6 +59,14 @@ def _run(plan: dict[str, Any]) -> int:
     env = dict(os.environ, VIRTUAL_ENV=str(_PYTHON.parent.parent))
     env["PATH"] = os.pathsep.join([str(_PYTHON.parent), env.get("PATH", os.defpath)])
     return subprocess.call([str(_PYTHON), str(FOLDER / "driver.py"), "hooks"], cwd=_source(plan), env=env)
+
+
+def _add_packages_of_image() -> None:
+    """Where the image's Python is a virtual environment itself, uv makes the new one from that one's base."""
+    if sys.prefix != sys.base_prefix:
+        folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+        packages = str(Path(sys.prefix) / folder)
+        (FOLDER / "env" / folder / "image.pth").write_text(f"{packages}\n", encoding="utf-8")
 
 
 def hooks() -> int:

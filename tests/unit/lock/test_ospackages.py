@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,6 +36,12 @@ def test_round_trip() -> None:
     assert os_packages(Lock((), ())) is None
 
 
+def test_twice() -> None:
+    """Two files of one name would be written over each other."""
+    with pytest.raises(LockError, match="hello_1%3a2.10-3.*amd64.deb appears twice"):
+        os_packages(lock(HELLO, replace(HELLO, sha256="cd" * 32)))
+
+
 def test_names() -> None:
     """The file's name is apt's; the purl names the distribution."""
     assert HELLO.filename == "hello_1%3a2.10-3+b1_amd64.deb"
@@ -53,6 +60,7 @@ def test_names() -> None:
         ("sha256", "AB" * 32),
         ("size", "5"),
         ("size", 0),
+        ("size", 1 << 60),
         ("name", None),
     ],
 )

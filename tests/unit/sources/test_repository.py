@@ -174,3 +174,10 @@ def test_subdirectory(repo: Repo, opened: Open) -> None:
     repo.commit(libs__one__setup_py="")
     with opened(git(repo.url, subdirectory="libs/one")) as tree:
         assert tree.path == tree.root / "libs/one" and tree.locked.subdirectory == "libs/one"
+
+
+def test_revision_that_is_an_option(repo: Repo, opened: Open, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    for revision in (f"--upload-pack=touch {mark};:", "-q"):
+        fails(opened(git(repo.url, revision)))
+        assert not mark.exists()

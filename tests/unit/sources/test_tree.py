@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -139,6 +140,35 @@ def test_members(opened: Open, server: Server) -> None:
         assert (tree.path / "hard").read_bytes() == b"#!" and (tree.path / "empty").is_dir()
         modes = {name: (tree.path / name).stat().st_mode & 0o777 for name in ("setup.py", "run", "hard")}
         assert modes == {"setup.py": 0o644, "run": 0o755, "hard": 0o755}
+
+
+def stated(kind: bytes, size: int, pax: dict[str, str] | None = None) -> bytes:
+    """An archive whose first header states a size that does not follow."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, size
+    if pax is not None:
+        header.pax_headers = pax
+        return gzip.compress(header.tobuf(tarfile.PAX_FORMAT) + bytes(4096))
+    return gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (stated(tarfile.XHDTYPE, 1 << 30), "a tar header of 1073741824 bytes"),
+        (stated(tarfile.XGLTYPE, 1 << 30), "a tar header of 1073741824 bytes"),
+        (stated(tarfile.GNUTYPE_LONGNAME, 1 << 30), "a tar header of 1073741824 bytes"),
+        (stated(tarfile.GNUTYPE_SPARSE, 1 << 30), "a sparse file"),
+        (stated(tarfile.REGTYPE, 0, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}), "a sparse file"),
+        (stated(tarfile.REGTYPE, 0, {"size": "-5"}), "a negative size"),
+    ],
+    ids=range(6),
+)
+def test_headers_of_a_bomb(data: bytes, message: str, opened: Open, server: Server) -> None:
+    """tarfile reads extensions of headers into memory: 2 MB of gzip were 4 GB."""
+    url = server.put("/t.tar.gz", data)
+    with pytest.raises(FetchError, match=f"a damaged archive: {message}"), opened(archive(url)):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,24 @@ def test_line_without_sha256(tmp_path: Path) -> None:
         read_uris("'http://x/a_1_all.deb' a_1_all.deb 5 MD5Sum:00\n", network)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("' hello_", "' ../../../hello_"),
+        ("' hello_", "' -o_"),
+        ("_amd64.deb 53084", "_amd64;sh.deb 53084"),
+        (" 53084 ", f" {'9' * 5000} "),
+        (" 53084 ", f" {'9' * 40} "),
+        ("'http://deb", "'copy:/deb"),
+    ],
+)
+def test_line_of_a_hostile_apt(tmp_path: Path, old: str, new: str) -> None:
+    """What the base's apt prints becomes file names, addresses and commands."""
+    network = AptNetwork((), image_kit.settings(tmp_path), ())
+    with pytest.raises(LockError, match="apt names a package that is none"):
+        read_uris(URIS.replace(old, new), network)
+
+
 def base(tmp_path: Path) -> AptBase:
     return read_apt_base(image_kit.base(), FakeRunner(tmp_path, Completed(0, PROBE, "")), "")
 
@@ -274,6 +292,31 @@ def test_network_of_mirrors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert str(mirror) in [mount.target for mount in network.mounts]
     assert network.public(f"file://{mirror}/pool/a.deb") == "http://deb.debian.org/debian/pool/a.deb"
     assert network.public("http://own/pool/a.deb") == "http://deb.debian.org/debian/pool/a.deb"
+
+
+def test_network_of_a_hostile_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources of the base lead to no file of this machine: no folder, no key, no password of another host."""
+    mirror, secret, etc = tmp_path / "mirror", tmp_path / "secret", tmp_path / "auth.conf"
+    mirror.mkdir()
+    secret.mkdir()
+    (secret / "key").write_text("private")
+    etc.write_text("machine own login u password p#1\nmachine other.example/x login u password hidden\n")
+    monkeypatch.setattr(apt_network, "_CREDENTIALS", (etc,))
+    monkeypatch.setattr(
+        apt_network, "host_mirrors", lambda: (("http://deb.debian.org/debian", f"file://{mirror}"),)
+    )
+    rest = {"Types": "deb", "Suites": "bookworm", "Signed-By": f"{secret}/key"}
+    uris = (f"file://{secret}", "http://deb.debian.org/debian/../secret", "http://own.example/x")
+    sources = tuple({**rest, "URIs": uri} for uri in uris)
+    found = AptBase("oci:x", "debian", "bookworm", "Debian", "amd64", sources)
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    pairs = (("http://own.example", "http://own:8080/y"),)
+    network = prepare_network(folder, found, image_kit.settings(tmp_path, mirrors=pairs), "")
+    assert [mount.source for mount in network.mounts] == [folder]
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file()]
+    assert not any("private" in text or "hidden" in text for text in texts)
+    assert "machine own login u password p#1\n" in texts
 
 
 def test_no_sources(tmp_path: Path) -> None:

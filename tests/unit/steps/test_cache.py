@@ -54,6 +54,15 @@ def test_same_inputs(runs: Runs) -> None:
     assert runs.count == 1 and again == first
 
 
+def test_base_that_lies(runs: Runs) -> None:
+    """A layer with the diff_id of another one, whose blob is different."""
+    runs()
+    (below,) = runs.image.layers
+    other = make_layer([Entry("evil", "dir", 0o755)], "other", runs.settings, runs.store)
+    runs(image_of([replace(other, diff_id=below.diff_id)], {"PATH": "/bin"}))
+    assert runs.count == 2
+
+
 def test_other_inputs(runs: Runs, tmp_path: Path) -> None:
     """Commands, variables, network, layers below, the image's variables, and what is in mounts."""
     runs()

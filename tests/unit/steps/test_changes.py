@@ -91,6 +91,17 @@ def test_hard_links(upper: Path, lower: Path) -> None:
     assert found["opt/motd"].kind == "file"
 
 
+def test_unreadable(upper: Path, lower: Path) -> None:
+    """What the step closed to its owner is read; the layer has the modes that the step left."""
+    put(upper, "opt/b/z", "z", 0o111)
+    (upper / "opt/a").hardlink_to(upper / "opt/b/z")
+    (upper / "opt/b").chmod(0o000)
+    upper.chmod(0o000)
+    found = {e.path: e for e in Changes(nodes_of_upper(upper), lower).entries()}
+    assert [f"{e.kind} {e.mode:o}" for e in found.values()][-3:] == ["file 111", "dir 0", "hardlink 111"]
+    assert (upper / "opt/b/z").stat().st_mode & 0o777 == 0o511
+
+
 def test_whiteouts(lower: Path) -> None:
     """A removed file, an opaque folder (each name of the folder below), and one in it."""
     nodes = {

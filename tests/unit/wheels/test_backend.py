@@ -42,6 +42,9 @@ def test_backend(tmp_path: Path, pyproject: str | None, expected: Backend) -> No
         ("[build-system]\nrequires = [1]\n", "something else than texts"),
         ("[build-system]\nrequires = ['a b']\n", "pyproject.toml is not valid"),
         ("[build-system]\nrequires = []\nbackend-path = ['../x']\n", "leads out of the source"),
+        ("[build-system]\nrequires = ['x @ https://a.example/${KEY}/x.whl']\n", "a variable or a control"),
+        ('[build-system]\nrequires = ["x @ https://a.example/\\n-r/etc/x"]\n', "a variable or a control"),
+        ("[build-system]\nrequires = ['x @ file:///srv/x-1-py3-none-any.whl']\n", "no address on the web"),
         ("build-system = 3\n", "pyproject.toml is not valid"),
         ("[[[", "pyproject.toml is not valid"),
         ("[build-system]\nrequires = 5\n", "pyproject.toml is not valid"),
@@ -72,6 +75,8 @@ def test_no_package(tmp_path: Path) -> None:
         ("setup.py", "from setuptools import setup\nsetup(version='1', name='older')\n", "older"),
         ("setup.py", "import setuptools\nsetuptools.setup(name=compute())\n", None),
         ("setup.py", "print(", None),
+        ("setup.py", "-" * 1_000_000 + "1", None),
+        ("setup.py", "setup(name='large')" + " " * 2_000_000, None),
         ("README", "", None),
     ],
 )

@@ -62,3 +62,17 @@ def test_no_isolation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["absent", "own:nothing", "own"])
 def test_failed(tmp_path: Path, backend: str) -> None:
     assert run(tmp_path, backend=backend) == 1
+
+
+def test_packages_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment made from a virtual environment sees the packages of that one."""
+    folder = Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    (tmp_path / "env" / folder).mkdir(parents=True)
+    monkeypatch.setattr(driver, "FOLDER", tmp_path)
+    added = tmp_path / "env" / folder / "image.pth"
+    monkeypatch.setattr(sys, "base_prefix", sys.prefix)
+    driver._add_packages_of_image()
+    assert not added.exists()
+    monkeypatch.setattr(sys, "base_prefix", "/elsewhere")
+    driver._add_packages_of_image()
+    assert added.read_text() == f"{Path(sys.prefix) / folder}\n"

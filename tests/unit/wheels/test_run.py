@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from builder.run.base import Runner, RunOptions
 from builder.run.process import Completed
 from builder.settings import Settings
 from builder.store.blobs import Store
-from builder.wheels import driver
+from builder.wheels import driver, run
 from builder.wheels.backend import Backend
 from builder.wheels.run import Job, NeedsMore, built
 from tests.support.wheels import fetched, make_wheel
@@ -92,7 +93,9 @@ def test_more_requirements(job: Job, settings: Settings) -> None:
     assert e.value.requirements == ("numpy>=2",)
 
 
-@pytest.mark.parametrize("text", ["{", "{}", "[1]", ""])
+@pytest.mark.parametrize(
+    "text", ["{", "{}", "[1]", "", '["--index-url=http://evil.example"]', '["-r /etc/x"]']
+)
 def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
     """What comes from the container may be anything."""
 
@@ -105,6 +108,42 @@ def test_damaged_requirements(job: Job, settings: Settings, text: str) -> None:
         built(job, IMAGE, Container(settings, work), settings),
     ):
         pass
+
+
+def test_files_that_are_none(job: Job, settings: Settings, tmp_path: Path) -> None:
+    """A pipe does not stop builder, and a symlink leads to no file of the host."""
+    host = tmp_path / "host"
+    host.mkdir()
+    (host / "names.json").write_text('["hidden"]')
+
+    def pipes(folder: Path) -> int:
+        os.mkfifo(folder / "requires.json")
+        return driver.NEEDS_MORE
+
+    def links(folder: Path) -> int:
+        (folder / "requires.json").symlink_to(host / "names.json")
+        return driver.NEEDS_MORE
+
+    def replaced(folder: Path) -> int:
+        (folder / "out").rmdir()
+        (folder / "out").symlink_to(host)
+        return 0
+
+    for work, message in ((pipes, "no list"), (links, "no list"), (replaced, "removed the folder")):
+        with (
+            pytest.raises(WheelError, match=message),
+            built(job, IMAGE, Container(settings, work), settings),
+        ):
+            pass
+    assert host.is_dir()
+
+
+def test_large_log(job: Job, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the end of a log is read; control characters do not reach the terminal."""
+    monkeypatch.setattr(run, "MAX_LOG", 100)
+    error = failure(job, settings, "x" * 200 + "\nend \x1b]0;title\x07\n")
+    assert "end" in error.message and "\x1b" not in error.message
+    assert len((settings.cache / "logs/wheel-demo.log").read_text()) <= 100
 
 
 def failure(job: Job, settings: Settings, log: str, code: int = 1) -> WheelError:

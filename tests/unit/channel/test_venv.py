@@ -1,0 +1,91 @@
+"""The Python of a base image as a conda package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.channel.venv import BasePython, locked_base_python, write_base_python
+from builder.errors import FetchError, ImageError, LayerError
+from builder.fetch.packages import fetch_packages
+from builder.layers.entry import LinkContext
+from builder.model import Fetched
+from builder.store.blobs import Store
+from tests.support.conda_reader import read
+from tests.support.image_kit import settings
+
+DEBIAN = BasePython("/usr/bin/python3.11", "3.11.2")
+SITE = "/opt/venv/lib/python3.12/site-packages"
+VENV = BasePython("/usr/bin/python3.12", "3.12", True, SITE)
+CONTEXT = LinkContext("/opt/env", "3.11", "lib/python3.11/site-packages")
+
+
+@pytest.mark.parametrize(
+    ("python", "platform", "url"),
+    [
+        (DEBIAN, "linux-64", "builder://base/usr/bin/python3.11/linux-64/python-3.11.2-venv_0.conda"),
+        (VENV, "linux-aarch64", f"builder://base/usr/bin/python3.12/+{SITE}/linux-aarch64/python-3.12-site_0.conda"),
+    ],
+)  # fmt: skip
+def test_fetched(tmp_path: Path, python: BasePython, platform: str, url: str) -> None:
+    """A machine that has the lock alone makes the same package."""
+    locked = locked_base_python(python, platform, tmp_path / "packages")
+    assert (locked.url, locked.version, locked.manager) == (url, python.version, "conda")
+    [fetched] = fetch_packages([locked], settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
+    assert fetched.path.is_relative_to(tmp_path / "other")
+    assert [p.suffix for p in fetched.path.parent.iterdir()] == [".conda"]
+
+
+def test_layout(tmp_path: Path) -> None:
+    locked = locked_base_python(VENV, "linux-64", tmp_path)
+    [path] = tmp_path.glob("*/*.conda")
+    context = LinkContext("/opt/env", "3.12", "lib/python3.12/site-packages")
+    found = read(Fetched(locked, path, 1), tmp_path, context)
+    links = {name: entry.target for name, (entry, _) in found.items() if entry.kind == "symlink"}
+    assert links == {
+        "opt/env/bin/python": "python3.12",
+        "opt/env/bin/python3": "python3.12",
+        "opt/env/bin/python3.12": "/usr/bin/python3.12",
+    }
+    assert found["opt/env/pyvenv.cfg"][1].decode().splitlines() == [
+        "home = /usr/bin",
+        "include-system-site-packages = true",
+        "version = 3.12",
+        "executable = /usr/bin/python3.12",
+    ]
+    assert found["opt/env/lib/python3.12/site-packages/builder-base.pth"][1].decode() == f"{SITE}\n"
+
+
+def test_other_packages(tmp_path: Path) -> None:
+    """The same links in a package of a channel leave the environment, which is refused."""
+    locked = locked_base_python(DEBIAN, "linux-64", tmp_path)
+    [path] = tmp_path.glob("*/*.conda")
+    other = replace(locked, url="https://conda.example/c/linux-64/python-3.11.2-venv_0.conda")
+    with pytest.raises(LayerError, match="is a link that leaves the environment"):
+        read(Fetched(other, path, 1), tmp_path, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "builder://base/linux-64/python-3.11.2-venv_0.conda",
+        "builder://base/usr/../bin/python3.11/linux-64/python-3.11.2-venv_0.conda",
+        "builder://base/usr/bin/a%20b/linux-64/python-3.11.2-venv_0.conda",
+        "builder://base/usr/bin/python3.11/linux-64/python-3.11.2-other_0.conda",
+        "builder://base/usr/bin/python3.11/linux-64/numpy-3.11.2-venv_0.conda",
+        "builder://base/usr/bin/python3.11/osx-64/python-3.11.2-venv_0.conda",
+    ],
+)
+def test_bad_url(tmp_path: Path, url: str) -> None:
+    """A lock may contain anything."""
+    assert write_base_python(url, tmp_path) is None
+    locked = replace(locked_base_python(DEBIAN, "linux-64", tmp_path), url=url)
+    with pytest.raises(FetchError, match="names no Python of a base image"):
+        fetch_packages([locked], settings(tmp_path / "other"), Store(tmp_path / "other" / "cache"))
+
+
+def test_bad_path(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="/my python/bin/python3.11: such a path cannot be locked"):
+        locked_base_python(BasePython("/my python/bin/python3.11", "3.11"), "linux-64", tmp_path)

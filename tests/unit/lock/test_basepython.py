@@ -1,0 +1,102 @@
+"""Environments that use the Python of the base image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from builder.config.recipe import Recipe
+from builder.errors import BuilderError, ConfigError, SolveError
+from builder.lock.basepython import check_base_python
+from builder.lock.imported import import_lock
+from builder.lock.inputs import stale_reasons
+from builder.lock.solve import check_environment, lock_target
+from builder.model import LockedBase, LockedPackage
+from builder.settings import Settings
+
+URL = "builder://base/usr/bin/python3.11/linux-64/python-3.11.2-venv_0.conda"
+PYTHON = LockedPackage("python", "3.11.2", "conda", "linux-64", URL, "f" * 64)
+BASE = LockedBase("debian:bookworm", f"sha256:{'b' * 64}", PYTHON)
+UV = """\
+version = 1
+requires-python = "{0}"
+[[package]]
+name = "mine"
+version = "1"
+source = {{ virtual = "." }}
+"""
+EXPLICIT = f"@EXPLICIT\nhttps://conda.example/c/noarch/six-1.17-pyh_0.conda#{'e' * 32}\n"
+
+
+def recipe(root: Path, **more: object) -> Recipe:
+    (root / "recipes").mkdir(exist_ok=True)
+    source = root / "recipes" / "t.yaml"
+    source.write_text("base: debian:bookworm\npython: base\n")
+    values = {"name": "t", "base": "debian:bookworm", "python": "base", "environment": "e.yml"}
+    return Recipe.model_validate({**values, "root": root, "source": source, **more})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(tmp_path / "cache", tmp_path / "tmp", 1)
+
+
+def environment(root: Path, *lines: str) -> None:
+    (root / "e.yml").write_text("dependencies:\n" + "".join(f"- {line}\n" for line in lines))
+
+
+def test_prefix() -> None:
+    """The environment is not where the bases have theirs, unless the recipe says so."""
+    values = {"name": "t", "base": "debian:bookworm", "environment": "e.yml"}
+    assert Recipe.model_validate(values).conda.prefix == "/opt/conda"
+    assert Recipe.model_validate({**values, "python": "base"}).conda.prefix == "/opt/env"
+    own = {**values, "python": "base-with-packages", "conda": {"prefix": "/own"}}
+    assert Recipe.model_validate(own).conda.prefix == "/own"
+
+
+def test_locked(tmp_path: Path, settings: Settings) -> None:
+    """No channel is needed. The lock is stale when ``python:`` changes."""
+    environment(tmp_path, "python>=3.11", "pip")
+    made = recipe(tmp_path)
+    check_environment(made)
+    lock = lock_target(made, settings, base=BASE)
+    assert lock.packages == (PYTHON,) and lock.channels == ()
+    assert lock.custom["builder.python"] == '["base"]'
+    assert stale_reasons(made, lock, settings) == []
+    other = recipe(tmp_path, python="base-with-packages")
+    assert stale_reasons(other, lock, settings) == [
+        "python changed: now with base-with-packages, without base"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("numpy", r"e.yml:3: numpy is a conda package, and \S+t.yaml:2: python takes Python from the base"),
+        ("python=3.12", r"e.yml:3: python=3.12: the base debian:bookworm has Python 3.11.2"),
+    ],
+)
+def test_refused(tmp_path: Path, settings: Settings, line: str, message: str) -> None:
+    environment(tmp_path, "pip", line)
+    with pytest.raises(SolveError, match=message):
+        lock_target(recipe(tmp_path), settings, base=BASE)
+
+
+def test_imported(tmp_path: Path, settings: Settings) -> None:
+    """A lock of pip packages gets the Python of the base, if it is for that."""
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
+    (tmp_path / "uv.lock").write_text(UV.format(">=3.10"))
+    made = recipe(tmp_path, lock="uv.lock", environment="")
+    assert import_lock(made, settings, base=BASE).packages == (PYTHON,)
+    (tmp_path / "uv.lock").write_text(UV.format(">=3.12"))
+    with pytest.raises(SolveError, match="uv.lock: python 3.12.*the base debian:bookworm has Python 3.11.2"):
+        import_lock(made, settings, base=BASE)
+
+
+def test_locks_with_conda_packages(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "conda.txt").write_text(EXPLICIT)
+    with pytest.raises(BuilderError, match=r"conda.txt: has conda packages \(six\)"):
+        import_lock(recipe(tmp_path, lock="conda.txt", environment=""), settings, base=BASE)
+    with pytest.raises(ConfigError, match=r"t.yaml:2: python: conda-lock.yml is used unchanged"):
+        check_base_python(recipe(tmp_path, lock="conda-lock.yml"))
