@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
@@ -17,6 +18,13 @@ _SECRET = re.compile(
 #: ``https://user:password@host``
 _LOGIN = re.compile(r"://[^\s/@:$]*:[^\s/@$]+@")
 _RECORDED = "commands and variables of steps are recorded with the image"
+
+
+def refuse_secrets(env: Mapping[str, str], why: str) -> None:
+    """Raises ValueError if a variable's name or value looks like a credential; ``why`` ends the message."""
+    for name, value in env.items():
+        if _SECRET.search(name) or _LOGIN.search(value):
+            raise ValueError(f"{name} looks like a credential, and {why}")
 
 
 def _command(value: str) -> str:
@@ -58,10 +66,5 @@ class Step(Model):
     @field_validator("env")
     @classmethod
     def _env_has_no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
-        for name, value in env.items():
-            if _SECRET.search(name) or _LOGIN.search(value):
-                raise ValueError(
-                    f"{name} looks like a credential, and {_RECORDED}: download what needs it before, "
-                    "and copy it with files:"
-                )
+        refuse_secrets(env, f"{_RECORDED}: download what needs it before, and copy it with files:")
         return env

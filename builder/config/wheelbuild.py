@@ -6,9 +6,10 @@ from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidName, canonicalize_name
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
 from builder.config.fields import Line, Model, Variable
+from builder.config.steps import refuse_secrets
 
 
 def _package_name(value: str) -> str:
@@ -51,3 +52,9 @@ class WheelBuild(Model):
     """Settings for the package's build backend, as pip's ``--config-settings``."""
     base_packages: tuple[Line, ...] = ()
     """Debian packages (compilers, headers) for the build alone: the image does not get them."""
+
+    @field_validator("env")
+    @classmethod
+    def _env_has_no_secrets(cls, env: dict[str, str]) -> dict[str, str]:
+        refuse_secrets(env, "the settings of builds are recorded in the lock file")
+        return env

@@ -20,6 +20,7 @@ def test_names_are_normalised() -> None:
         ({"a": {"needs": ["x = 1"]}}, "'x = 1' is not a pip requirement"),
         ({"a": {"requires": []}}, "Extra inputs are not permitted"),
         ({"a": {"env": {"A B": "x"}}}, "A B"),
+        ({"a": {"env": {"HF_TOKEN": "x"}}}, "HF_TOKEN looks like a credential, and the settings of builds"),
     ],
 )
 def test_refused(build: object, message: str) -> None:
