@@ -33,7 +33,7 @@ from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
 from builder.lock.solve import check_environment, lock_target
-from builder.model import Image, Lock, LockedBase, SifImage
+from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
@@ -65,6 +65,14 @@ def _refuse_unchanged(recipe: Recipe) -> None:
             f"{recipe.source}: lock: names {recipe.lock_path}, which another tool made",
             "remove 'lock:' from the recipe to let builder lock",
         )
+
+
+def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
+    """The packages of a lock file; none if there is no file, or if it is damaged."""
+    try:
+        return read_lock(path).packages if path.exists() else ()
+    except LockError:
+        return ()
 
 
 def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
@@ -218,7 +226,9 @@ class Project:
         if previous and not update and has_base_python(previous, base):  # only base and OS packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
-        wheels = ImageWheelBuilder(recipe, self.settings, self.store, self.reporter, base, exclude_newer)
+        wheels = ImageWheelBuilder(
+            recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
+        )
         lock = _solver(recipe, solver)(
             recipe,
             self.settings,

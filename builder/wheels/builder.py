@@ -19,7 +19,7 @@ from builder.config.recipe import Recipe
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import FetchError, RunnerError, WheelError
 from builder.fetch.packages import fetch_packages
-from builder.lock.environment import recipe_environment
+from builder.lock.environment import find_links, recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
 from builder.lock.sourcerecords import public_url
@@ -72,6 +72,8 @@ class ImageWheelBuilder:
     """The base that the lock pins; None: the one that the recipe names now."""
     exclude_newer: str | None = None
     """As for :func:`builder.lock.solve.lock_target`."""
+    locked: Sequence[LockedPackage] = ()
+    """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
     _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
 
     def build(
@@ -261,10 +263,13 @@ class ImageWheelBuilder:
         record = read_record(self._record(locked, key))
         if record is not None and self.store.get(record["wheel"]) is not None:
             return self._from_record(record, pinned)
-        if previous is None or previous.source != pinned or previous.sha256 is None:
+        same = (p for p in (previous, *self.locked) if p and p.source == pinned and p.sha256)
+        previous = next(same, None)
+        if previous is None:
             return None
         try:
-            [fetched] = fetch_packages([previous], self.settings, self.store)
+            places = find_links(self.recipe)
+            [fetched] = fetch_packages([previous], self.settings, self.store, find_links=places)
         except FetchError:
             return None
         digest = self._stored(fetched.path)

@@ -144,7 +144,7 @@ def test_files_equal_rattlers(mine: tuple[Builder, Path], rootfs: Path, tmp_path
 def install_with_rattler(builder: Builder, channel: Path, folder: Path) -> Path:
     """Installs the same packages with py-rattler for the same prefix."""
     script = """
-import asyncio, sys, json
+import asyncio, os, sys, json
 import rattler
 from conda_lock.lockfile import parse_conda_lock_file
 from pathlib import Path
@@ -160,6 +160,7 @@ async def main():
     options = {"cache_dir": cache, "show_progress": False, "alternative_target_prefix": "/opt/conda"}
     await rattler.install(records, target / "opt/conda", **options)
 asyncio.run(main())
+os._exit(0)  # rattler's threads may abort an interpreter that ends
 """
     lock = builder.root / "environments" / "mine.mine.lock.yml"
     subprocess.run(

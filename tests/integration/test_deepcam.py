@@ -119,7 +119,8 @@ def place(cpu: Builder, base_cache: Path, tmp_path_factory: pytest.TempPathFacto
         f"docker://docker.io={folder}/hub",
         f"https://github.com/={server.url}/",
     ]
-    env = {"BUILDER_MIRRORS": "\n".join(mirrors)}
+    env = {"BUILDER_MIRRORS": "\n".join(mirrors), "USER": "me"}
+    env |= {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "1"}  # of a job at the site
     yield Place(Builder(project, folder / "cache"), server, env)
     server.close()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,15 @@ from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
 
 #: A program; one with a user, a group and a setuid program; a library.
 PACKAGES = ["hello", "dbus", "libmpich12"]
-SCRIPT = "hello; dpkg --audit; id -un messagebus; ls /var/lib/apt/lists; ldconfig -p | grep -c libmpich.so"
-PRINTED = ["Hello, world!", "messagebus", "1"]
+SCRIPT = (
+    "cat /opt/step; hello; dpkg --audit; id -un messagebus; ls /var/lib/apt/lists; ls /usr/share/doc/hello; "
+    "ldconfig -p | grep -c libmpich.so"
+)
+PRINTED = ["Hello, world!", "Hello, world!", "messagebus", "1"]
+#: A step that uses the packages, and deletes a file of a lower layer.
+STEP = {"run": ["hello >/opt/step", "rm /usr/share/doc/hello/copyright"]}
 #: The files of the OS, without those that containers bring.
-FILES = "cd / && find usr/bin usr/lib usr/sbin var/lib/dpkg -type f -exec sha256sum {} + | sort"
+FILES = "cd / && find opt usr/bin usr/lib usr/sbin var/lib/dpkg -type f -exec sha256sum {} + | sort"
 
 
 def write_base(base_cache: Path, folder: Path) -> None:
@@ -62,7 +68,7 @@ def machine(channel: Path, base_cache: Path, tmp_path_factory: pytest.TempPathFa
     root = machine.project.root
     shutil.rmtree(root / "base")
     write_base(base_cache, root / "base")
-    edit(machine.project.recipe, base_packages=PACKAGES)
+    edit(machine.project.recipe, base_packages=PACKAGES, steps=[STEP])
     machine.run("lock")
     machine.run("build")
     return machine
@@ -97,7 +103,7 @@ def output(machine: Machine, image: Image | SifImage, runner: str, script: str) 
 def test_runs(
     runner: str, machine: Machine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The packages work under each runner."""
+    """The packages and the step's files are there under each runner, as the user of the tests."""
     env: dict[str, str] = {}
     if runner == "docker":
         env = {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
@@ -109,24 +115,45 @@ def test_runs(
     for name, value in env.items():
         monkeypatch.setenv(name, value)
     image = read_layout(machine.project.root / "dist", "tiny", "amd64")
-    assert output(machine, image, runner, SCRIPT).split("\n")[:3] == PRINTED
+    assert output(machine, image, runner, SCRIPT).splitlines() == PRINTED
 
 
-def test_sif(machine: Machine) -> None:
-    """The SIF has the files of the OCI image."""
+@pytest.fixture(scope="module")
+def sif(machine: Machine) -> SifImage:
+    """The target as a SIF."""
     project = machine.project
     (project.root / "recipes/tiny-sif.yaml").write_text("extends: tiny\nformat: sif\n")
     shutil.copy(project.lock, project.root / "environments/tiny.tiny-sif.lock.yml")
     built = machine.json("build", "tiny-sif")
-    sif = SifImage(Path(built["sif"]), built["digest"], Path(built["sif"]).stat().st_size)
-    image = read_layout(project.root / "dist", "tiny", "amd64")
+    return SifImage(Path(built["sif"]), built["digest"], Path(built["sif"]).stat().st_size)
+
+
+def test_sif(machine: Machine, sif: SifImage) -> None:
+    """The SIF has the files of the OCI image."""
+    image = read_layout(machine.project.root / "dist", "tiny", "amd64")
     files = output(machine, image, "userns", FILES)
     assert "usr/bin/hello" in files
     assert output(machine, sif, "userns", FILES) == files
 
 
-def test_second_machine(machine: Machine, channel: Path, tmp_path: Path) -> None:
-    """An ordinary user with an empty cache builds the same digest from the lock."""
+def test_ordinary_user(
+    machine: Machine, sif: SifImage, apptainer: parts.Apptainer, podman: parts.Podman, tmp_path: Path
+) -> None:
+    """apptainer and podman run the image for an ordinary user."""
+    dist = machine.project.root / "dist"
+    with parts.ordinary_user() as user:
+        env = parts.apptainer_environment(apptainer.path, user.home)
+        command = [apptainer.path, "exec", "--containall", "--cleanenv", sif.path, "sh", "-c", SCRIPT]
+        assert user.run(command, env, readable=[sif.path]).stdout.splitlines() == PRINTED
+        archive = tmp_path / "image.tar"
+        subprocess.run(["skopeo", "copy", f"oci:{dist}:tiny", f"oci-archive:{archive}"], check=True)
+        run = ["podman", "run", "--rm", "--entrypoint", "sh", f"oci-archive:{archive}", "-c", SCRIPT]
+        done = user.run(run, user.podman_environment(), readable=[archive])
+    assert done.stdout.splitlines() == PRINTED
+
+
+def test_second_machine(machine: Machine, channel: Path) -> None:
+    """An ordinary user with an empty cache builds the same digest from the lock, and runs the image."""
     with parts.ordinary_user() as user:
         root = user.tmp / "project"
         shutil.copytree(machine.project.root, root, ignore=shutil.ignore_patterns("dist"))
@@ -134,8 +161,11 @@ def test_second_machine(machine: Machine, channel: Path, tmp_path: Path) -> None
             os.chown(path, user.uid, user.uid, follow_symlinks=False)
         env = {**TinyProject(root, user.tmp / "cache").variables(), "PYTHONPATH": str(parts.CLONE)}
         env |= {"HOME": str(user.home)}
-        command = [sys.executable, "-m", "builder", "--project", str(root), "build", "tiny", "--json"]
-        done = user.run(command, env, readable=[channel], timeout=300)
+        command = [sys.executable, "-m", "builder", "--project", str(root)]
+        done = user.run([*command, "build", "tiny", "--json"], env, readable=[channel], timeout=300)
+        run = [*command, "run", "tiny", "--", "sh", "-c", SCRIPT]
+        ran = user.run(run, env, readable=[channel], timeout=300)
+    assert ran.stdout.splitlines() == PRINTED
     assert json.loads(done.stdout)["digest"] == digest(machine)
 
 

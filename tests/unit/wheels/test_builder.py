@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,3 +64,28 @@ def test_other_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(WheelError, match=r"e.yml:3: mine @ \.: .*is for arm64") as caught:
         wheel_builder(tmp_path, "linux-aarch64").build(spec, [])
     assert "apt-get install qemu" in caught.value.hint and "wheels/" in caught.value.hint
+
+
+def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another machine a build with the same inputs takes the wheel from the project's folder."""
+    monkeypatch.setattr("builder.net.findlinks.pip_configuration", lambda: _Nothing)
+    data, name = b"a wheel", "tool-1.0-py3-none-any.whl"
+    digest = hashlib.sha256(data).hexdigest()
+    source = LockedSource("local", ".", tree="1" * 64, build="2" * 64)
+    package = LockedPackage("tool", "1.0", "pip", "linux-64", WHEELS + name, digest, source=source)
+    wheels = wheel_builder(tmp_path)
+    wheels.locked = (package,)
+    found = replace(source, build="")
+    assert wheels._known(found, "2" * 64, None) is None
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / name).write_bytes(data)
+    assert wheels._known(found, "3" * 64, None) is None, "another build"
+    known = wheels._known(found, "2" * 64, None)
+    assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
+    assert known.path.read_bytes() == data
+
+
+class _Nothing:
+    index_url = None
+    extra_index_urls = find_links = ()
+    no_index = True
