@@ -21,6 +21,7 @@ from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
 from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.sourcerecords import pinned_repositories
 from builder.model import Lock, LockedBase, LockedPackage
 from builder.progress import QUIET, Reporter, working
 from builder.redact import redact
@@ -105,7 +106,7 @@ def lock_target(
         conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = solve_conda_packages(conda_request)
     pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    pip = solve_pip_packages(pip_request, conda, wheel_builder)
+    pip = solve_pip_packages(_with_pins(pip_request, previous), conda, wheel_builder)
 
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
@@ -116,6 +117,14 @@ def lock_target(
         custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
         base=base,
     )
+
+
+def _with_pins(request: SolveRequest, previous: Lock | None) -> SolveRequest:
+    """The request with repositories at the commits of an earlier lock, except for packages to update."""
+    asked = previous.custom.get("builder.sources-asked", "[]") if previous else "[]"
+    environment = request.environment
+    sources = pinned_repositories(environment.sources, asked, request.previous, request.update)
+    return replace(request, environment=replace(environment, sources=sources))
 
 
 def _of_managers(lock: Lock | None, platform: str) -> tuple[list[LockedPackage], list[LockedPackage]]:

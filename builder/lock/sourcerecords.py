@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import PurePosixPath
 from typing import Any, get_args
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
+from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource, SourceKind, canonical_json
 from builder.redact import redact, userinfo
 
@@ -43,6 +44,32 @@ def public_url(url: str) -> str:
     if not url.startswith("ssh://") or not user:
         return redact(url)
     return redact(url).replace("ssh://", f"ssh://{user}@", 1)
+
+
+def pinned_repositories(
+    sources: Sequence[SourceSpec], asked: str, packages: Iterable[LockedPackage], update: Collection[str]
+) -> tuple[SourceSpec, ...]:
+    """The sources with repositories at the commits of an earlier lock, except for packages to update.
+
+    Args:
+        sources: those of the environment file.
+        asked: what the earlier lock was made from, as its metadata has it.
+        packages: those of the earlier lock.
+        update: names of packages that move.
+    """
+    before = set(json.loads(asked))
+    locked = {
+        (package.source.url, package.source.subdirectory): package.source.commit
+        for package in packages
+        if package.source is not None and package.source.kind == "git" and package.name not in update
+    }
+
+    def pinned(spec: SourceSpec) -> SourceSpec:
+        commit = locked.get((public_url(spec.url), spec.subdirectory), "")
+        is_same = spec.kind == "git" and spec.shown in before
+        return replace(spec, revision=commit) if is_same and commit else spec
+
+    return tuple(map(pinned, sources))
 
 
 def with_sources(

@@ -90,27 +90,16 @@ def check_requirement(text: str) -> None:
         raise ValueError(f"{text[:80]!r} is no address on the web")
 
 
-#: Of a damaged project file; MemoryError is what Python's parser raises for text that is too deep.
-_FAULTS: tuple[type[Exception], ...] = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    SyntaxError,
-    RecursionError,
-    MemoryError,
-    configparser.Error,
-)
-
-
 def project_name(tree: Path) -> str | None:
     """The normalised name that a source declares in ``pyproject.toml``, ``setup.cfg`` or ``setup.py``.
 
     None if it declares none, or computes it. Nothing is run. Raises nothing: :func:`read_backend` reports
     damaged files.
     """
+    # a text that is too deep is a MemoryError of Python's parser
+    damaged = (SyntaxError, RecursionError, MemoryError, configparser.Error)
     for read in (_of_pyproject, _of_setup_cfg, _of_setup_py):
-        with contextlib.suppress(*_FAULTS):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, *damaged):
             return canonicalize_name(read(tree), validate=True)
     return None
 

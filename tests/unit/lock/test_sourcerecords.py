@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from builder.lock.sourcerecords import parse_sources, public_url, rendered_sources, with_sources
+from builder.lock.sourcerecords import (
+    parse_sources,
+    pinned_repositories,
+    public_url,
+    rendered_sources,
+    with_sources,
+)
+from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource
 
 GIT = LockedSource("git", "https://h.example/t", commit="c" * 40, tree="d" * 40, subdirectory="x", build="b")
@@ -83,3 +91,16 @@ def test_damage(change: dict[str, object], problem: str) -> None:
 def test_no_sources(text: str) -> None:
     with pytest.raises(ValueError, match="not JSON|not a mapping|not a normalised name"):
         parse_sources(text)
+
+
+def test_pinned_repositories() -> None:
+    """--update of another package does not move a branch; a changed requirement does."""
+    url = "https://host.example/tool.git"
+    main = SourceSpec("git", None, url, "main")
+    source = LockedSource("git", url, commit="c" * 40, tree="d" * 40)
+    package = LockedPackage("tool", "1", "pip", "linux-64", "builder://wheels/tool", "1" * 64, source=source)
+    asked = json.dumps([main.shown])
+    assert pinned_repositories([main], asked, [package], ()) == (replace(main, revision="c" * 40),)
+    assert pinned_repositories([main], asked, [package], {"tool"}) == (main,)
+    assert pinned_repositories([main], asked, [], ()) == (main,)
+    assert pinned_repositories([main], json.dumps(["other"]), [package], ()) == (main,)
