@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import uv
 
 from tests.integration.conftest import Builder, keep_base
 
@@ -84,6 +86,7 @@ def test_own_package(tmp_path: Path, base_cache: Path) -> None:
     two = Builder(tmp_path / "two", other_machine(one, base_cache, tmp_path / "cache2"))
     shutil.copytree(one.root, two.root)
     assert two.json("build", "t")["digest"] == digest
+    assert "built from" not in two.run("lock", "t").stderr, "its wheel is in the project"
 
     shutil.rmtree(two.root / "wheels")
     three = Builder(two.root, other_machine(one, base_cache, tmp_path / "cache3"))
@@ -93,6 +96,25 @@ def test_own_package(tmp_path: Path, base_cache: Path) -> None:
     (two.root / "backend.py").write_text(BACKEND + "# changed\n")
     stale = three.run("lock", "t", "--check", check=False)
     assert stale.returncode == 4 and "changed" in stale.stdout + stale.stderr
+
+
+def test_two_wheels_of_one_name(tmp_path: Path, base_cache: Path) -> None:
+    """Two targets build one package differently; a third one imports the uv.lock of the same project."""
+    builder = Builder(project(tmp_path / "one", "-e .."), keep_base(base_cache, tmp_path / "cache"))
+    other = RECIPE.replace("42", "43")
+    (builder.root / "recipes" / "other.yaml").write_text(other)
+    (builder.root / "recipes" / "uv.yaml").write_text(
+        other.replace("environment: environments/t.yml", "lock: uv.lock")
+    )
+    command = [uv.find_uv_bin(), "lock", "--quiet", "--no-python-downloads"]
+    subprocess.run(command, cwd=builder.root, check=True, capture_output=True)
+    for target, value in (("t", "42"), ("other", "43"), ("uv", "43")):
+        builder.run("lock", target)
+        builder.run("build", target)
+        shown = builder.run("run", target, "--", "python", "-c", "import mine; print(mine.VALUE)")
+        assert shown.stdout.strip() == value
+    assert len(list((builder.root / "wheels").rglob("mine-1.0-py3-none-any.whl"))) == 2
+    assert "stale" not in builder.run("lock", "--check").stdout, "wheels/ is no file of the package"
 
 
 def test_failed_build(tmp_path: Path, base_cache: Path) -> None:
