@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from builder.config.explain import config_error
 from builder.config.fields import Line, Model, TargetName, Variable, VirtualPackage, VirtualVersion
+from builder.config.gitpackages import has_git_packages
 from builder.config.merge import load_chain, merge
 from builder.config.site import Site
 from builder.config.sites import all_site_files, load_site, site_of, yaml_files
@@ -187,8 +188,9 @@ class Recipe(Model):
     """Packages of apt to add to a base of Debian or Ubuntu: NAME, NAME=VERSION or NAME:ARCHITECTURE."""
     lock: Line | None = None
     """A lock file that another tool wrote, relative to the project folder. One of conda-lock 1 to 4 is used
-    unchanged. From ``uv.lock``, ``pixi.lock``, ``pylock.toml``, requirements with hashes and lists with
-    ``@EXPLICIT`` builder makes its own lock, with the same packages. None: builder solves."""
+    unchanged, if no package of the platform is from git. From others, ``uv.lock``, ``pixi.lock``,
+    ``pylock.toml``, requirements with hashes and lists with ``@EXPLICIT``, builder makes its own lock, with
+    the same packages. None: builder solves."""
     environment: Annotated[Line, Field(validate_default=True)] = ""
     """The file that names the packages, relative to the project folder: a conda environment file,
     ``pyproject.toml``, ``pixi.toml`` or pip's requirements. Not needed with ``lock``."""
@@ -295,20 +297,26 @@ class Recipe(Model):
 
     @property
     def imported_lock(self) -> Path | None:
-        """The lock file of another tool from which builder makes its own; None if there is none."""
-        is_imported = self.lock is not None and not self.lock.endswith(_CONDA_LOCK_SUFFIXES)
-        return self.root / str(self.lock) if is_imported else None
+        """The lock file of another tool from which builder makes its own; None if there is none.
+
+        One of conda-lock is used unchanged unless it names git repositories, whose wheels must be built.
+        """
+        if self.lock is None:
+            return None
+        path = self.root / self.lock
+        is_unchanged = self.lock.endswith(_CONDA_LOCK_SUFFIXES) and not has_git_packages(path, self.platform)
+        return None if is_unchanged else path
 
     @property
     def uses_lock_unchanged(self) -> bool:
-        """Whether the target's lock file is one of conda-lock, which builder does not write."""
+        """Whether the target's lock file is one of conda-lock, used as it is: builder does not write it."""
         return self.lock is not None and self.imported_lock is None
 
     @property
     def lock_path(self) -> Path:
         """The lock file that images are built from.
 
-        It is the recipe's ``lock`` if that is one of conda-lock, else ``<stem>.<target>.lock.yml`` beside the
+        It is the recipe's ``lock`` if that is used unchanged, else ``<stem>.<target>.lock.yml`` beside the
         lock of another tool, or beside the environment file.
         """
         path = self.root / (self.lock or self.environment)

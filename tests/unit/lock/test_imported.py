@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from builder.config.recipe import Recipe
 from builder.errors import LockError, SolveError, UsageError
@@ -175,6 +176,9 @@ class FakeBuilder:
     def __init__(self) -> None:
         self.asked: list[SourceSpec] = []
 
+    def name_of(self, source: SourceSpec) -> str | None:
+        return source.name
+
     def build(
         self,
         source: SourceSpec,
@@ -182,7 +186,7 @@ class FakeBuilder:
         previous: LockedPackage | None = None,
     ) -> BuiltWheel:
         self.asked.append(source)
-        locked = LockedSource(source.kind, source.url, commit=source.revision)
+        locked = LockedSource(source.kind, source.url, commit=source.revision, tree="f" * 40)
         return BuiltWheel(Path("w"), "tool-1-py3-none-any.whl", "tool", "1", "d" * 64, locked)
 
 
@@ -198,6 +202,32 @@ def test_sources(folder: Path, settings: Settings, solved: list[SolveRequest]) -
     (source,) = builder.asked
     assert (source.kind, source.url, source.revision) == ("git", "https://host.example/tool.git", commit)
     assert [p.url for p in lock.packages if p.name == "tool"] == ["builder://wheels/tool-1-py3-none-any.whl"]
+
+
+def test_conda_lock_with_git(folder: Path, settings: Settings) -> None:
+    """What its lock has no wheel for is built; Python is the lock's own."""
+    commit = "c" * 40
+    item = {"version": "1", "platform": "linux-64", "dependencies": {}, "category": "main", "optional": False}
+    url = "https://conda.example/c/linux-64/python-3.11.2-h_0.conda"
+    python = {"name": "python", "manager": "conda", "url": url, "hash": {"md5": "d" * 32, "sha256": "e" * 64}}
+    git = f"git+https://host.example/tool.git@{commit}"
+    tool = {"name": "tool", "manager": "pip", "url": git, "hash": {"sha256": commit}}
+    metadata = {
+        "content_hash": {"linux-64": "0" * 64},
+        "channels": [{"url": "conda-forge", "used_env_vars": []}],
+        "platforms": ["linux-64"],
+        "sources": ["environment.yml"],
+    }
+    data = {"version": 1, "metadata": metadata, "package": [item | python, item | tool]}
+    (folder / "conda-lock.yml").write_text(yaml.safe_dump(data, sort_keys=False))
+    target, builder = recipe(folder, lock="conda-lock.yml"), FakeBuilder()
+    lock = write_lock(
+        import_lock(target, settings, base=BASE, wheel_builder=builder), folder / "conda-lock.t.lock.yml"
+    )
+    assert [(s.url, s.revision) for s in builder.asked] == [("https://host.example/tool.git", commit)]
+    assert [p.url for p in lock.packages] == [url, "builder://wheels/tool-1-py3-none-any.whl"]
+    assert target.lock_path == folder / "conda-lock.t.lock.yml"
+    assert stale_reasons(target, read_lock(target.lock_path), settings) == []
 
 
 def test_mirror(folder: Path, settings: Settings, solved: list[SolveRequest]) -> None:
