@@ -1,4 +1,4 @@
-"""Lock files of pixi, versions 1 to 7. rattler reads them: pixi itself uses that library."""
+"""Lock files of pixi, versions 4 to 7. rattler reads them: pixi itself uses that library."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rattler.lock.package import PypiLockedPackage
     from rattler.lock.platform import LockPlatform
 
-#: The newest version of the format that builder was tried with.
-NEWEST = 7
+#: The versions of the format that builder reads.
+OLDEST, NEWEST = 4, 7
 DEFAULT = "default"
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -73,10 +73,12 @@ def _parsed(path: Path) -> Any:
     version = data.get("version") if isinstance(data, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise LockError(f"{path}: version: is missing or not a number", RESTORE)
-    if version > NEWEST:
+    if not OLDEST <= version <= NEWEST:
         raise LockError(
-            f"{path}: version {version} of pixi's lock format; builder reads versions 1 to {NEWEST}",
-            "update builder, or lock with an older pixi",
+            f"{path}: version {version} of pixi's lock format; builder reads versions {OLDEST} to {NEWEST}",
+            "update builder, or lock with an older pixi"
+            if version > NEWEST
+            else "lock again with a newer pixi, which writes a newer version: pixi lock",
         )
     from rattler import LockFile
 

@@ -199,7 +199,8 @@ def test_conda_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("version: 6", "version: 8"), "version 8 of pixi's lock format; builder reads versions 1 to 7"),
+        (("version: 6", "version: 8"), "version 8 of pixi's lock format; builder reads versions 4 to 7"),
+        (("version: 6", "version: 3"), "version 3 of pixi's lock format; builder reads versions 4 to 7"),
         (("version: 6", "version: 6.5"), "version: is missing or not a number"),
         (("environments:", "environments: ["), "not YAML"),
         (("  default:", "  default: 1\n  x:"), "rattler cannot read this lock file"),
