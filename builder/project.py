@@ -107,6 +107,8 @@ class Project:
     reporter: Reporter = QUIET
     only: Recipe | None = None
     """The only target of a project without ``recipes/``; its recipe is in no file."""
+    says_left_out: bool = False
+    """Whether :meth:`packages_of` reports the groups of packages that the recipe leaves out."""
 
     @classmethod
     def find(cls, start: Path, settings: Settings, reporter: Reporter = QUIET) -> Project:
@@ -364,7 +366,7 @@ class Project:
         return self._request(recipe, lock_file)
 
     def packages_of(self, recipe: Recipe, lock_file: Path | None = None) -> tuple[Lock, Path]:
-        """The lock with the packages of the recipe's groups, and its file; reports what is left out.
+        """The lock with the packages of the recipe's groups, and its file.
 
         Args:
             recipe: the target.
@@ -378,7 +380,7 @@ class Project:
             lock, path = self._given_lock(recipe, lock_file)
         else:
             lock, path = self.ensure_lock(recipe)
-        if line := left_out(recipe, lock):
+        if self.says_left_out and (line := left_out(recipe, lock)):
             self.reporter.note(f"{recipe.name}: {line}")
         return chosen_groups(recipe, lock), path
 

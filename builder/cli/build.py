@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,7 @@ def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **
 
 def _build_here(context: Context, recipe: Recipe, options: BuildOptions) -> dict[str, Any]:
     """Builds a target, writes all its forms, and returns the build as JSON."""
-    project = context.project
+    project = replace(context.project, says_left_out=True)
     result = project.build(
         recipe,
         lock_file=options.lock_file,
@@ -282,7 +282,7 @@ def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> di
 
     command = _job_command(context, recipe, options)
     job = build_job(recipe, command, account=options.account, time=options.time)
-    request = context.project.request(recipe, options.lock_file)
+    request = replace(context.project, says_left_out=True).request(recipe, options.lock_file)
     if (options.engine or recipe.engine) != "cotainr":  # there, conda and pip download the packages
         download_inputs(request)
     answer = run_build_job(recipe, job, context.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ def plan(context: Context, target: str | None, lock_file: Path | None, form: str
     from builder.lock.environment import find_links
     from builder.lock.urls import url_variables
 
-    project = context.project
+    project = replace(context.project, says_left_out=True)
     recipe = context.one_recipe(target)
     lock, _ = project.packages_of(recipe, lock_file)
     packages = ordered_packages(recipe, lock)

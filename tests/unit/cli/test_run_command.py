@@ -96,6 +96,15 @@ def test_project_folder(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pyte
     assert options.workdir is None and options.mounts == []
 
 
+def test_left_out(do: Cli, copy: TinyProject, ran: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``plan`` and ``build`` say which groups are left out, and not each run again."""
+    monkeypatch.setattr("builder.project.left_out", lambda *_: "left out: 1 package")
+    assert "tiny: left out: 1 package" in do("plan", "tiny").err
+    assert "tiny: left out: 1 package" in do("build", "tiny").err
+    result = do("run", "tiny", "--", "true")
+    assert len(ran) == 1 and "left out" not in result.err
+
+
 def test_printed_line(do: Cli, copy: TinyProject) -> None:
     """What --print prints is for the site, and does not name folders of this machine."""
     assert do("run", "tiny", "--print", "--", "true").out == "builder run tiny -- true\n"
