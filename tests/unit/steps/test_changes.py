@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
+from builder.errors import ImageError, LayerError
 from builder.layers.entry import Entry
 from builder.steps import changes
 from builder.steps.changes import Changes, Node, nodes_of_layer, nodes_of_upper
@@ -212,3 +212,25 @@ def test_name_of_a_whiteout(upper: Path) -> None:
     put(upper, "opt/.wh.a")
     with pytest.raises(ImageError, match=r"the step left /opt/\.wh\.a, a name that deletes"):
         nodes_of_upper(upper)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("d/" * 300 + "x", r"the step left a path that no layer can have: .* parts"),
+        (os.fsdecode(b"caf\xe9"), r"the step left a path that no layer can have: unsafe path"),
+    ],
+)
+def test_impossible_paths(upper: Path, name: str, message: str) -> None:
+    """The message blames the step, and no package."""
+    put(upper, name)
+    with pytest.raises(LayerError, match=message) as caught:
+        nodes_of_upper(upper)
+    assert caught.value.hint == "rename it in the step, or delete it there"
+
+
+def test_impossible_symlink(upper: Path) -> None:
+    (upper / "link").symlink_to(os.fsdecode(b"caf\xe9"))
+    with pytest.raises(LayerError, match="the step left the symlink 'link' to .* is not UTF-8") as caught:
+        nodes_of_upper(upper)
+    assert "package" not in caught.value.hint
