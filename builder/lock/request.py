@@ -52,6 +52,12 @@ class BuiltWheel:
 class WheelBuilder(Protocol):
     """Builds wheels from sources in the image of a target; :mod:`builder.wheels` has the implementation."""
 
+    def name_of(self, source: SourceSpec) -> str | None:
+        """The normalised name that a folder of the project declares; None if it declares none.
+
+        None also for a source that is not on this machine. Raises nothing.
+        """
+
     def build(
         self,
         source: SourceSpec,

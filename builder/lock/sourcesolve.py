@@ -141,7 +141,8 @@ class SourceSolver:
         for spec in self.request.environment.sources:
             if spec.marker and not Marker(spec.marker).evaluate(self._marker_environment()):
                 continue
-            if self._settings(spec.name or "").no_isolation:
+            name = spec.name or (self.builder.name_of(spec) if self.builder else None)
+            if self._settings(name or "").no_isolation:
                 self._deferred.append(spec)
             else:
                 self._add_direct(spec, self.conda)

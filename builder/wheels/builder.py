@@ -76,6 +76,12 @@ class ImageWheelBuilder:
     """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
     _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
 
+    def name_of(self, source: SourceSpec) -> str | None:
+        """See :class:`builder.lock.request.WheelBuilder`."""
+        if source.kind != "local":
+            return None
+        return project_name(self.recipe.root / source.url / source.subdirectory)
+
     def build(
         self,
         source: SourceSpec,
@@ -150,7 +156,7 @@ class ImageWheelBuilder:
                 requires, title, seen, self._request, isolated=not options.no_isolation
             )
             keys.append(self._key(environment, wheels, options))
-            known = self._known(tree.locked, keys[-1], previous)
+            known = self._known(tree.locked, keys[-1], source.name, previous)
             if known is not None:
                 return known
             job = Job(
@@ -257,14 +263,21 @@ class ImageWheelBuilder:
         digest = hashlib.sha256(canonical_json([*source, key])).hexdigest()
         return self.store.folders.wheels / f"{digest}.json"
 
-    def _known(self, locked: LockedSource, key: str, previous: LockedPackage | None) -> BuiltWheel | None:
-        """The wheel of a build with the same inputs."""
+    def _known(
+        self, locked: LockedSource, key: str, name: str | None, previous: LockedPackage | None
+    ) -> BuiltWheel | None:
+        """The wheel of a build with the same inputs; not one of another name than the one asked for.
+
+        That one is built again, so that its check reports both names.
+        """
         pinned = replace(locked, build=key)
         record = read_record(self._record(locked, key))
+        if record is not None and name not in (None, record["name"]):
+            return None
         if record is not None and self.store.get(record["wheel"]) is not None:
             return self._from_record(record, pinned)
         same = (p for p in (previous, *self.locked) if p and p.source == pinned and p.sha256)
-        previous = next(same, None)
+        previous = next((p for p in same if name in (None, p.name)), None)
         if previous is None:
             return None
         try:

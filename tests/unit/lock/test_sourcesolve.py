@@ -36,6 +36,9 @@ class Wheels:
         self.names = names or {}
         self.built: list[tuple[str, tuple[str, ...]]] = []
 
+    def name_of(self, source: SourceSpec) -> str | None:
+        return self.names.get(source.url)
+
     def build(
         self,
         source: SourceSpec,
@@ -258,11 +261,15 @@ def rounds(*answers: Solved) -> Callable[[Sequence[str], Sequence[str]], Solved]
     return lambda *_: left.pop(0) if len(left) > 1 else left[0]
 
 
-def test_no_isolation(tmp_path: Path, index: dict[str, list[str]]) -> None:
-    """A build that sees the image's packages comes after the first solve of all others."""
+@pytest.mark.parametrize("name", ["mine", None])
+def test_no_isolation(tmp_path: Path, index: dict[str, list[str]], name: str | None) -> None:
+    """A build that sees the image's packages comes after the first solve of all others.
+
+    A folder named without its name (``-e .``) declares it.
+    """
     index["ops"] = ["1.0"]
     torch, ops = {"name": "torch", "version": "2.0"}, {"name": "ops", "version": "1.0"}
-    mine = SourceSpec("local", "mine", ".", text=".", where="e.yml:4")
+    mine = SourceSpec("local", name, ".", text=".", where="e.yml:4")
     source = solver(tmp_path, {"ops": {"no_isolation": True}, "mine": {"no_isolation": True}}, mine)
     later = [torch, ops, {"name": "mine", "version": "1.0"}, {"name": "needed", "version": "1"}]
     source.solve(rounds([torch, ops], [torch, ops], later), locked)

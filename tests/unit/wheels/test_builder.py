@@ -17,6 +17,7 @@ from builder.lock.spec import SourceSpec
 from builder.model import WHEELS, LockedPackage, LockedSource
 from builder.settings import Settings
 from builder.store.blobs import Store
+from builder.store.records import write_record
 from builder.wheels import builder
 from builder.wheels.builder import ImageWheelBuilder
 
@@ -76,13 +77,37 @@ def test_wheel_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     wheels = wheel_builder(tmp_path)
     wheels.locked = (package,)
     found = replace(source, build="")
-    assert wheels._known(found, "2" * 64, None) is None
+    assert wheels._known(found, "2" * 64, None, None) is None
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
-    assert wheels._known(found, "3" * 64, None) is None, "another build"
-    known = wheels._known(found, "2" * 64, None)
+    assert wheels._known(found, "3" * 64, None, None) is None, "another build"
+    assert wheels._known(found, "2" * 64, "other", None) is None, "another name"
+    known = wheels._known(found, "2" * 64, "tool", None)
     assert known is not None and (known.filename, known.sha256, known.locked) == (name, digest, source)
     assert known.path.read_bytes() == data
+
+
+def test_record_of_another_name(tmp_path: Path) -> None:
+    """A recorded wheel is not used for a requirement that has another name."""
+    wheels = wheel_builder(tmp_path)
+    (tmp_path / "w").write_bytes(b"a wheel")
+    source = LockedSource("local", ".", tree="1" * 64)
+    record = {"filename": "tool-1.0-py3-none-any.whl", "name": "tool", "version": "1.0"}
+    write_record(wheels._record(source, "2" * 64), {**record, "wheel": wheels._stored(tmp_path / "w")})
+    assert wheels._known(source, "2" * 64, "other", None) is None
+    for name in ("tool", None):
+        known = wheels._known(source, "2" * 64, name, None)
+        assert known is not None and known.name == "tool"
+
+
+def test_name_of(tmp_path: Path) -> None:
+    """A folder of the project declares its name; nothing is fetched for other sources."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/pyproject.toml").write_text("[project]\nname = 'My.Tool'\n")
+    wheels = wheel_builder(tmp_path)
+    assert wheels.name_of(SourceSpec("local", None, "lib")) == "my-tool"
+    assert wheels.name_of(SourceSpec("local", None, ".")) is None
+    assert wheels.name_of(SourceSpec("git", None, "https://host.example/tool")) is None
 
 
 class _Nothing:
