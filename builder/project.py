@@ -32,6 +32,7 @@ from builder.lock.groups import chosen_groups, left_out
 from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
+from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
@@ -75,7 +76,7 @@ def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
         return ()
 
 
-def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
+def _solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
     """The function that makes the lock of a target."""
     if recipe.imported_lock is not None:
         return import_lock
@@ -229,7 +230,7 @@ class Project:
         wheels = ImageWheelBuilder(
             recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
         )
-        lock = _solver(recipe, solver)(
+        request = LockRequest(
             recipe,
             self.settings,
             base=base,
@@ -239,6 +240,7 @@ class Project:
             wheel_builder=wheels,
             reporter=self.reporter,
         )
+        lock = _solver(recipe, solver)(request)
         place_wheels(lock, self.root, self.store)
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))

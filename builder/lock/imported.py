@@ -30,16 +30,16 @@ from builder.lock.inputs import channels, content_hash, inputs, missing, virtual
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
-from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import public, url_variables
-from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
+from builder.model import FIND_LINKS, Lock, LockedPackage
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import UrlVariables
-from builder.progress import QUIET, Reporter
+from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
 
@@ -51,28 +51,11 @@ _MINORS = range(8, 16)
 _TOOLS = frozenset({"pip", "setuptools", "wheel"})
 
 
-def import_lock(
-    recipe: Recipe,
-    settings: Settings,
-    *,
-    base: LockedBase | None,
-    previous: Lock | None = None,
-    update: Sequence[str] = (),
-    exclude_newer: str | None = None,
-    wheel_builder: WheelBuilder | None = None,
-    reporter: Reporter = QUIET,
-) -> Lock:
-    """Makes builder's lock of a target from the lock of another tool. Writes nothing.
+def import_lock(request: LockRequest) -> Lock:
+    """The lock of a target, made from the lock of another tool that its recipe names. Writes nothing.
 
-    Args:
-        recipe: the target's recipe; its ``lock`` names the file.
-        settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins. If it has ``python``, no other is solved.
-        previous: not used: all versions are those of the file.
-        update: must be empty.
-        exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
-        wheel_builder: builds the wheels of packages that the lock pins as source; None: these are errors.
-        reporter: receives progress, and what was imported, added and left out.
+    All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns only what the
+    file lacks.
 
     Raises:
         LockError: the file is damaged, has nothing for this target, or lacks what the environment asks for.
@@ -80,17 +63,19 @@ def import_lock(
         SolveError: no Python satisfies the lock; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
     """
-    path = recipe.imported_lock
+    recipe, path = request.recipe, request.recipe.imported_lock
     assert path is not None
-    if update:
+    if request.update:
         raise UsageError(
-            f"--update {update[0]}: the versions of target {recipe.name} are those of {path.name}",
+            f"--update {request.update[0]}: the versions of target {recipe.name} are those of {path.name}",
             f"update it with the tool that wrote {path.name}, then: builder lock {recipe.name}",
         )
     environment = recipe_environment(recipe)
-    cutoffs = Cutoffs.of(recipe, exclude_newer)
-    request = _with_channels(SolveRequest(recipe, environment, settings, reporter=reporter, base=base))
-    imported = _import(_Import(request, cutoffs, path, wheel_builder))
+    cutoffs = Cutoffs.of(recipe, request.exclude_newer)
+    to_solve = _with_channels(
+        SolveRequest(recipe, environment, request.settings, reporter=request.reporter, base=request.base)
+    )
+    imported = _import(_Import(to_solve, cutoffs, path, request.wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
     extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
@@ -104,11 +89,11 @@ def import_lock(
         sources=(os.path.relpath(path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom={**custom, **extra},
-        base=base,
+        base=request.base,
     )
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
-    _report(recipe, imported, reporter)
+    _report(recipe, imported, request.reporter)
     return lock
 
 

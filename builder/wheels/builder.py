@@ -71,7 +71,7 @@ class ImageWheelBuilder:
     base: LockedBase | None = None
     """The base that the lock pins; None: the one that the recipe names now."""
     exclude_newer: str | None = None
-    """As for :func:`builder.lock.solve.lock_target`."""
+    """As in :class:`builder.lock.request.LockRequest`."""
     locked: Sequence[LockedPackage] = ()
     """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
     _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
