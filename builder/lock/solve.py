@@ -69,8 +69,6 @@ def lock_target(request: LockRequest) -> Lock:
     """
     recipe, previous = request.recipe, request.previous
     environment = recipe_environment(recipe)
-    for note in environment.notes:
-        request.reporter.warn(note)
     cutoffs = Cutoffs.of(recipe, request.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
     update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
