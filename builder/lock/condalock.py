@@ -28,13 +28,12 @@ from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
-from builder.lock.groups import MAIN
 from builder.lock.inputs import content_hash, inputs, virtual_packages
 from builder.lock.names import conda_mapping
 from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.spec import Environment
 from builder.lock.urls import public
-from builder.model import DEBIAN_CHANNEL, Lock, LockedPackage
+from builder.model import DEBIAN_CHANNEL, MAIN, Lock, LockedPackage
 from builder.net.mirrors import mirrored_url, public_url
 from builder.progress import working
 from builder.redact import redact

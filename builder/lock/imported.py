@@ -25,7 +25,7 @@ from builder.lock.basepython import refuse_conda_packages
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
-from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
+from builder.lock.groups import LEFT_OUT, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
@@ -36,7 +36,7 @@ from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import public, url_variables
-from builder.model import FIND_LINKS, Lock, LockedPackage
+from builder.model import FIND_LINKS, MAIN, Lock, LockedPackage
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import UrlVariables
 from builder.progress import Reporter

@@ -25,11 +25,10 @@ from builder.errors import ConfigError
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
+from builder.model import MAIN
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
-#: The group of what is required without a group.
-MAIN = "main"
 _PYPI = "https://pypi.org/simple"
 _REQUIREMENTS = (".txt", ".in")
 #: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.

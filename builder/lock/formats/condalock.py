@@ -17,8 +17,8 @@ from packaging.utils import canonicalize_name
 from builder.config.safeyaml import load
 from builder.errors import LockError
 from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource
-from builder.model import LockedPackage
+from builder.lock.formats.foreign import ForeignLock, ForeignSource
+from builder.model import MAIN, LockedPackage
 
 #: Versions of the format that conda-lock 4 reads.
 VERSIONS = (1, 2)

@@ -15,6 +15,7 @@ from builder.config.safeyaml import load
 from builder.errors import LockError
 from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.sourcerecords import GIT_HASH
 from builder.model import LockedPackage
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 #: The newest version of the format that builder was tried with.
 NEWEST = 7
 DEFAULT = "default"
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mapping[str, str]) -> ForeignLock:
@@ -207,8 +207,8 @@ def _git(name: str, version: str, url: str, here: str, maker: PackageMaker) -> F
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     fragment = parse_qs(parts.fragment)
-    commit = parts.fragment if _COMMIT.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
-    if not _COMMIT.fullmatch(commit):
+    commit = parts.fragment if GIT_HASH.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
+    if not GIT_HASH.fullmatch(commit):
         raise maker.error(f"package {name}: its git URL has no commit: {url[:200]!r}")
     subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
     plain = parts._replace(query="", fragment="").geturl()

@@ -33,9 +33,9 @@ from builder.lock.formats.common import (
     read_toml,
     where,
 )
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource
+from builder.lock.formats.foreign import ForeignLock, ForeignSource
 from builder.lock.wheels import wheel_tags
-from builder.model import LockedPackage
+from builder.model import MAIN, LockedPackage
 
 _Selected = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 

@@ -13,8 +13,8 @@ from packaging.utils import canonicalize_name
 
 from builder.errors import LockError
 from builder.lock.formats.common import PackageMaker, marker_environment, read_text
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource, PinnedRequirement
-from builder.model import LockedPackage
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
 #: Files that name each other with ``-r``.

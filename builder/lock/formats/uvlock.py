@@ -30,10 +30,10 @@ from builder.lock.formats.common import (
     glibc_of,
     read_toml,
 )
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
 from builder.lock.formats.requirements import Sorter, lines_of
 from builder.lock.wheels import wheel_tags
-from builder.model import LockedPackage
+from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
 #: The version of the format. uv counts compatible changes as ``revision``.
