@@ -15,7 +15,6 @@ from packaging.utils import canonicalize_name
 from builder.config.safeyaml import MAX_BYTES, read_bytes
 from builder.errors import LockError, SolveError
 from builder.lock.urls import public
-from builder.lock.wheels import ARCHITECTURES
 from builder.model import FIND_LINKS, LockedPackage, Manager
 
 #: Levels of tables and lists in a TOML file. Lock files have at most 6; Python's reader is recursive.
@@ -104,26 +103,6 @@ def choices(name: str, known: Sequence[str]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-
-
-def marker_environment(platform: str, python: str) -> dict[str, str]:
-    """The values of environment markers (PEP 508) for the target's Python; never those of this machine."""
-    numbers = re.findall(r"\d+", python)
-    minor = ".".join(numbers[:2])
-    full = python if len(numbers) > 2 else f"{minor}.0"
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": full,
-        "os_name": "posix",
-        "platform_machine": ARCHITECTURES[platform],
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": full,
-        "python_version": minor,
-        "sys_platform": "linux",
-    }
 
 
 class PackageMaker:

@@ -12,8 +12,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.errors import LockError
-from builder.lock.formats.common import PackageMaker, marker_environment, read_text
+from builder.lock.formats.common import PackageMaker, read_text
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.markers import marker_environment
 from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
