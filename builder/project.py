@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from builder.bases.python import base_python
-from builder.bases.resolve import check_base, is_made_here, open_base, resolve_recipe_base
+from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
 from builder.channel.venv import locked_base_python
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
@@ -268,14 +268,7 @@ class Project:
         known = previous.custom if previous and previous.base == lock.base else {}
         if OS_PACKAGES in known and known.get(BASE_PACKAGES) == custom.get(BASE_PACKAGES):
             return replace(lock, custom={**custom, OS_PACKAGES: known[OS_PACKAGES]})
-        base = open_base(
-            lock.base,
-            recipe.architecture,
-            self.settings,
-            self.store,
-            root=recipe.root,
-            reporter=self.reporter,
-        )
+        base = open_recipe_base(lock.base, recipe, self.settings, self.store, self.reporter)
         packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
         return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
 
