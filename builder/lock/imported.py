@@ -48,7 +48,7 @@ _TOOL = "builder.imported-tool"
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
-_TOOLS = frozenset({"pip", "setuptools", "wheel"})
+_INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
 def import_lock(request: LockRequest) -> Lock:
@@ -62,6 +62,7 @@ def import_lock(request: LockRequest) -> Lock:
         UsageError: ``update`` names a package.
         SolveError: no Python satisfies the lock; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
+        WheelError: a wheel cannot be built from its source.
     """
     recipe, path = request.recipe, request.recipe.imported_lock
     assert path is not None
@@ -75,7 +76,7 @@ def import_lock(request: LockRequest) -> Lock:
     to_solve = _with_channels(
         SolveRequest(recipe, environment, request.settings, reporter=request.reporter, base=request.base)
     )
-    imported = _import(_Import(to_solve, cutoffs, path, request.wheel_builder))
+    imported = _import(_Task(to_solve, cutoffs, path, request.wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
     extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
@@ -98,13 +99,16 @@ def import_lock(request: LockRequest) -> Lock:
 
 
 @dataclass(frozen=True)
-class _Import:
+class _Task:
     """One lock to import."""
 
     request: SolveRequest
+    """Of the target, with the channels from which Python is solved."""
     cutoffs: Cutoffs
     path: Path
+    """The lock of the other tool."""
     builder: WheelBuilder | None
+    """None: a package that is locked as source is an error."""
 
     def read(self, python: str | None, groups: Sequence[str] | None = None) -> ForeignLock:
         """The packages of the lock for a version of Python, of the recipe's groups or of others."""
@@ -135,7 +139,12 @@ class _Imported:
     """These groups."""
 
 
-def _import(task: _Import) -> _Imported:
+def _import(task: _Task) -> _Imported:
+    """What becomes the lock: a lock of pip packages gets a Python first, as its markers and wheels need one.
+
+    Raises:
+        LockError, SolveError, FetchError, WheelError: see :func:`import_lock`.
+    """
     needed = foreign_python(task.path)
     if needed is None:
         foreign = task.read(None)
@@ -166,7 +175,7 @@ def _with_channels(request: SolveRequest) -> SolveRequest:
     return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
 
 
-def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
+def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """The conda packages of the environment file, and a Python that fits the lock.
 
     Raises:
@@ -189,7 +198,7 @@ def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tupl
     return solve_conda_packages(request)
 
 
-def _versions(task: _Import, needed: str) -> list[str]:
+def _versions(task: _Task, needed: str) -> list[str]:
     """The minor versions of Python for which the lock has all its packages, the oldest first."""
     try:
         allowed = SpecifierSet(needed)
@@ -224,7 +233,7 @@ def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
     return replace(package, url=public(url))
 
 
-def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
     """The wheels of a requirements file, from the indexes, with one of the hashes of the file.
 
     Raises:
@@ -269,7 +278,7 @@ def _pinned_spec(pin: PinnedRequirement) -> Spec:
     )
 
 
-def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
+def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     """The packages that the lock pins as source, with the wheels that are built from them in the image.
 
     Raises:
@@ -288,7 +297,7 @@ def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage
     return found
 
 
-def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
+def _source_spec(task: _Task, source: ForeignSource) -> SourceSpec:
     """A source of the lock as a requirement; a path relative to the project.
 
     Raises:
@@ -332,7 +341,7 @@ def _check_repository(source: ForeignSource, where: str) -> None:
         )
 
 
-def _check_urls(task: _Import, foreign: ForeignLock) -> None:
+def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     """Looks at the URLs of what an index or builder itself fetches.
 
     Raises:
@@ -356,13 +365,13 @@ def _check_urls(task: _Import, foreign: ForeignLock) -> None:
 
 
 def _refuse_duplicates(
-    task: _Import, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
+    task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
 ) -> None:
     """Raises LockError if conda packages of the environment file are in a lock of pip packages too."""
     names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
     for package in added:
         name = pypi_name(package.name)
-        if "python" in package.dependencies and name in names - _TOOLS:
+        if "python" in package.dependencies and name in names - _INSTALLERS:
             raise LockError(
                 f"{task.request.environment.path}: {package.name} is among the conda packages, and "
                 f"{task.path.name} has it as a wheel",
@@ -373,9 +382,7 @@ def _refuse_duplicates(
 # messages --------------------------------------------------------------------------------------------------
 
 
-def _others(
-    task: _Import, foreign: ForeignLock, python: str | None
-) -> tuple[frozenset[str], tuple[str, ...]]:
+def _others(task: _Task, foreign: ForeignLock, python: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
     """The names of packages that only groups have which were left out, and these groups."""
     taken, names, groups = _names(foreign), set(), []
     if foreign.format == "pixi":  # its groups are environments, of which one is chosen
