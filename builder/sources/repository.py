@@ -125,12 +125,11 @@ class Repository:
 
     # the network
 
-    def _remotes(self) -> Iterator[tuple[str, Git]]:
+    def _remotes(self) -> Iterator[Git]:
         """The repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
-            url = path.as_uri() if path is not None else place
-            yield url, Git(self._folder, url)
+            yield Git(self._folder, path.as_uri() if path is not None else place)
 
     def _fetched(self, revision: str) -> str:
         """Fetches one revision without its history, from the first place that has it; returns its commit.
@@ -139,7 +138,7 @@ class Repository:
             GitError: no place has it; the reason is that of the last one.
         """
         problem = GitError("no place is named")
-        for _, git in self._remotes():
+        for git in self._remotes():
             for depth in (["--depth=1"], []):
                 try:
                     git.run("fetch", *_FETCH, *depth, "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
@@ -154,7 +153,7 @@ class Repository:
         """Fetches all branches and tags with their history, for servers that return no single commit, and for
         short hashes. Returns the commit; empty if it is not among them.
         """
-        for _, git in self._remotes():
+        for git in self._remotes():
             with suppress(GitError):
                 shallow = ["--unshallow"] if (self._folder / "shallow").exists() else []
                 git.run("fetch", *_FETCH, *shallow, REMOTE, *_EVERYTHING)
@@ -165,7 +164,7 @@ class Repository:
         """Where a branch is now, as the end of a message; for a commit where the default branch is."""
         if GIT_HASH.fullmatch(revision):
             revision = ""
-        for _, git in self._remotes():
+        for git in self._remotes():
             with suppress(GitError):
                 lines = git.text("ls-remote", "--", REMOTE, revision or "HEAD").splitlines()
                 if lines:

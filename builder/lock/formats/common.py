@@ -10,9 +10,10 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import tomli
+import yaml
 from packaging.utils import canonicalize_name
 
-from builder.config.safeyaml import MAX_BYTES, read_bytes
+from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
 from builder.lock.urls import public
 from builder.model import FIND_LINKS, LockedPackage, Manager
@@ -70,6 +71,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     if _depth_exceeds(data, MAX_DEPTH):
         raise LockError(f"{path}: tables and lists are more than {MAX_DEPTH} levels deep", RESTORE)
     return data
+
+
+def read_yaml(path: Path) -> Any:
+    """The data of a YAML file. Raises as :func:`read_text`, and for what is not YAML or beyond its limits."""
+    text = read_text(path)
+    try:
+        return load(text)
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
 
 
 def _depth_exceeds(data: Any, limit: int) -> bool:

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
 from packaging.utils import canonicalize_name
 
-from builder.config.safeyaml import load
 from builder.errors import LockError
-from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
+from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_yaml
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
 from builder.lock.sourcerecords import GIT_HASH
 from builder.model import LockedPackage
@@ -63,13 +61,7 @@ def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mappi
 
 def _parsed(path: Path) -> Any:
     """The file as rattler reads it, within builder's limits."""
-    text = read_text(path)
-    try:
-        data = load(text)  # bounded; rattler's reader is not
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
+    data = read_yaml(path)  # rattler's reader has no limits
     version = data.get("version") if isinstance(data, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise LockError(f"{path}: version: is missing or not a number", RESTORE)

@@ -201,7 +201,7 @@ class Sorter:
         Raises:
             LockError: it is not a requirement, or not pinned.
         """
-        text, _, marker = _split_marker(line.text)
+        text, marker = _split_marker(line.text)
         if not self._applies(marker, line):
             return
         if line.editable or _is_path(text):
@@ -288,13 +288,11 @@ class Sorter:
             self.pinned.append(PinnedRequirement(name, "".join(version), hashes, text, line.where))
 
 
-def _split_marker(text: str) -> tuple[str, str, str]:
-    """Requirement, separator and marker. In a URL only `` ;`` begins a marker, as in PEP 508."""
-    if "://" in text or _is_path(text):
-        head, separator, marker = text.partition(" ;")
-    else:
-        head, separator, marker = text.partition(";")
-    return head.strip(), separator, marker.strip()
+def _split_marker(text: str) -> tuple[str, str]:
+    """Requirement and marker. In a URL only `` ;`` begins a marker, as in PEP 508."""
+    separator = " ;" if "://" in text or _is_path(text) else ";"
+    head, _, marker = text.partition(separator)
+    return head.strip(), marker.strip()
 
 
 def _is_path(text: str) -> bool:
