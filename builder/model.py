@@ -12,6 +12,9 @@ from urllib.parse import unquote, urlsplit
 
 Manager = Literal["conda", "pip", "apt"]
 
+#: The category, or group, of the packages that belong to no other one.
+MAIN = "main"
+
 #: URL prefixes in a lock for packages that have no public URL: those of the Debian channel, and wheels of
 #: find-links folders. :mod:`builder.fetch` finds the files on each machine; a lock never names a folder of
 #: one machine.
@@ -76,7 +79,7 @@ class LockedPackage:
     of conda-lock, whose URL begins with ``git+``."""
     dependencies: Mapping[str, str] = field(default_factory=dict)
     """Names of the packages that it needs, each with a version spec (an empty one accepts any version)."""
-    category: str = "main"
+    category: str = MAIN
     """``main``, or another category of conda-lock (``dev``); only ``main`` goes into an image."""
     optional: bool = False
     source: LockedSource | None = None
@@ -140,7 +143,7 @@ class Lock:
 
     def for_platform(self, platform: str) -> tuple[LockedPackage, ...]:
         """The packages of a platform that go into an image (category ``main``), in the order of the file."""
-        return tuple(p for p in self.packages if p.platform == platform and p.category == "main")
+        return tuple(p for p in self.packages if p.platform == platform and p.category == MAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from builder.bases.python import base_python
-from builder.bases.resolve import check_base, is_made_here, open_base, resolve_recipe_base
+from builder.bases.resolve import check_base, is_made_here, open_recipe_base, resolve_recipe_base
 from builder.channel.venv import locked_base_python
 from builder.config.recipe import Recipe, load_recipe, recipe_files
 from builder.engines.base import BuildRequest, BuildResult
@@ -32,6 +32,7 @@ from builder.lock.groups import chosen_groups, left_out
 from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
+from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
 from builder.oci.digest import sha256
@@ -75,7 +76,7 @@ def _packages_in(path: Path) -> tuple[LockedPackage, ...]:
         return ()
 
 
-def _solver(recipe: Recipe, solver: Solver) -> Callable[..., Lock]:
+def _solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
     """The function that makes the lock of a target."""
     if recipe.imported_lock is not None:
         return import_lock
@@ -231,7 +232,7 @@ class Project:
         wheels = ImageWheelBuilder(
             recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
         )
-        lock = _solver(recipe, solver)(
+        request = LockRequest(
             recipe,
             self.settings,
             base=base,
@@ -241,6 +242,7 @@ class Project:
             wheel_builder=wheels,
             reporter=self.reporter,
         )
+        lock = _solver(recipe, solver)(request)
         place_wheels(lock, self.root, self.store)
         if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
             lock = replace(lock, base=self._resolve_base(recipe))
@@ -268,14 +270,7 @@ class Project:
         known = previous.custom if previous and previous.base == lock.base else {}
         if OS_PACKAGES in known and known.get(BASE_PACKAGES) == custom.get(BASE_PACKAGES):
             return replace(lock, custom={**custom, OS_PACKAGES: known[OS_PACKAGES]})
-        base = open_base(
-            lock.base,
-            recipe.architecture,
-            self.settings,
-            self.store,
-            root=recipe.root,
-            reporter=self.reporter,
-        )
+        base = open_recipe_base(lock.base, recipe, self.settings, self.store, self.reporter)
         packages = solve_os_packages(recipe, base, self.settings, self.store, self.reporter)
         return replace(lock, custom={**custom, OS_PACKAGES: os_packages_text(packages)})
 

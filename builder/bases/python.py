@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import open_base
+from builder.bases.resolve import open_recipe_base
 from builder.channel.venv import BasePython
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
@@ -52,15 +52,7 @@ def base_python(
     record = store.folders.index / f"base-python-{_FORMAT}-{locked.digest.replace(':', '-')}.json"
     known = read_record(record)
     if known is None:
-        base = open_base(
-            locked,
-            recipe.architecture,
-            settings,
-            store,
-            packages=recipe.base_packages,
-            root=recipe.root,
-            reporter=reporter,
-        )
+        base = open_recipe_base(locked, recipe, settings, store, reporter)
         with working(reporter, "looking for the Python of the base"):
             found = find_python(base, store)
         if found is None:

@@ -163,6 +163,28 @@ def resolve_base(
     return LockedBase(reference, _open_local(actual, context).digest)
 
 
+def open_recipe_base(
+    locked: LockedBase,
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    reporter: Reporter,
+    *,
+    download: bool = True,
+) -> BaseImage:
+    """The base image that the lock of a recipe pins, see :func:`open_base`."""
+    return open_base(
+        locked,
+        recipe.architecture,
+        settings,
+        store,
+        packages=recipe.base_packages,
+        download=download,
+        root=recipe.root,
+        reporter=reporter,
+    )
+
+
 def open_base(
     locked: LockedBase,
     architecture: str,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from builder.bases.image import BaseImage
-from builder.bases.resolve import is_made_here, open_base, resolve_recipe_base
+from builder.bases.resolve import is_made_here, open_recipe_base, resolve_recipe_base
 from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.engines.base import BuildRequest, Clock
@@ -136,16 +136,8 @@ def _locked_base(request: BuildRequest) -> LockedBase:
 
 
 def _open(request: BuildRequest, locked: LockedBase, *, download: bool) -> BaseImage:
-    recipe = request.recipe
-    return open_base(
-        locked,
-        recipe.architecture,
-        request.settings,
-        request.store,
-        packages=recipe.base_packages,
-        download=download,
-        root=recipe.root,
-        reporter=request.reporter,
+    return open_recipe_base(
+        locked, request.recipe, request.settings, request.store, request.reporter, download=download
     )
 
 

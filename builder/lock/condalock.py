@@ -28,15 +28,14 @@ from builder.errors import FetchError, LockError, SolveError, UsageError
 from builder.lock.channels import SolverChannel, reachable_channels
 from builder.lock.environment import recipe_environment
 from builder.lock.file import read_lock
-from builder.lock.groups import MAIN
 from builder.lock.inputs import content_hash, inputs, virtual_packages
 from builder.lock.names import conda_mapping
-from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.spec import Environment
 from builder.lock.urls import public
-from builder.model import DEBIAN_CHANNEL, Lock, LockedBase, LockedPackage
+from builder.model import DEBIAN_CHANNEL, MAIN, Lock, LockedPackage
 from builder.net.mirrors import mirrored_url, public_url
-from builder.progress import QUIET, Reporter, working
+from builder.progress import working
 from builder.redact import redact
 from builder.settings import Settings
 from builder.store.temporary import temporary_name
@@ -50,28 +49,18 @@ _TIME_LIMIT_S = 1800
 _SHOWN_LINES = 30
 
 
-def conda_lock_target(
-    recipe: Recipe,
-    settings: Settings,
-    *,
-    base: LockedBase | None,
-    previous: Lock | None = None,
-    update: Sequence[str] = (),
-    exclude_newer: str | None = None,
-    wheel_builder: WheelBuilder | None = None,
-    reporter: Reporter = QUIET,
-) -> Lock:
-    """Solves the environment of a target with conda-lock. Writes nothing.
+def conda_lock_target(request: LockRequest) -> Lock:
+    """The lock of a target whose environment conda-lock solves. Writes nothing.
 
-    The parameters are those of :func:`builder.lock.solve.lock_target`; ``previous`` and
-    ``wheel_builder`` are not used.
+    ``previous`` and ``wheel_builder`` are not used.
 
     Raises:
         UsageError: conda-lock cannot do this: ``update`` or a date is set, or a channel's URL has a variable.
         SolveError: no program that solves is installed, or it found no solution; the message has its output.
         FetchError: a channel does not answer, or there is no result in time.
     """
-    _check_options(recipe, update, exclude_newer)
+    recipe = request.recipe
+    _check_options(request)
     program = _program()
     environment = recipe_environment(recipe)
     if environment.sources:
@@ -79,12 +68,12 @@ def conda_lock_target(
         raise UsageError(
             f"{source.where}: conda-lock cannot lock {redact(source.text)}", "leave out --solver conda-lock"
         )
-    request = SolveRequest(recipe, environment, settings, reporter=reporter)
-    channels = reachable_channels(request)
+    to_solve = SolveRequest(recipe, environment, request.settings, reporter=request.reporter)
+    channels = reachable_channels(to_solve)
     _check_channels(channels)
-    with working(reporter, f"solving with conda-lock and {program.name}"):
-        solved = _solve(request, channels, program)
-    packages = [_locked(package, channels, settings) for package in solved]
+    with working(request.reporter, f"solving with conda-lock and {program.name}"):
+        solved = _solve(to_solve, channels, program)
+    packages = [_locked(package, channels, request.settings) for package in solved]
     custom = inputs(recipe, environment)
     return Lock(
         packages=tuple(sorted(packages, key=lambda p: (p.manager, p.name))),
@@ -93,14 +82,16 @@ def conda_lock_target(
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom=custom,
-        base=base,
+        base=request.base,
     )
 
 
-def _check_options(recipe: Recipe, update: Sequence[str], exclude_newer: str | None) -> None:
-    if update:
+def _check_options(request: LockRequest) -> None:
+    """Refuses what only builder's own solvers do."""
+    recipe = request.recipe
+    if request.update:
         raise UsageError("--update does not work with --solver conda-lock", "leave out one of the two")
-    if exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer:
+    if request.exclude_newer or recipe.conda.exclude_newer or recipe.pip.exclude_newer:
         raise UsageError(
             "conda-lock cannot leave out packages by their date (exclude_newer)",
             "leave out --solver conda-lock, or exclude_newer",

@@ -16,7 +16,7 @@ from builder.config.safeyaml import compose, load, read_bytes
 from builder.errors import LockError
 from builder.lock.othertools import other_file
 from builder.lock.sourcerecords import SOURCES, parse_sources, rendered_sources, with_sources
-from builder.model import Lock, LockedBase, LockedPackage, LockedSource
+from builder.model import MAIN, Lock, LockedBase, LockedPackage, LockedSource
 from builder.net.urlvariables import variables_in
 from builder.redact import redact
 from builder.store.files import write_atomic
@@ -221,7 +221,7 @@ class _Reader:
             sha256=sha256,
             md5=md5,
             dependencies={str(n): "" if spec is None else str(spec) for n, spec in dependencies.items()},
-            category=str(item.get("category", "main")),
+            category=str(item.get("category", MAIN)),
             optional=bool(item.get("optional", False)),
         )
 

@@ -19,10 +19,8 @@ from builder.config.recipe import Recipe
 from builder.config.yamlfile import place_of
 from builder.errors import LockError
 from builder.lock.names import pypi_name
-from builder.model import Lock, LockedPackage
+from builder.model import MAIN, Lock, LockedPackage
 
-#: The group of the packages that belong to no other one.
-MAIN = "main"
 #: Key of the metadata of a lock that was imported: the line about what is left out.
 LEFT_OUT = "builder.left-out"
 #: Key of the metadata of each lock that builder made.

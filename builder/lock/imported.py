@@ -25,21 +25,21 @@ from builder.lock.basepython import refuse_conda_packages
 from builder.lock.date import SOLVED_BEFORE
 from builder.lock.environment import recipe_environment
 from builder.lock.formats import ForeignLock, ForeignSource, PinnedRequirement, foreign_python, read_foreign
-from builder.lock.groups import LEFT_OUT, MAIN, left_out_line
+from builder.lock.groups import LEFT_OUT, left_out_line
 from builder.lock.inputs import channels, content_hash, inputs, missing, virtual_packages
 from builder.lock.manifests import CHANNEL, is_manifest, pinned_python
 from builder.lock.names import pypi_name
 from builder.lock.pipsection import PipSection
-from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.solve import Cutoffs, solve_conda_packages, solve_pip_packages
 from builder.lock.sourcerecords import GIT_HASH, GIT_URLS
 from builder.lock.sourcesolve import wheel_package
 from builder.lock.spec import SourceSpec, Spec
 from builder.lock.urls import public, url_variables
-from builder.model import FIND_LINKS, Lock, LockedBase, LockedPackage
+from builder.model import FIND_LINKS, MAIN, Lock, LockedPackage
 from builder.net.mirrors import public_url
 from builder.net.urlvariables import UrlVariables
-from builder.progress import QUIET, Reporter
+from builder.progress import Reporter
 from builder.redact import redact
 from builder.settings import Settings
 
@@ -48,49 +48,35 @@ _TOOL = "builder.imported-tool"
 #: Minor versions of Python 3 that a lock may be for.
 _MINORS = range(8, 16)
 #: conda packages that a lock of pip packages may have too: its wheel is used.
-_TOOLS = frozenset({"pip", "setuptools", "wheel"})
+_INSTALLERS = frozenset({"pip", "setuptools", "wheel"})
 
 
-def import_lock(
-    recipe: Recipe,
-    settings: Settings,
-    *,
-    base: LockedBase | None,
-    previous: Lock | None = None,
-    update: Sequence[str] = (),
-    exclude_newer: str | None = None,
-    wheel_builder: WheelBuilder | None = None,
-    reporter: Reporter = QUIET,
-) -> Lock:
-    """Makes builder's lock of a target from the lock of another tool. Writes nothing.
+def import_lock(request: LockRequest) -> Lock:
+    """The lock of a target, made from the lock of another tool that its recipe names. Writes nothing.
 
-    Args:
-        recipe: the target's recipe; its ``lock`` names the file.
-        settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins. If it has ``python``, no other is solved.
-        previous: not used: all versions are those of the file.
-        update: must be empty.
-        exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for what is solved.
-        wheel_builder: builds the wheels of packages that the lock pins as source; None: these are errors.
-        reporter: receives progress, and what was imported, added and left out.
+    All versions are those of the file: ``previous`` is not used, and ``exclude_newer`` concerns only what the
+    file lacks.
 
     Raises:
         LockError: the file is damaged, has nothing for this target, or lacks what the environment asks for.
         UsageError: ``update`` names a package.
         SolveError: no Python satisfies the lock; the message contains the solver's reason.
         FetchError: a channel or index does not answer, and the recipe names no fallback.
+        WheelError: a wheel cannot be built from its source.
     """
-    path = recipe.imported_lock
+    recipe, path = request.recipe, request.recipe.imported_lock
     assert path is not None
-    if update:
+    if request.update:
         raise UsageError(
-            f"--update {update[0]}: the versions of target {recipe.name} are those of {path.name}",
+            f"--update {request.update[0]}: the versions of target {recipe.name} are those of {path.name}",
             f"update it with the tool that wrote {path.name}, then: builder lock {recipe.name}",
         )
     environment = recipe_environment(recipe)
-    cutoffs = Cutoffs.of(recipe, exclude_newer)
-    request = _with_channels(SolveRequest(recipe, environment, settings, reporter=reporter, base=base))
-    imported = _import(_Import(request, cutoffs, path, wheel_builder))
+    cutoffs = Cutoffs.of(recipe, request.exclude_newer)
+    to_solve = _with_channels(
+        SolveRequest(recipe, environment, request.settings, reporter=request.reporter, base=request.base)
+    )
+    imported = _import(_Task(to_solve, cutoffs, path, request.wheel_builder))
     custom = inputs(recipe, environment)
     extra = {_TOOL: imported.foreign.tool}
     extra |= {SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}
@@ -104,22 +90,25 @@ def import_lock(
         sources=(os.path.relpath(path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom={**custom, **extra},
-        base=base,
+        base=request.base,
     )
     if lacking := missing(recipe, lock):
         raise LockError("\n".join(lacking), f"lock it with the tool that wrote {path.name}")
-    _report(recipe, imported, reporter)
+    _report(recipe, imported, request.reporter)
     return lock
 
 
 @dataclass(frozen=True)
-class _Import:
+class _Task:
     """One lock to import."""
 
     request: SolveRequest
+    """Of the target, with the channels from which Python is solved."""
     cutoffs: Cutoffs
     path: Path
+    """The lock of the other tool."""
     builder: WheelBuilder | None
+    """None: a package that is locked as source is an error."""
 
     def read(self, python: str | None, groups: Sequence[str] | None = None) -> ForeignLock:
         """The packages of the lock for a version of Python, of the recipe's groups or of others."""
@@ -150,7 +139,12 @@ class _Imported:
     """These groups."""
 
 
-def _import(task: _Import) -> _Imported:
+def _import(task: _Task) -> _Imported:
+    """What becomes the lock: a lock of pip packages gets a Python first, as its markers and wheels need one.
+
+    Raises:
+        LockError, SolveError, FetchError, WheelError: see :func:`import_lock`.
+    """
     needed = foreign_python(task.path)
     if needed is None:
         foreign = task.read(None)
@@ -181,7 +175,7 @@ def _with_channels(request: SolveRequest) -> SolveRequest:
     return replace(request, environment=replace(request.environment, channels=named or (CHANNEL,)))
 
 
-def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
+def _solve_python(task: _Task, needed: str) -> tuple[list[LockedPackage], tuple[str, ...]]:
     """The conda packages of the environment file, and a Python that fits the lock.
 
     Raises:
@@ -204,7 +198,7 @@ def _solve_python(task: _Import, needed: str) -> tuple[list[LockedPackage], tupl
     return solve_conda_packages(request)
 
 
-def _versions(task: _Import, needed: str) -> list[str]:
+def _versions(task: _Task, needed: str) -> list[str]:
     """The minor versions of Python for which the lock has all its packages, the oldest first."""
     try:
         allowed = SpecifierSet(needed)
@@ -239,7 +233,7 @@ def _public(package: LockedPackage, settings: Settings) -> LockedPackage:
     return replace(package, url=public(url))
 
 
-def _resolved(task: _Import, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
+def _resolved(task: _Task, foreign: ForeignLock, conda: Sequence[LockedPackage]) -> list[LockedPackage]:
     """The wheels of a requirements file, from the indexes, with one of the hashes of the file.
 
     Raises:
@@ -284,7 +278,7 @@ def _pinned_spec(pin: PinnedRequirement) -> Spec:
     )
 
 
-def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
+def _built(task: _Task, foreign: ForeignLock, packages: Sequence[LockedPackage]) -> list[LockedPackage]:
     """The packages that the lock pins as source, with the wheels that are built from them in the image.
 
     Raises:
@@ -303,7 +297,7 @@ def _built(task: _Import, foreign: ForeignLock, packages: Sequence[LockedPackage
     return found
 
 
-def _source_spec(task: _Import, source: ForeignSource) -> SourceSpec:
+def _source_spec(task: _Task, source: ForeignSource) -> SourceSpec:
     """A source of the lock as a requirement; a path relative to the project.
 
     Raises:
@@ -347,7 +341,7 @@ def _check_repository(source: ForeignSource, where: str) -> None:
         )
 
 
-def _check_urls(task: _Import, foreign: ForeignLock) -> None:
+def _check_urls(task: _Task, foreign: ForeignLock) -> None:
     """Looks at the URLs of what an index or builder itself fetches.
 
     Raises:
@@ -371,13 +365,13 @@ def _check_urls(task: _Import, foreign: ForeignLock) -> None:
 
 
 def _refuse_duplicates(
-    task: _Import, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
+    task: _Task, packages: Sequence[LockedPackage], added: Sequence[LockedPackage]
 ) -> None:
     """Raises LockError if conda packages of the environment file are in a lock of pip packages too."""
     names = {canonicalize_name(package.name) for package in packages if package.manager == "pip"}
     for package in added:
         name = pypi_name(package.name)
-        if "python" in package.dependencies and name in names - _TOOLS:
+        if "python" in package.dependencies and name in names - _INSTALLERS:
             raise LockError(
                 f"{task.request.environment.path}: {package.name} is among the conda packages, and "
                 f"{task.path.name} has it as a wheel",
@@ -388,9 +382,7 @@ def _refuse_duplicates(
 # messages --------------------------------------------------------------------------------------------------
 
 
-def _others(
-    task: _Import, foreign: ForeignLock, python: str | None
-) -> tuple[frozenset[str], tuple[str, ...]]:
+def _others(task: _Task, foreign: ForeignLock, python: str | None) -> tuple[frozenset[str], tuple[str, ...]]:
     """The names of packages that only groups have which were left out, and these groups."""
     taken, names, groups = _names(foreign), set(), []
     if foreign.format == "pixi":  # its groups are environments, of which one is chosen

@@ -25,12 +25,11 @@ from builder.errors import ConfigError
 from builder.lock.pipsection import PipSection
 from builder.lock.spec import Environment, Spec
 from builder.lock.tomlfile import TomlFile, items, load_toml, strings, table
+from builder.model import MAIN
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
-#: The group of what is required without a group.
-MAIN = "main"
-_PYPI = "https://pypi.org/simple"
+PYPI = "https://pypi.org/simple"
 _REQUIREMENTS = (".txt", ".in")
 #: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
 _PIXI_TARGETS = ("unix", "linux")
@@ -108,7 +107,7 @@ class _Reader:
 
     def index(self, url: Any) -> None:
         text = str(url or "").rstrip("/")
-        if text and text != _PYPI and text not in self._section.extra_indexes:
+        if text and text != PYPI and text not in self._section.extra_indexes:
             self._section.extra_indexes.append(text)
 
     def python(self, specifier: str, where: str) -> None:
@@ -225,19 +224,8 @@ class _Project:
             )
         for text in strings(self._extras.get(group)):
             self._read(reader, text)
-        for text in self._members(group, set()):
+        for text in group_members(self._groups, group):
             self._read(reader, text)
-
-    def _members(self, group: str, seen: set[str]) -> Iterator[str]:
-        """The requirements of a dependency group, with the groups that it includes (PEP 735), each once."""
-        if group in seen:
-            return
-        seen.add(group)
-        for item in items(self._groups.get(group)):
-            if isinstance(item, str):
-                yield item
-            elif include := table(item).get("include-group"):
-                yield from self._members(str(include), seen)
 
     def _read_dynamic(self, reader: _Reader) -> None:
         """Dependencies that setuptools reads from requirements files; others only a build knows."""
@@ -273,6 +261,30 @@ class _Project:
                 reader.index(index.get("url"))
         for line in places or [text]:
             reader.pip(line, where)
+
+
+def group_members(groups: Mapping[str, Any], name: str) -> list[str]:
+    """The requirements of a dependency group, with the groups that it includes (PEP 735), each once.
+
+    Args:
+        groups: the table ``[dependency-groups]``.
+        name: the group; one that does not exist has no requirements.
+    """
+    found: list[str] = []
+    seen: set[str] = set()
+
+    def read(group: str) -> None:
+        if group in seen:
+            return
+        seen.add(group)
+        for item in items(groups.get(group)):
+            if isinstance(item, str):
+                found.append(item)
+            elif include := table(item).get("include-group"):
+                read(str(include))
+
+    read(name)
+    return found
 
 
 def _no_project(file: TomlFile) -> ConfigError:
@@ -359,7 +371,7 @@ class _Pixi:
 
     def _read_table(self, reader: _Reader, part: Mapping[str, Any]) -> None:
         for name, value in table(part.get("dependencies")).items():
-            reader.conda(_conda_spec(str(name), value), str(name), self._file.where(str(name)))
+            reader.conda(pixi_spec(str(name), value), str(name), self._file.where(str(name)))
         for name, value in table(part.get("pypi-dependencies")).items():
             entry = value if isinstance(value, dict) else {"version": value}
             reader.pip(_pypi_line(str(name), entry), self._file.where(str(name)))
@@ -372,7 +384,7 @@ def _channel(value: Any) -> str:
     return str(table(value).get("channel", "")) or str(value)
 
 
-def _conda_spec(name: str, value: Any) -> str:
+def pixi_spec(name: str, value: Any) -> str:
     """A conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel = ...}``."""
     entry = value if isinstance(value, dict) else {"version": value}
     version, build = (str(entry.get(key, "*")) for key in ("version", "build"))

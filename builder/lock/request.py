@@ -1,4 +1,4 @@
-"""The request to the solvers of conda and pip packages."""
+"""Requests for locks: the lock of a target, the packages of a solver, the wheel of a source."""
 
 from __future__ import annotations
 
@@ -10,9 +10,37 @@ from typing import Protocol
 
 from builder.config.recipe import Recipe
 from builder.lock.spec import Environment, SourceSpec
-from builder.model import LockedBase, LockedPackage, LockedSource
+from builder.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.progress import QUIET, Reporter
 from builder.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """The lock of one target, for the function that makes it.
+
+    That is :func:`builder.lock.solve.lock_target`, :func:`builder.lock.imported.import_lock` or
+    :func:`builder.lock.condalock.conda_lock_target`. Each of them writes nothing.
+    """
+
+    recipe: Recipe
+    settings: Settings
+    """Cache, mirrors, and whether to work offline."""
+    base: LockedBase | None = None
+    """The base image that the lock pins; None if it is resolved later. If it has ``python``, this replaces
+    the conda packages."""
+    previous: Lock | None = None
+    """An earlier lock; its packages stay where the sources allow."""
+    update: Sequence[str] = ()
+    """Names of conda or pip packages in ``previous`` that are updated to the newest version; others change
+    only if they have to."""
+    exclude_newer: str | None = None
+    """A date or time (ISO 8601), or ``month``, that replaces the recipe's own for conda and pip packages:
+    packages published later are ignored."""
+    wheel_builder: WheelBuilder | None = None
+    """Builds the wheels of source packages; None: these are errors."""
+    reporter: Reporter = QUIET
+    """Receives progress and warnings."""
 
 
 @dataclass(frozen=True, slots=True)

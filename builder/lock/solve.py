@@ -20,12 +20,11 @@ from builder.lock.basepython import has_base_python, take_base_python
 from builder.lock.date import SOLVED_BEFORE, TIME
 from builder.lock.environment import recipe_environment
 from builder.lock.inputs import CONDA_INPUTS, channels, content_hash, cutoff, inputs
-from builder.lock.request import SolveRequest, WheelBuilder
+from builder.lock.request import LockRequest, SolveRequest, WheelBuilder
 from builder.lock.sourcerecords import pinned_repositories
 from builder.model import Lock, LockedBase, LockedPackage
-from builder.progress import QUIET, Reporter, working
+from builder.progress import Reporter, working
 from builder.redact import redact
-from builder.settings import Settings
 
 T = TypeVar("T")
 
@@ -58,30 +57,8 @@ class Cutoffs:
         )
 
 
-def lock_target(
-    recipe: Recipe,
-    settings: Settings,
-    *,
-    base: LockedBase | None,
-    previous: Lock | None = None,
-    update: Sequence[str] = (),
-    exclude_newer: str | None = None,
-    wheel_builder: WheelBuilder | None = None,
-    reporter: Reporter = QUIET,
-) -> Lock:
-    """Solves the environment of a target. Writes nothing.
-
-    Args:
-        recipe: the target's recipe.
-        settings: cache, mirrors, and whether to work offline.
-        base: the base image that the lock pins. If it has ``python``, this replaces the conda packages.
-        previous: an earlier lock; its packages stay where the sources allow.
-        update: names of conda or pip packages in ``previous`` that are updated to the newest version; others
-            change only if they have to.
-        exclude_newer: a date or time (ISO 8601) that replaces the recipe's own for conda and pip packages;
-            packages published later are ignored.
-        wheel_builder: builds the wheels of source packages; None: these are errors.
-        reporter: receives progress and warnings.
+def lock_target(request: LockRequest) -> Lock:
+    """The lock of a target whose environment is solved. Writes nothing.
 
     Raises:
         ConfigError: the environment file, a spec or a date is wrong.
@@ -90,23 +67,24 @@ def lock_target(
         FetchError: a channel or index does not answer, and the recipe names no fallback.
         WheelError: a wheel cannot be built from its source.
     """
+    recipe, previous = request.recipe, request.previous
     environment = recipe_environment(recipe)
-    for note in environment.notes:
-        reporter.warn(note)
-    cutoffs = Cutoffs.of(recipe, exclude_newer)
+    cutoffs = Cutoffs.of(recipe, request.exclude_newer)
     old_conda, old_pip = _of_managers(previous, recipe.platform)
-    update_conda, update_pip = _split_update(recipe, update, old_conda, old_pip)
-    request = SolveRequest(recipe, environment, settings, reporter=reporter, base=base)
+    update_conda, update_pip = _split_update(recipe, request.update, old_conda, old_pip)
+    to_solve = SolveRequest(
+        recipe, environment, request.settings, reporter=request.reporter, base=request.base
+    )
     custom = inputs(recipe, environment)
 
-    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, base):
+    if previous and not update_conda and _is_solved(previous, custom, cutoffs.text, request.base):
         conda, found_in = old_conda, previous.channels
-        reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
+        request.reporter.note(f"{recipe.name}: {len(conda)} conda packages are unchanged")
     else:
-        conda_request = replace(request, newest=cutoffs.conda, previous=old_conda, update=update_conda)
+        conda_request = replace(to_solve, newest=cutoffs.conda, previous=old_conda, update=update_conda)
         conda, found_in = solve_conda_packages(conda_request)
-    pip_request = replace(request, newest=cutoffs.pip, previous=old_pip, update=update_pip)
-    pip = solve_pip_packages(_with_pins(pip_request, previous), conda, wheel_builder)
+    pip_request = replace(to_solve, newest=cutoffs.pip, previous=old_pip, update=update_pip)
+    pip = solve_pip_packages(_with_pins(pip_request, previous), conda, request.wheel_builder)
 
     return Lock(
         packages=tuple(sorted([*conda, *pip], key=lambda p: (p.manager, p.name))),
@@ -115,7 +93,7 @@ def lock_target(
         sources=(os.path.relpath(recipe.environment_path, recipe.lock_path.parent),),
         content_hash={recipe.platform: content_hash(custom)},
         custom=custom | ({SOLVED_BEFORE: cutoffs.text} if cutoffs.text else {}),
-        base=base,
+        base=request.base,
     )
 
 

@@ -34,11 +34,11 @@ def rendered_sources(packages: Iterable[LockedPackage]) -> str:
     for package in packages:
         if package.source is not None:
             values = {key: value for key, value in asdict(package.source).items() if value}
-            found[canonicalize_name(package.name)] = {**values, "url": public_url(package.source.url)}
+            found[canonicalize_name(package.name)] = {**values, "url": locked_url(package.source.url)}
     return canonical_json(found).decode() if found else ""
 
 
-def public_url(url: str) -> str:
+def locked_url(url: str) -> str:
     """The URL of a source as a lock stores it: without credentials. ssh needs the user's name (``git``)."""
     user = userinfo(url).removesuffix("@").partition(":")[0]
     if not url.startswith("ssh://") or not user:
@@ -65,7 +65,7 @@ def pinned_repositories(
     }
 
     def pinned(spec: SourceSpec) -> SourceSpec:
-        commit = locked.get((public_url(spec.url), spec.subdirectory), "")
+        commit = locked.get((locked_url(spec.url), spec.subdirectory), "")
         is_same = spec.kind == "git" and spec.shown in before
         return replace(spec, revision=commit) if is_same and commit else spec
 

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from packaging.markers import Marker
 from packaging.utils import canonicalize_name
@@ -29,20 +30,22 @@ from packaging.version import Version
 
 from builder.config.wheelbuild import WheelBuild
 from builder.errors import ConfigError, SolveError, WheelError
+from builder.lock.markers import marker_environment
 from builder.lock.request import BuiltWheel, SolveRequest, WheelBuilder
 from builder.lock.sdists import Sdist, find_sdists
 from builder.lock.spec import SourceSpec
 from builder.lock.stubs import write_stub
 from builder.lock.uv import NoWheels
-from builder.lock.wheels import ARCHITECTURES
 from builder.model import WHEELS, LockedPackage
 from builder.redact import redact
 
 #: How often uv solves. Each package without a wheel takes two rounds.
 MAX_ROUNDS = 50
 
+#: The packages of uv's solution, as its pylock.toml has them.
 Solved = list[dict[str, Any]]
-#: Solves with further requirements, constraints, and lines with find-links.
+#: Runs uv with further lines of a requirements file (requirements, find-links), and with constraints. Raises
+#: NoWheels for packages that have no wheel, else SolveError.
 Solve = Callable[[Sequence[str], Sequence[str]], Solved]
 
 
@@ -61,13 +64,17 @@ class SourceSolver:
     wheels: dict[str, BuiltWheel] = field(default_factory=dict)
     """Those that were built, by name: one for each package."""
     _links: Path = field(init=False)
+    """A find-links folder for uv, with stubs and with the wheels that replaced stubs."""
     _direct: dict[str, str] = field(default_factory=dict)
     """Requirements with the URL of a built wheel, by name."""
     _sdists: dict[str, dict[Version, Sdist]] = field(default_factory=dict)
+    """What the indexes have, by the name of the package; empty for one without source distributions."""
     _stubs: set[tuple[str, Version]] = field(default_factory=set)
+    """Those in ``_links`` that no wheel has replaced yet."""
     _images: dict[str, tuple[SourceSpec, Sequence[LockedPackage]]] = field(default_factory=dict)
     """Of builds that see the packages of the image: the source, and these packages."""
     _deferred: list[SourceSpec] = field(default_factory=list)
+    """Sources of the environment whose builds see the packages of the image: they wait for a solution."""
 
     def __post_init__(self) -> None:
         self._links = self.folder / "links"
@@ -138,9 +145,7 @@ class SourceSolver:
     # requirements that name a source
 
     def _build_direct(self) -> None:
-        for spec in self.request.environment.sources:
-            if spec.marker and not Marker(spec.marker).evaluate(self._marker_environment()):
-                continue
+        for spec in filter(self._is_for_target, self.request.environment.sources):
             name = spec.name or (self.builder.name_of(spec) if self.builder else None)
             if self._settings(name or "").no_isolation:
                 self._deferred.append(spec)
@@ -156,18 +161,16 @@ class SourceSolver:
         extras = f"[{','.join(spec.extras)}]" if spec.extras else ""
         self._direct[wheel.name] = f"{wheel.name}{extras} @ {self._place(wheel, self.folder / 'direct')}"
 
-    def _marker_environment(self) -> dict[str, str]:
-        python = next(package.version for package in self.conda if package.name == "python")
-        return {
-            "python_version": ".".join(python.split(".")[:2]),
-            "python_full_version": python,
-            "platform_machine": ARCHITECTURES[self.request.recipe.platform],
-            "platform_system": "Linux",
-            "sys_platform": "linux",
-            "os_name": "posix",
-            "implementation_name": "cpython",
-            "platform_python_implementation": "CPython",
-        }
+    def _is_for_target(self, spec: SourceSpec) -> bool:
+        """Whether a requirement is for the target, as its marker says."""
+        if not spec.marker:
+            return True
+        return Marker(spec.marker).evaluate(marker_environment(self.request.recipe.platform, self._python))
+
+    @property
+    def _python(self) -> str:
+        """The version of the environment's Python."""
+        return next(package.version for package in self.conda if package.name == "python")
 
     # packages of an index
 
@@ -186,8 +189,7 @@ class SourceSolver:
     def _known_sdists(self, name: str) -> Mapping[Version, Sdist]:
         """The source distributions of a package, by version."""
         if name not in self._sdists:
-            python = self._marker_environment()["python_full_version"]
-            found = find_sdists(name, self.request, python, self.lines)
+            found = find_sdists(name, self.request, self._python, self.lines)
             self._sdists[name] = {sdist.version: sdist for sdist in found}
         return self._sdists[name]
 
@@ -320,7 +322,5 @@ class SourceSolver:
 
 def wheel_package(wheel: BuiltWheel, platform: str) -> LockedPackage:
     """A wheel that was built, as a package of a lock."""
-    from urllib.parse import quote
-
     url = WHEELS + quote(wheel.filename, safe="+!")
     return LockedPackage(wheel.name, wheel.version, "pip", platform, url, wheel.sha256, source=wheel.locked)

@@ -91,6 +91,8 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _HOSTNAME = "builder"
+#: What a step needs, in the message of the error where the kernel refuses it.
+OVERLAY_ON_DISK = "an overlay on disk"
 
 
 class HostFiles(NamedTuple):
@@ -300,7 +302,7 @@ def new_root(tree: int, changes: tuple[int, int] | None = None) -> bool:
     layers = f"lowerdir=/proc/self/fd/{tree},upperdir={upper},workdir={work}"
     # userxattr: Linux 5.11 and later, required in a user namespace; older kernels do not know it
     if changes is not None:
-        must("an overlay on disk", mount("overlay", "root", "overlay", 0, f"{layers},userxattr"))
+        must(OVERLAY_ON_DISK, mount("overlay", "root", "overlay", 0, f"{layers},userxattr"))
     writable = changes is not None or any(
         mount("overlay", "root", "overlay", 0, layers + more) == 0 for more in (",userxattr", "")
     )

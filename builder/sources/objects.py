@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from builder.errors import FetchError
+from builder.lock.sourcerecords import GIT_HASH
 from builder.redact import redact
 from builder.sources.git import Git, GitError, stop
 from builder.sources.limits import MAX_PATH, MAX_SUBMODULE_LEVELS, MAX_SUBMODULES
-from builder.sources.repository import COMMIT, Repository
+from builder.sources.repository import Repository
 from builder.sources.target import Content, Target
 
 _FILE, _PROGRAM, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
@@ -143,7 +144,7 @@ class Unpacker:
         path = part.prefix + entry.path
         _check_name(entry.path, self.target.name)
         place = places.get(entry.path)
-        if place is None or not COMMIT.fullmatch(entry.digest):
+        if place is None or not GIT_HASH.fullmatch(entry.digest):
             raise FetchError(
                 f"{parent.shown}: .gitmodules has no URL for the submodule {path}",
                 "ask the authors of the repository, or name another commit",

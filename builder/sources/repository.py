@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from builder.errors import FetchError
+from builder.lock.sourcerecords import GIT_HASH
 from builder.net.findlinks import as_path
 from builder.net.mirrors import mirrors_of
 from builder.redact import redact, without_userinfo
@@ -22,8 +23,6 @@ from builder.sources.git import REMOTE, Git, GitError
 from builder.store.blobs import Store
 from builder.store.folders import CacheFolders
 
-#: A whole commit hash: SHA-1, or SHA-256 in repositories of that format.
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FETCH = ("--quiet", "--no-write-fetch-head", "--force")
 _EVERYTHING = ("+refs/heads/*:refs/remote/heads/*", "+refs/tags/*:refs/remote/tags/*")
 _SHORT = re.compile(r"[0-9a-f]{4,39}")
@@ -54,7 +53,7 @@ class Repository:
         Raises:
             FetchError: the repository or the revision is not available, or builder is offline.
         """
-        if COMMIT.fullmatch(revision) and self._has(revision):
+        if GIT_HASH.fullmatch(revision) and self._has(revision):
             return self._peeled(revision)
         self._require_network(revision or "its default branch")
         try:
@@ -62,7 +61,7 @@ class Repository:
         except GitError as e:
             if not _UNKNOWN.search(str(e)):
                 raise self._failure(str(e)) from None
-        if _SHORT.fullmatch(revision) or COMMIT.fullmatch(revision):
+        if _SHORT.fullmatch(revision) or GIT_HASH.fullmatch(revision):
             found = self._in_history(revision)
             if found:
                 return found
@@ -126,12 +125,11 @@ class Repository:
 
     # the network
 
-    def _remotes(self) -> Iterator[tuple[str, Git]]:
+    def _remotes(self) -> Iterator[Git]:
         """The repository's mirrors (``BUILDER_MIRRORS``), then the repository itself."""
         for place in [*mirrors_of(self._settings, without_userinfo(self._url)), self._url]:
             path = as_path(place)
-            url = path.as_uri() if path is not None else place
-            yield url, Git(self._folder, url)
+            yield Git(self._folder, path.as_uri() if path is not None else place)
 
     def _fetched(self, revision: str) -> str:
         """Fetches one revision without its history, from the first place that has it; returns its commit.
@@ -140,7 +138,7 @@ class Repository:
             GitError: no place has it; the reason is that of the last one.
         """
         problem = GitError("no place is named")
-        for _, git in self._remotes():
+        for git in self._remotes():
             for depth in (["--depth=1"], []):
                 try:
                     git.run("fetch", *_FETCH, *depth, "--no-tags", "--", REMOTE, f"{revision}:refs/fetched")
@@ -155,7 +153,7 @@ class Repository:
         """Fetches all branches and tags with their history, for servers that return no single commit, and for
         short hashes. Returns the commit; empty if it is not among them.
         """
-        for _, git in self._remotes():
+        for git in self._remotes():
             with suppress(GitError):
                 shallow = ["--unshallow"] if (self._folder / "shallow").exists() else []
                 git.run("fetch", *_FETCH, *shallow, REMOTE, *_EVERYTHING)
@@ -164,9 +162,9 @@ class Repository:
 
     def _now(self, revision: str) -> str:
         """Where a branch is now, as the end of a message; for a commit where the default branch is."""
-        if COMMIT.fullmatch(revision):
+        if GIT_HASH.fullmatch(revision):
             revision = ""
-        for _, git in self._remotes():
+        for git in self._remotes():
             with suppress(GitError):
                 lines = git.text("ls-remote", "--", REMOTE, revision or "HEAD").splitlines()
                 if lines:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from builder.errors import ConfigError, FetchError, HashMismatch
-from builder.lock.sourcerecords import public_url
+from builder.lock.sourcerecords import locked_url
 from builder.lock.sourcespec import PROJECT_FILES, is_project
 from builder.lock.spec import SourceSpec
 from builder.model import LockedSource
@@ -136,7 +136,7 @@ def _git(opening: _Opening) -> tuple[Path, LockedSource]:
     unpacker.target.finish()
     unpacker.check_lfs(shown)
     locked = LockedSource(
-        "git", public_url(spec.url), commit=commit, tree=tree, subdirectory=spec.subdirectory
+        "git", locked_url(spec.url), commit=commit, tree=tree, subdirectory=spec.subdirectory
     )
     return opening.target, locked
 

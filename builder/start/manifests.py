@@ -10,10 +10,9 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from builder.errors import ConfigError
+from builder.lock.manifests import PYPI, group_members, pixi_spec
 from builder.lock.tomlfile import items, load_toml, strings, table
 from builder.start.requirements import Requirements
-
-_PYPI = "https://pypi.org/simple"
 
 
 def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
@@ -36,7 +35,7 @@ def read_pyproject(path: Path, groups: Sequence[str] = ()) -> Requirements:
         if group not in {**extras, **dependency_groups}:
             known = ", ".join([*extras, *dependency_groups]) or "none"
             raise ConfigError(f"{path}: no extra and no dependency group {group!r}", f"it has: {known}")
-        specs += strings(extras.get(group)) + _group(dependency_groups, group, set())
+        specs += strings(extras.get(group)) + group_members(dependency_groups, group)
     uv = table(table(data.get("tool")).get("uv"))
     sources: dict[str, Any] = {
         canonicalize_name(str(name)): value for name, value in table(uv.get("sources")).items()
@@ -93,20 +92,6 @@ def _add_from(found: Requirements, name: str, extras: str, marker: str, source: 
     return True
 
 
-def _group(groups: Mapping[str, Any], name: str, seen: set[str]) -> list[str]:
-    """The requirements of a dependency group, with the groups that it includes (PEP 735), each once."""
-    if name in seen:
-        return []
-    seen.add(name)
-    texts: list[str] = []
-    for item in items(groups.get(name)):
-        if isinstance(item, str):
-            texts.append(item)
-        elif include := table(item).get("include-group"):
-            texts += _group(groups, str(include), seen)
-    return texts
-
-
 def read_pixi(path: Path) -> Requirements:
     """Reads the default environment of a ``pixi.toml``, or of ``[tool.pixi]`` in a ``pyproject.toml``.
 
@@ -124,7 +109,7 @@ def read_pixi(path: Path) -> Requirements:
     linux = [table(table(pixi.get("target")).get(name)) for name in ("unix", "linux", "linux-64")]
     for part in (pixi, *linux):
         for name, value in table(part.get("dependencies")).items():
-            found.conda.append(_conda_spec(str(name), value))
+            found.conda.append(pixi_spec(str(name), value))
         for name, value in table(part.get("pypi-dependencies")).items():
             _add_pypi(found, str(name), value)
     for text in strings(project.get("dependencies")) if is_pyproject else []:
@@ -145,15 +130,6 @@ def has_project(path: Path) -> bool:
     return bool(load_toml(path).data.get("project"))
 
 
-def _conda_spec(name: str, value: Any) -> str:
-    """A conda spec from pixi's ``"VERSION"`` or ``{version = ..., build = ..., channel = ...}``."""
-    entry = value if isinstance(value, dict) else {"version": value}
-    version, build = (str(entry.get(key, "*")) for key in ("version", "build"))
-    channel = f"{entry['channel']}::" if entry.get("channel") else ""
-    words = [channel + name, *([] if version == build == "*" else [version.replace(" ", "")])]
-    return " ".join(words if build == "*" else [*words, build])
-
-
 def _add_pypi(found: Requirements, name: str, value: Any) -> None:
     entry = value if isinstance(value, dict) else {"version": value}
     extras = ",".join(strings(entry.get("extras")))
@@ -168,5 +144,5 @@ def _add_indexes(found: Requirements, urls: Sequence[Any]) -> None:
     """Adds the package indexes other than PyPI; empty URLs are ignored."""
     for url in urls:
         text = str(url).rstrip("/")
-        if text and text != _PYPI:
+        if text and text != PYPI:
             found.add_option(f"--extra-index-url {text}")

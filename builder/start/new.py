@@ -12,9 +12,9 @@ from builder.config.schema import recipe_schema
 from builder.errors import UsageError
 from builder.lock.environment import read_environment
 from builder.lock.formats import foreign_python
-from builder.lock.groups import MAIN
 from builder.lock.manifests import CHANNEL
 from builder.lock.spec import Environment
+from builder.model import MAIN
 from builder.settings import Settings
 from builder.start.draft import Draft, added_files, only_script, python_path, target_name
 from builder.start.environment import choose_python, environment_text, minimal_environment

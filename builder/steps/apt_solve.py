@@ -26,13 +26,13 @@ from builder.errors import (
 )
 from builder.lock.ospackages import OsPackage, package_of
 from builder.progress import QUIET, Reporter, working
-from builder.qemu import emulation
 from builder.redact import redact
 from builder.run.base import RunOptions
 from builder.run.process import Completed, tail
 from builder.settings import Settings
 from builder.steps.apt_base import AptBase, apt_runner, read_apt_base, runnable
 from builder.steps.apt_network import MOUNTED, AptNetwork, prepare_network
+from builder.steps.architecture import check_processor
 from builder.store.blobs import Store
 from builder.text import human_bytes, visible
 
@@ -99,7 +99,7 @@ def solve_os_packages(
             f"{where}: the OS packages of {recipe.base} cannot be solved offline",
             f"lock once online: builder lock {recipe.name}",
         )
-    _check_processor(recipe, where)
+    check_processor(recipe, where)
     image = runnable(base)
     runner = apt_runner(image, settings, store, reporter)
     settings.tmpdir.mkdir(parents=True, exist_ok=True)
@@ -119,13 +119,6 @@ def solve_os_packages(
     size = human_bytes(sum(package.size for package in packages))
     reporter.note(f"{recipe.name}: {len(packages)} OS packages for {found.title}, {size}")
     return packages
-
-
-def _check_processor(recipe: Recipe, where: str) -> None:
-    try:
-        emulation(recipe.architecture)
-    except RunnerError as e:
-        raise RunnerError(f"{where}: {e.message}", e.hint) from None
 
 
 def _options(network: AptNetwork) -> RunOptions:

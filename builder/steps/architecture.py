@@ -1,4 +1,4 @@
-"""Whether this machine can run the steps of a recipe."""
+"""Whether this machine can run the programs of a target's image: its steps, and the apt of its base."""
 
 from __future__ import annotations
 
@@ -16,8 +16,21 @@ def check_step_architecture(recipe: Recipe) -> None:
     """
     if recipe.step_count == 0:
         return
+    key = ("steps",) if recipe.steps else ("conda", "post_link")
+    check_processor(recipe, place_of(recipe.source, *key))
+
+
+def check_processor(recipe: Recipe, where: str) -> None:
+    """Checks that programs for the target's processor can run here.
+
+    Args:
+        recipe: the target.
+        where: file, line and key of what needs this, for the message.
+
+    Raises:
+        RunnerError: they cannot; the hint names what to install.
+    """
     try:
         emulation(recipe.architecture)
     except RunnerError as e:
-        key = ("steps",) if recipe.steps else ("conda", "post_link")
-        raise RunnerError(f"{place_of(recipe.source, *key)}: {e.message}", e.hint) from None
+        raise RunnerError(f"{where}: {e.message}", e.hint) from None

@@ -51,7 +51,8 @@ class StepRun:
     where: str = ""
     """File, line and key of the step, for messages."""
     leave_out: Callable[[Entry], bool] | None = None
-    """Which changes are not in the layer, in addition to those of every step; None: no others."""
+    """Which changes are not in the layer, in addition to those of every step; None: no others. No part of the
+    key in :mod:`builder.steps.cache`: who sets it has a cache of its own."""
 
     @property
     def name(self) -> str:

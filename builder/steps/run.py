@@ -21,6 +21,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.run.base import ImageConfig, RunOptions, check_mounts
 from builder.run.confine import seccomp_library
 from builder.run.identity import container_root
+from builder.run.jail import OVERLAY_ON_DISK
 from builder.run.rootfs import cached_lower, cached_rootfs
 from builder.run.userns import interpreter_of, namespaces_problem, run_recorded
 from builder.settings import Settings
@@ -35,7 +36,6 @@ from builder.text import human_bytes
 
 __all__ = ["StepRun", "run_step"]
 
-_NO_OVERLAY = "an overlay on disk"
 #: Paths that a note names.
 _SHOWN = 5
 
@@ -132,7 +132,7 @@ def _in_namespaces(job: Job, rootfs: Path, options: RunOptions) -> Nodes:
     try:
         done = run_recorded(rootfs, job.folder, job.step.arguments, options, interpreter)
     except RunnerError as e:
-        if _NO_OVERLAY not in e.message:
+        if OVERLAY_ON_DISK not in e.message:
             raise
         raise RunnerError(
             f"{e.message}: a step needs Linux 5.11 or later and a local file system at {job.settings.tmpdir}",

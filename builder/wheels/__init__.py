@@ -10,5 +10,6 @@ module             what it does
 ``run``            one build in a container
 ``check``          what a finished wheel must fulfil
 ``builder``        :class:`ImageWheelBuilder` connects them, with a cache
+``locked``         the built wheels of a lock: the folder ``wheels/``, and what no place has
 =================  =====================================================================================
 """

@@ -22,7 +22,7 @@ from builder.fetch.packages import fetch_packages
 from builder.lock.environment import find_links, recipe_environment
 from builder.lock.inputs import cutoff
 from builder.lock.request import BuiltWheel, SolveRequest
-from builder.lock.sourcerecords import public_url
+from builder.lock.sourcerecords import locked_url
 from builder.lock.spec import SourceSpec, spec_of
 from builder.lock.uv import uv_program
 from builder.model import (
@@ -71,7 +71,7 @@ class ImageWheelBuilder:
     base: LockedBase | None = None
     """The base that the lock pins; None: the one that the recipe names now."""
     exclude_newer: str | None = None
-    """As for :func:`builder.lock.solve.lock_target`."""
+    """As in :class:`builder.lock.request.LockRequest`."""
     locked: Sequence[LockedPackage] = ()
     """Those of the lock that is replaced: a wheel of the same build is taken from the project's folder."""
     _images: dict[str, Image | SifImage] = field(default_factory=dict, repr=False)
@@ -124,7 +124,7 @@ class ImageWheelBuilder:
         """What is opened for a locked source: the user's own line has the variables with its credentials."""
         spec = spec_of(name, locked)
         for own in recipe_environment(self.recipe).sources:
-            if (own.kind, public_url(own.url), own.subdirectory) == (spec.kind, spec.url, spec.subdirectory):
+            if (own.kind, locked_url(own.url), own.subdirectory) == (spec.kind, spec.url, spec.subdirectory):
                 return replace(own, name=name, revision=spec.revision, sha256=spec.sha256)
         return spec
 

@@ -62,15 +62,14 @@ def build_missing_wheels(
         FetchError: a source is not available.
     """
     platform = lock.for_platform(recipe.platform)
-    packages = [package for package in platform if package.source is not None]
-    for package in packages:
-        if _is_here(package, recipe, settings, store):
+    unbuilt = [package for package in platform if package.source is None]
+    for package in platform:
+        if package.source is None or _is_here(package, recipe, settings, store):
             continue
-        others = [p for p in platform if p.name != package.name or p.manager == "conda"]
         builder = ImageWheelBuilder(recipe, settings, store, reporter, lock.base)
         reporter.note(f"{package.filename} is not in {recipe.root / FOLDER}: building it from its source")
         try:
-            builder.rebuild(package, [p for p in others if p.source is None])
+            builder.rebuild(package, unbuilt)
         except FetchError as e:
             copy = f"copy {FOLDER}/{package.filename} from the machine that locked"
             raise type(e)(e.message, f"{copy}; or {e.hint}" if e.hint else copy) from None

@@ -18,6 +18,11 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
+from builder.model import SifImage
+from builder.run.base import RunOptions
+from builder.run.select import find_runner
+from builder.settings import Settings
+from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from builder.store.records import read_record
 from tests.integration.conftest import CLONE, Builder
@@ -119,8 +124,7 @@ def place(cpu: Builder, base_cache: Path, tmp_path_factory: pytest.TempPathFacto
         f"docker://docker.io={folder}/hub",
         f"https://github.com/={server.url}/",
     ]
-    env = {"BUILDER_MIRRORS": "\n".join(mirrors), "USER": "me"}
-    env |= {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "1"}  # of a job at the site
+    env = {"BUILDER_MIRRORS": "\n".join(mirrors)}
     yield Place(Builder(project, folder / "cache"), server, env)
     server.close()
 
@@ -146,8 +150,11 @@ def test_build(target: str, place: Place, tmp_path: Path) -> None:
     builder = place.builder
     built = builder.json("build", target, env=place.env)
     code = "import mlperf_logging, warmup_scheduler; print(mlperf_logging.here, warmup_scheduler.here)"
-    done = builder.run("run", target, "--", "python", "-c", code, env=place.env)
-    assert done.stdout.split()[-2:] == ["True", "True"]
+    sif = SifImage(Path(built["sif"]), built["digest"], Path(built["sif"]).stat().st_size)
+    settings = Settings.from_environment(cache=builder.cache)
+    runner = find_runner(settings, Store(settings.cache), "userns")
+    done = runner.run(sif, ["python", "-c", code], RunOptions(timeout_s=300))
+    assert done.stdout.split() == ["True", "True"], done.stderr
 
     other = Builder(tmp_path / "project", tmp_path / "cache")
     shutil.copytree(builder.root, other.root, ignore=shutil.ignore_patterns("dist", "reports"))

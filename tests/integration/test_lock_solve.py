@@ -24,7 +24,7 @@ from builder.lock.conda import solve_conda
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock, write_lock
 from builder.lock.inputs import stale_reasons
-from builder.lock.request import SolveRequest
+from builder.lock.request import LockRequest, SolveRequest
 from builder.lock.solve import lock_target
 from builder.lock.urls import url_variables
 from builder.model import LockedBase
@@ -128,7 +128,7 @@ def target(tmp_path, channel):
 
 
 def lock(recipe: Recipe, settings: Settings, **more):
-    return lock_target(recipe, settings, base=BASE, **more)
+    return lock_target(LockRequest(recipe, settings, base=BASE, **more))
 
 
 def versions(lock_) -> dict[str, str]:
@@ -698,7 +698,7 @@ def test_cpu_target(settings, tmp_path):
     listener = Listener()
     path = tmp_path / "cpu.cpu.lock.yml"
     try:
-        made = write_lock(lock_target(recipe, settings, base=BASE, reporter=listener), path)
+        made = write_lock(lock_target(LockRequest(recipe, settings, base=BASE, reporter=listener)), path)
     except FetchError as e:
         part_missing(str(e))
     have = versions(made)
@@ -710,7 +710,8 @@ def test_cpu_target(settings, tmp_path):
     assert "file:" not in text and str(settings.cache) not in text and str(ROOT) not in text
     assert len(parse_conda_lock_file(path).package) == len(made.packages)
     assert stale_reasons(recipe, made, settings) == []
-    again = lock_target(recipe, settings, base=BASE, previous=made)  # nothing changed, so nothing moves
+    # nothing changed, so nothing moves
+    again = lock_target(LockRequest(recipe, settings, base=BASE, previous=made))
     assert write_lock(again, tmp_path / "again.cpu.lock.yml").packages == made.packages
 
 

@@ -29,7 +29,7 @@ LOCKED = replace(LOCK, custom={**LOCK.custom, OS_PACKAGES: os_packages_text([OLD
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose bases have version 2 of hello."""
     settings = image_kit.settings(tmp_path)
-    monkeypatch.setattr(module, "open_base", lambda *_, **__: image_kit.base())
+    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: image_kit.base())
     monkeypatch.setattr(module, "solve_os_packages", lambda *_: (NEW,))
     return Project(tmp_path, settings, Store(settings.cache))
 

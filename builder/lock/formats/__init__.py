@@ -19,7 +19,6 @@ from builder.lock.formats.condalock import read_condalock
 from builder.lock.formats.detect import export_command, foreign_format, foreign_python
 from builder.lock.formats.explicit import read_explicit
 from builder.lock.formats.foreign import (
-    MAIN,
     PIP_ONLY,
     TOOLS,
     ForeignLock,
@@ -32,9 +31,9 @@ from builder.lock.formats.pylock import read_pylock
 from builder.lock.formats.requirements import read_requirements
 from builder.lock.formats.uvlock import read_uv
 from builder.lock.wheels import ARCHITECTURES
+from builder.model import MAIN
 
 __all__ = [
-    "MAIN",
     "PIP_ONLY",
     "ForeignLock",
     "ForeignSource",

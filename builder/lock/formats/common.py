@@ -10,12 +10,12 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import tomli
+import yaml
 from packaging.utils import canonicalize_name
 
-from builder.config.safeyaml import MAX_BYTES, read_bytes
+from builder.config.safeyaml import MAX_BYTES, load, read_bytes
 from builder.errors import LockError, SolveError
 from builder.lock.urls import public
-from builder.lock.wheels import ARCHITECTURES
 from builder.model import FIND_LINKS, LockedPackage, Manager
 
 #: Levels of tables and lists in a TOML file. Lock files have at most 6; Python's reader is recursive.
@@ -73,6 +73,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     return data
 
 
+def read_yaml(path: Path) -> Any:
+    """The data of a YAML file. Raises as :func:`read_text`, and for what is not YAML or beyond its limits."""
+    text = read_text(path)
+    try:
+        return load(text)
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
+
+
 def _depth_exceeds(data: Any, limit: int) -> bool:
     """Whether lists and mappings are nested deeper than this; does not recurse."""
     level: list[Any] = [data]
@@ -104,26 +115,6 @@ def choices(name: str, known: Sequence[str]) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-
-
-def marker_environment(platform: str, python: str) -> dict[str, str]:
-    """The values of environment markers (PEP 508) for the target's Python; never those of this machine."""
-    numbers = re.findall(r"\d+", python)
-    minor = ".".join(numbers[:2])
-    full = python if len(numbers) > 2 else f"{minor}.0"
-    return {
-        "implementation_name": "cpython",
-        "implementation_version": full,
-        "os_name": "posix",
-        "platform_machine": ARCHITECTURES[platform],
-        "platform_python_implementation": "CPython",
-        "platform_release": "",
-        "platform_system": "Linux",
-        "platform_version": "",
-        "python_full_version": full,
-        "python_version": minor,
-        "sys_platform": "linux",
-    }
 
 
 class PackageMaker:

@@ -11,14 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from packaging.utils import canonicalize_name
 
-from builder.config.safeyaml import load
 from builder.errors import LockError
-from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource
-from builder.model import LockedPackage
+from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_yaml
+from builder.lock.formats.foreign import ForeignLock, ForeignSource
+from builder.model import MAIN, LockedPackage
 
 #: Versions of the format that conda-lock 4 reads.
 VERSIONS = (1, 2)
@@ -78,13 +76,7 @@ def as_version_1(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(path: Path) -> dict[str, Any]:
-    text = read_text(path)
-    try:
-        data = load(text)
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise LockError(f"{path}: not a lock file of conda-lock", RESTORE)
     return data

@@ -8,9 +8,6 @@ from typing import Literal
 
 from builder.model import LockedPackage
 
-#: The group that every format has: what the project itself needs, without extras and development groups.
-MAIN = "main"
-
 #: The formats, by the name of the tool or standard that they come from.
 Format = Literal["pixi", "pylock", "uv", "requirements", "conda-lock", "explicit"]
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-import yaml
 from packaging.utils import canonicalize_name
 
-from builder.config.safeyaml import load
 from builder.errors import LockError
-from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_text
+from builder.lock.formats.common import RESTORE, PackageMaker, choices, read_yaml
 from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.sourcerecords import GIT_HASH
 from builder.model import LockedPackage
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 #: The versions of the format that builder reads.
 OLDEST, NEWEST = 4, 7
 DEFAULT = "default"
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mapping[str, str]) -> ForeignLock:
@@ -63,13 +61,7 @@ def read_pixi(path: Path, platform: str, environment: str | None, virtual: Mappi
 
 def _parsed(path: Path) -> Any:
     """The file as rattler reads it, within builder's limits."""
-    text = read_text(path)
-    try:
-        data = load(text)  # bounded; rattler's reader is not
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise LockError(f"{path}{line}: not YAML: {getattr(e, 'problem', None) or e}", RESTORE) from None
+    data = read_yaml(path)  # rattler's reader has no limits
     version = data.get("version") if isinstance(data, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise LockError(f"{path}: version: is missing or not a number", RESTORE)
@@ -209,8 +201,8 @@ def _git(name: str, version: str, url: str, here: str, maker: PackageMaker) -> F
     parts = urlsplit(url)
     query = parse_qs(parts.query)
     fragment = parse_qs(parts.fragment)
-    commit = parts.fragment if _COMMIT.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
-    if not _COMMIT.fullmatch(commit):
+    commit = parts.fragment if GIT_HASH.fullmatch(parts.fragment) else (query.get("rev") or [""])[-1]
+    if not GIT_HASH.fullmatch(commit):
         raise maker.error(f"package {name}: its git URL has no commit: {url[:200]!r}")
     subdirectory = (query.get("subdirectory") or fragment.get("subdirectory") or [""])[-1]
     plain = parts._replace(query="", fragment="").geturl()

@@ -28,14 +28,14 @@ from builder.lock.formats.common import (
     PackageMaker,
     choices,
     glibc_of,
-    marker_environment,
     read_text,
     read_toml,
     where,
 )
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource
+from builder.lock.formats.foreign import ForeignLock, ForeignSource
+from builder.lock.markers import marker_environment
 from builder.lock.wheels import wheel_tags
-from builder.model import LockedPackage
+from builder.model import MAIN, LockedPackage
 
 _Selected = PackageVcs | PackageDirectory | PackageArchive | PackageWheel | PackageSdist
 

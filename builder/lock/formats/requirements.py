@@ -12,9 +12,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from builder.errors import LockError
-from builder.lock.formats.common import PackageMaker, marker_environment, read_text
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource, PinnedRequirement
-from builder.model import LockedPackage
+from builder.lock.formats.common import PackageMaker, read_text
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.markers import marker_environment
+from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
 #: Files that name each other with ``-r``.
@@ -200,7 +201,7 @@ class Sorter:
         Raises:
             LockError: it is not a requirement, or not pinned.
         """
-        text, _, marker = _split_marker(line.text)
+        text, marker = _split_marker(line.text)
         if not self._applies(marker, line):
             return
         if line.editable or _is_path(text):
@@ -287,13 +288,11 @@ class Sorter:
             self.pinned.append(PinnedRequirement(name, "".join(version), hashes, text, line.where))
 
 
-def _split_marker(text: str) -> tuple[str, str, str]:
-    """Requirement, separator and marker. In a URL only `` ;`` begins a marker, as in PEP 508."""
-    if "://" in text or _is_path(text):
-        head, separator, marker = text.partition(" ;")
-    else:
-        head, separator, marker = text.partition(";")
-    return head.strip(), separator, marker.strip()
+def _split_marker(text: str) -> tuple[str, str]:
+    """Requirement and marker. In a URL only `` ;`` begins a marker, as in PEP 508."""
+    separator = " ;" if "://" in text or _is_path(text) else ";"
+    head, _, marker = text.partition(separator)
+    return head.strip(), marker.strip()
 
 
 def _is_path(text: str) -> bool:

@@ -30,10 +30,11 @@ from builder.lock.formats.common import (
     glibc_of,
     read_toml,
 )
-from builder.lock.formats.foreign import MAIN, ForeignLock, ForeignSource, PinnedRequirement
+from builder.lock.formats.foreign import ForeignLock, ForeignSource, PinnedRequirement
 from builder.lock.formats.requirements import Sorter, lines_of
+from builder.lock.uv import uv_program
 from builder.lock.wheels import wheel_tags
-from builder.model import LockedPackage
+from builder.model import MAIN, LockedPackage
 from builder.redact import redact
 
 #: The version of the format. uv counts compatible changes as ``revision``.
@@ -190,18 +191,6 @@ def _exported(path: Path, chosen: Sequence[str], named: Sequence[str], extras: S
             f"{path}: uv cannot read this lock:\n{reason}", "check it with uv: uv export --frozen"
         )
     return done.stdout
-
-
-def uv_program() -> str:
-    """The path of uv, a dependency of builder. Raises LockError if it is missing."""
-    try:
-        import uv
-
-        return uv.find_uv_bin()
-    except (ImportError, FileNotFoundError):
-        raise LockError(
-            "uv is not installed", "reinstall builder with its dependencies: pip install builder-images"
-        ) from None
 
 
 class _Files:

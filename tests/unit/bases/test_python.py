@@ -107,7 +107,7 @@ def test_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(args)
         return base(layer(store, *DEBIAN))
 
-    monkeypatch.setattr(module, "open_base", open_base)
+    monkeypatch.setattr(module, "open_recipe_base", open_base)
     locked = LockedBase("debian:bookworm", "sha256:" + "b" * 64)
     assert base_python(locked, recipe(python="base"), given, store) == BasePython(
         "/usr/bin/python3.11", "3.11.2"
@@ -122,7 +122,7 @@ def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source.parent.mkdir()
     source.write_text("base: debian:bookworm\npython: base\n")
     bases = iter([base(layer(store, *files("usr/bin/sh"))), base(layer(store, *CONDA))])
-    monkeypatch.setattr(module, "open_base", lambda *_, **__: next(bases))
+    monkeypatch.setattr(module, "open_recipe_base", lambda *_, **__: next(bases))
     with pytest.raises(ImageError, match=r"tiny.yaml:2: python: the base debian:bookworm has no Python 3"):
         base_python(LockedBase("x", "sha256:1"), recipe(tmp_path, python="base"), given, store)
     own = recipe(tmp_path, python="base", conda={"prefix": "/opt/conda"})

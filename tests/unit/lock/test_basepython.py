@@ -11,6 +11,7 @@ from builder.errors import BuilderError, ConfigError, SolveError
 from builder.lock.basepython import check_base_python
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
+from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 from builder.model import LockedBase, LockedPackage
 from builder.settings import Settings
@@ -60,7 +61,7 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
     environment(tmp_path, "python>=3.11", "pip")
     made = recipe(tmp_path)
     check_environment(made)
-    lock = lock_target(made, settings, base=BASE)
+    lock = lock_target(LockRequest(made, settings, base=BASE))
     assert lock.packages == (PYTHON,) and lock.channels == ()
     assert lock.custom["builder.python"] == '["base"]'
     assert stale_reasons(made, lock, settings) == []
@@ -80,7 +81,7 @@ def test_locked(tmp_path: Path, settings: Settings) -> None:
 def test_refused(tmp_path: Path, settings: Settings, line: str, message: str) -> None:
     environment(tmp_path, "pip", line)
     with pytest.raises(SolveError, match=message):
-        lock_target(recipe(tmp_path), settings, base=BASE)
+        lock_target(LockRequest(recipe(tmp_path), settings, base=BASE))
 
 
 def test_imported(tmp_path: Path, settings: Settings) -> None:
@@ -88,15 +89,15 @@ def test_imported(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\nversion = "1"\n')
     (tmp_path / "uv.lock").write_text(UV.format(">=3.10"))
     made = recipe(tmp_path, lock="uv.lock", environment="")
-    assert import_lock(made, settings, base=BASE).packages == (PYTHON,)
+    assert import_lock(LockRequest(made, settings, base=BASE)).packages == (PYTHON,)
     (tmp_path / "uv.lock").write_text(UV.format(">=3.12"))
     with pytest.raises(SolveError, match="uv.lock: python 3.12.*the base debian:bookworm has Python 3.11.2"):
-        import_lock(made, settings, base=BASE)
+        import_lock(LockRequest(made, settings, base=BASE))
 
 
 def test_locks_with_conda_packages(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "conda.txt").write_text(EXPLICIT)
     with pytest.raises(BuilderError, match=r"conda.txt: has conda packages \(six\)"):
-        import_lock(recipe(tmp_path, lock="conda.txt", environment=""), settings, base=BASE)
+        import_lock(LockRequest(recipe(tmp_path, lock="conda.txt", environment=""), settings, base=BASE))
     with pytest.raises(ConfigError, match=r"t.yaml:2: python: conda-lock.yml is used unchanged"):
         check_base_python(recipe(tmp_path, lock="conda-lock.yml"))

@@ -9,6 +9,7 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import SolveError, UsageError
 from builder.lock.condalock import conda_lock_target
+from builder.lock.request import LockRequest
 from builder.settings import Settings
 
 
@@ -22,7 +23,7 @@ def solve(folder: Path, update: tuple[str, ...] = (), date: str | None = None, *
     base = {"name": "t", "base": "debian:bookworm", "environment": "environment.yml", "root": folder}
     recipe = Recipe.model_validate({**base, **values})
     settings = Settings(folder / "cache", folder / "tmp", 1)
-    conda_lock_target(recipe, settings, base=None, update=update, exclude_newer=date)
+    conda_lock_target(LockRequest(recipe, settings, update=update, exclude_newer=date))
 
 
 def test_no_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

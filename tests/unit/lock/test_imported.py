@@ -17,7 +17,7 @@ from builder.lock import imported
 from builder.lock.file import read_lock, write_lock
 from builder.lock.imported import import_lock
 from builder.lock.inputs import stale_reasons
-from builder.lock.request import BuiltWheel, SolveRequest
+from builder.lock.request import BuiltWheel, LockRequest, SolveRequest
 from builder.lock.spec import SourceSpec
 from builder.model import Lock, LockedBase, LockedPackage, LockedSource
 from builder.settings import Settings
@@ -101,7 +101,7 @@ def recipe(root: Path, **values) -> Recipe:
 
 
 def run(root: Path, settings: Settings, **values) -> Lock:
-    return import_lock(recipe(root, **values), settings, base=BASE)
+    return import_lock(LockRequest(recipe(root, **values), settings, base=BASE))
 
 
 @pytest.fixture
@@ -196,9 +196,9 @@ def test_sources(folder: Path, settings: Settings, solved: list[SolveRequest]) -
     (folder / "requirements.txt").write_text(f"tool @ git+https://host.example/tool.git@{commit}\n")
     target = recipe(folder, lock="requirements.txt")
     with pytest.raises(LockError, match="tool is locked as source"):
-        import_lock(target, settings, base=BASE)
+        import_lock(LockRequest(target, settings, base=BASE))
     builder = FakeBuilder()
-    lock = import_lock(target, settings, base=BASE, wheel_builder=builder)
+    lock = import_lock(LockRequest(target, settings, base=BASE, wheel_builder=builder))
     (source,) = builder.asked
     assert (source.kind, source.url, source.revision) == ("git", "https://host.example/tool.git", commit)
     assert [p.url for p in lock.packages if p.name == "tool"] == ["builder://wheels/tool-1-py3-none-any.whl"]
@@ -253,7 +253,7 @@ def test_stale(folder: Path, settings: Settings, solved: list[SolveRequest]) -> 
 
 def test_update(folder: Path, settings: Settings) -> None:
     with pytest.raises(UsageError, match="the versions of target t are those of uv.lock"):
-        import_lock(recipe(folder), settings, base=BASE, update=["fast"])
+        import_lock(LockRequest(recipe(folder), settings, base=BASE, update=["fast"]))
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_hostile_sources(
     target = recipe(folder, lock="pylock.toml")
     builder = FakeBuilder()
     with pytest.raises(LockError, match=message) as error:
-        import_lock(target, settings, base=BASE, wheel_builder=builder)
+        import_lock(LockRequest(target, settings, base=BASE, wheel_builder=builder))
     assert builder.asked == []
     assert "s3cr3t" not in str(error.value)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from builder.lock.sourcerecords import (
+    locked_url,
     parse_sources,
     pinned_repositories,
-    public_url,
     rendered_sources,
     with_sources,
 )
@@ -57,9 +57,9 @@ def test_no_credentials() -> None:
         ("libs/one", "libs/one"),
     ],
 )
-def test_public_url(url: str, public: str) -> None:
+def test_locked_url(url: str, public: str) -> None:
     """ssh needs the user, which is no secret."""
-    assert public_url(url) == public == public_url(public)
+    assert locked_url(url) == public == locked_url(public)
 
 
 @pytest.mark.parametrize(

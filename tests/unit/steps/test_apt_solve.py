@@ -226,7 +226,7 @@ def test_other_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def emulation(architecture: str) -> str:
         raise RunnerError(f"no qemu for {architecture}", "install it")
 
-    monkeypatch.setattr(apt_solve, "emulation", emulation)
+    monkeypatch.setattr("builder.steps.architecture.emulation", emulation)
     error, runner = solve(tmp_path, monkeypatch)
     assert isinstance(error, RunnerError) and not runner.runs
     assert "mine.yaml:2: base_packages: no qemu for amd64" in error.message

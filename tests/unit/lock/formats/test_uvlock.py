@@ -10,8 +10,8 @@ import tomli
 from packaging.pylock import Pylock
 
 from builder.errors import LockError
-from builder.lock.formats.common import marker_environment
-from builder.lock.formats.uvlock import uv_program
+from builder.lock.markers import marker_environment
+from builder.lock.uv import uv_program
 from builder.lock.wheels import wheel_tags
 from tests.unit.lock.formats.support import COMMIT, FILES, A, B, C, D, names, read, written
 

@@ -1,0 +1,27 @@
+"""The values of environment markers (PEP 508) for a target: ``sys_platform == "linux"``."""
+
+from __future__ import annotations
+
+import re
+
+from builder.lock.wheels import ARCHITECTURES
+
+
+def marker_environment(platform: str, python: str) -> dict[str, str]:
+    """The values of environment markers (PEP 508) for the target's Python; never those of this machine."""
+    numbers = re.findall(r"\d+", python)
+    minor = ".".join(numbers[:2])
+    full = python if len(numbers) > 2 else f"{minor}.0"
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "os_name": "posix",
+        "platform_machine": ARCHITECTURES[platform],
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": minor,
+        "sys_platform": "linux",
+    }
