@@ -222,7 +222,8 @@ def test_conda_lock_with_git(folder: Path, settings: Settings) -> None:
     (folder / "conda-lock.yml").write_text(yaml.safe_dump(data, sort_keys=False))
     target, builder = recipe(folder, lock="conda-lock.yml"), FakeBuilder()
     lock = write_lock(
-        import_lock(target, settings, base=BASE, wheel_builder=builder), folder / "conda-lock.t.lock.yml"
+        import_lock(LockRequest(target, settings, base=BASE, wheel_builder=builder)),
+        folder / "conda-lock.t.lock.yml",
     )
     assert [(s.url, s.revision) for s in builder.asked] == [("https://host.example/tool.git", commit)]
     assert [p.url for p in lock.packages] == [url, "builder://wheels/tool-1-py3-none-any.whl"]
