@@ -141,4 +141,6 @@ def _distinct(packages: Iterable[LockedPackage]) -> list[LockedPackage]:
 
 
 def _key(package: LockedPackage) -> tuple[str, str]:
-    return package.manager, canonicalize_name(package.name)
+    """What is the same package; conda's typing-extensions and typing_extensions are two."""
+    is_pip = package.manager == "pip"
+    return package.manager, canonicalize_name(package.name) if is_pip else package.name

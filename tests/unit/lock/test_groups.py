@@ -93,3 +93,11 @@ def test_mistakes(groups: list[str], lock: Lock, message: str, hint: str) -> Non
         chosen_groups(recipe(groups=groups), lock)
     assert message in error.value.message
     assert hint in error.value.hint
+
+
+def test_similar_names() -> None:
+    """conda has packages whose names differ in a dash; PyPI's names are normalised."""
+    conda = [package("typing-extensions", needs="typing_extensions"), package("typing_extensions")]
+    lock = Lock((*conda, package("Jinja2", manager="pip"), package("jinja2", manager="pip")), ("linux-64",))
+    assert names(chosen_groups(recipe(), lock)) == ["typing-extensions", "typing_extensions", "jinja2"]
+    assert left_out(recipe(), lock) == ""
