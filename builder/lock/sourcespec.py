@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -19,6 +19,7 @@ from packaging.utils import (
 
 from builder.errors import ConfigError
 from builder.lock.spec import SourceSpec, Spec
+from builder.model import SourceKind
 from builder.redact import redact
 from builder.settings import expand_home
 
@@ -153,18 +154,8 @@ def _git(parts: _Parts, place: Place) -> SourceSpec:
     urlsplit(f"{transport}://{host}")  # raises ValueError
     if not path.strip("/") or path.startswith("-") or (transport != "file" and host.startswith("-")):
         raise _error(place, parts.text, "names no repository", "write git+https://HOST/OWNER/NAME.git@TAG")
-    return SourceSpec(
-        "git",
-        parts.name or fragment.name,
-        f"{transport}://{host}{path}",
-        revision,
-        fragment.subdirectory,
-        parts.extras or fragment.extras,
-        parts.marker,
-        parts.editable,
-        where=place.where,
-        text=parts.text,
-    )
+    source = _source("git", f"{transport}://{host}{path}", parts, fragment, place)
+    return replace(source, revision=revision, sha256="")  # pinned by its commit
 
 
 def _is_in_host(rest: str) -> bool:
@@ -188,9 +179,15 @@ def _archive(parts: _Parts, place: Place) -> SourceSpec | Spec:
             "is not the URL of a wheel or an archive",
             f"a git repository is written as git+{redact(url)}; archives end with {', '.join(ARCHIVES)}",
         )
+    source = _source("archive", url, parts, fragment, place)
+    return replace(source, name=source.name or _sdist_name(filename))
+
+
+def _source(kind: SourceKind, url: str, parts: _Parts, fragment: _Fragment, place: Place) -> SourceSpec:
+    """The source of a requirement. Its own name and extras win over those in the fragment of its URL."""
     return SourceSpec(
-        "archive",
-        parts.name or fragment.name or _sdist_name(filename),
+        kind,
+        parts.name or fragment.name,
         url,
         subdirectory=fragment.subdirectory,
         extras=parts.extras or fragment.extras,
@@ -252,18 +249,10 @@ def _local(parts: _Parts, place: Place) -> SourceSpec | Spec:
     is_archive = path.is_file() and path.name.endswith(ARCHIVES)
     if not is_archive:
         _check_project(path / fragment.subdirectory, parts, place)
-    return SourceSpec(
-        "archive" if is_archive else "local",
-        parts.name or fragment.name or (_sdist_name(path.name) if is_archive else None),
-        relative,
-        subdirectory=fragment.subdirectory,
-        extras=parts.extras or fragment.extras,
-        marker=parts.marker,
-        editable=parts.editable,
-        sha256=fragment.sha256,
-        where=place.where,
-        text=parts.text,
-    )
+    if not is_archive:
+        return _source("local", relative, parts, fragment, place)
+    source = _source("archive", relative, parts, fragment, place)
+    return replace(source, name=source.name or _sdist_name(path.name))
 
 
 def _path(text: str, parts: _Parts, place: Place) -> Path:
