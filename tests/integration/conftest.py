@@ -126,3 +126,15 @@ def any_registry(request: pytest.FixtureRequest) -> Iterator[RealRegistry]:
     """Each of three real registries, behind a proxy that can break connections."""
     with real_registry(request.param) as registry:
         yield registry
+
+
+def runner_environment(runner: str, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The variables by which builder finds a runner's engine, which the tests start or unpack."""
+    if runner == "docker":
+        return {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
+    if runner == "podman":
+        return dict(request.getfixturevalue("podman").env)
+    if runner == "apptainer":
+        part = request.getfixturevalue("apptainer")
+        return {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
+    return {}

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from builder.net.pipconfig import pip_configuration
-from tests.integration.conftest import CLONE, Builder, keep_base
+from tests.integration.conftest import CLONE, Builder, keep_base, runner_environment
 
 TORCH = "import torch, sys; print(torch.ones(3).sum().item(), sys.prefix)"
 PRINTED = "3.0 /opt/conda"
@@ -108,14 +108,7 @@ def test_smoke_by_userns(publication: dict[str, Any], cpu: Builder) -> None:
 @pytest.mark.parametrize("runner", ["podman", "docker", "apptainer"])
 def test_smoke_by_engine(runner: str, cpu: Builder, request: pytest.FixtureRequest) -> None:
     """The smoke test passes under each engine; a small budget is enough to see that it runs there."""
-    env: dict[str, str] = {}
-    if runner == "docker":
-        env = {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
-    elif runner == "podman":
-        env = dict(request.getfixturevalue("podman").env)
-    elif runner == "apptainer":
-        part = request.getfixturevalue("apptainer")
-        env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
+    env = runner_environment(runner, request)
     done = cpu.json("smoke", "cpu", "--runner", runner, "--budget", "30", env=env)
     assert done["verdict"] in ("pass", "warn") and done["runner"] == runner
     check_report(done["report"])

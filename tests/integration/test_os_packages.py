@@ -25,6 +25,7 @@ from builder.run.base import RunOptions
 from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.store.blobs import Store
+from tests.integration.conftest import runner_environment
 from tests.support import parts
 from tests.support.machine import Machine
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
@@ -104,15 +105,7 @@ def test_runs(
     runner: str, machine: Machine, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The packages and the step's files are there under each runner, as the user of the tests."""
-    env: dict[str, str] = {}
-    if runner == "docker":
-        env = {"DOCKER_HOST": request.getfixturevalue("docker_engine").host}
-    elif runner == "podman":
-        env = dict(request.getfixturevalue("podman").env)
-    elif runner == "apptainer":
-        part = request.getfixturevalue("apptainer")
-        env = {**part.env, "PATH": f"{part.path.parent}:{part.env.get('PATH', os.environ['PATH'])}"}
-    for name, value in env.items():
+    for name, value in runner_environment(runner, request).items():
         monkeypatch.setenv(name, value)
     image = read_layout(machine.project.root / "dist", "tiny", "amd64")
     assert output(machine, image, runner, SCRIPT).splitlines() == PRINTED
