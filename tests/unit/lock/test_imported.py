@@ -32,7 +32,7 @@ requires-python = ">=3.10"
 [[package]]
 name = "fast"
 version = "2.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://index.example/simple" }
 wheels = [
     { url = "https://files.example/fast-2.0-cp311-cp311-manylinux_2_17_x86_64.whl", hash = "sha256:%(a)s" },
     { url = "https://files.example/fast-2.0-cp312-cp312-manylinux_2_17_x86_64.whl", hash = "sha256:%(b)s" },
@@ -50,7 +50,7 @@ dev = [{ name = "pytest" }, { name = "colorama", marker = "sys_platform == 'win3
 [[package]]
 name = "pytest"
 version = "9.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://index.example/simple" }
 wheels = [
     { url = "https://me:secret@files.example/pytest-9.0-py3-none-any.whl", hash = "sha256:%(c)s", size = 1 },
 ]
@@ -58,7 +58,7 @@ wheels = [
 [[package]]
 name = "colorama"
 version = "0.4"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://index.example/simple" }
 wheels = [{ url = "https://files.example/colorama-0.4-py3-none-any.whl", hash = "sha256:%(c)s", size = 1 }]
 """
 for letter in "abc":

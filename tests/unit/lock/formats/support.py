@@ -12,7 +12,7 @@ A, B, C, D = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
 MD5 = "e" * 32
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FORGE = "https://conda.anaconda.org/conda-forge"
-FILES = "https://files.pythonhosted.org/packages"
+FILES = "https://files.example/packages"
 
 
 def read(

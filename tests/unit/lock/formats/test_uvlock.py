@@ -30,7 +30,7 @@ dev = ["pytest"]
 docs = ["mike"]
 """
 TORCH = '{ registry = "https://download.pytorch.org/whl/cpu" }'
-PYPI = '{ registry = "https://pypi.org/simple" }'
+PYPI = '{ registry = "https://index.example/simple" }'
 LOCK = f"""\
 version = 1
 revision = 3
