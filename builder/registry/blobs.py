@@ -15,7 +15,7 @@ from builder.model import Descriptor
 from builder.net.download import PartialFile, body_from, count_failure, range_header, resume
 from builder.oci.digest import sha256
 from builder.oci.reference import check_repository
-from builder.registry.answer import MAX_SMALL_BLOB, Request, content_length, read_answer
+from builder.registry.answer import MAX_SMALL_BLOB, Answer, Request, content_length, read_answer
 from builder.registry.meter import Meter, Progress
 from builder.registry.source import BlobSource, DamagedSource, file_source
 from builder.registry.transport import TRIES, Transport, push_scopes
@@ -40,7 +40,13 @@ class Blobs:
         Raises:
             RegistryError: the registry refuses, or cannot be reached.
         """
-        answer = self._transport.ask(self._request("HEAD", repository, digest))
+        return self._size_in(self._head(repository, digest), repository, digest)
+
+    def _head(self, repository: str, digest: str) -> Answer:
+        return self._transport.ask(self._request("HEAD", repository, digest))
+
+    def _size_in(self, answer: Answer, repository: str, digest: str) -> int | None:
+        """What an answer to HEAD says of a blob; returns and raises as :meth:`head`."""
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -49,11 +55,17 @@ class Blobs:
         return UNKNOWN if size is None else size
 
     def stored(self, repository: str, descriptor: Descriptor) -> int | None:
-        """As :meth:`head`; a size that differs from the descriptor's is confirmed by a GET, without its body.
+        """As :meth:`head`, for a push: what can be mended by an upload is no error, the upload decides.
 
-        Some proxies answer every HEAD with ``Content-Length: 0``, and a blob may really be cut off.
+        A size that differs from the descriptor's is confirmed by a GET, without its body: some proxies answer
+        every HEAD with ``Content-Length: 0``, and a blob may really be cut off. A lasting error of the server
+        counts as a blob that is not there: distribution 2.8 whose disk was full keeps an empty ``link`` file
+        for the blob, and answers 500 to every HEAD until the blob is uploaded again.
         """
-        size = self.head(repository, descriptor.digest)
+        answer = self._head(repository, descriptor.digest)
+        if answer.status >= 500:
+            return None
+        size = self._size_in(answer, repository, descriptor.digest)
         if size in (None, UNKNOWN, descriptor.size):
             return size
         found = None

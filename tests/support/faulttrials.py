@@ -239,6 +239,24 @@ class Trials:
         assert code in (0, -9) or is_refusal(self.registry, result), result
         return Published(result, list(self.registry.proxy.exchanges))
 
+    def empty_links(self) -> Count:
+        """The registry's notes of which blobs a repository has are empty, as a full disk leaves them.
+
+        distribution 2.8 answers 500 to HEAD for such a blob, until it is uploaded again.
+        """
+        repository = self.kit.repository(self.registry)
+        assert self.kit.publish(self.registry, repository).result.code == 0
+        layers = self.registry.disk / "docker/registry/v2/repositories" / repository / "_layers"
+        links = list(layers.glob("sha256/*/link"))
+        assert links
+        for link in links:
+            link.write_bytes(b"")
+        rerun = self.kit.publish(self.registry, repository)
+        assert {x.status for x in rerun.exchanges if x.method == "HEAD" and "/blobs/" in x.path} == {500, 200}
+        assert rerun.result.code == 0, rerun.result.err
+        self.check_published(repository)
+        return Count(1, 1, self.once + rerun.uploaded, rerun.uploaded)
+
     def lose_blobs(self) -> Count:
         """The registry loses every blob; publishing again sends them again."""
         repository = self.kit.repository(self.registry)

@@ -25,6 +25,16 @@ def test_failed_mount(fake: FakeRegistry, client: RegistryClient) -> None:
     assert not client.mount_blob("a/b", digest, "secret/repo")
 
 
+def test_broken_note_of_a_blob(fake: FakeRegistry, client: RegistryClient) -> None:
+    """A blob that the registry cannot report counts as missing for a push: the upload says what is wrong."""
+    digest = fake.put("a/b", b"layer")
+    fake.fail_once("HEAD", digest, Reply(500), times=2 * TRIES)
+    assert not client.has_blob("a/b", described(b"layer"))
+    with pytest.raises(RegistryError, match=f"did not report whether .*a/b has {digest}: 500"):
+        client.head_blob("a/b", digest)
+    assert client.has_blob("a/b", described(b"layer"))
+
+
 def test_resume_after_a_cut(fake: FakeRegistry, client: RegistryClient, store: Store) -> None:
     """After a broken connection only the rest of a blob is requested, and from then on nothing."""
     data = random.Random(1).randbytes(6 * MIB)
