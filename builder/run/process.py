@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -61,10 +61,37 @@ def execute(
     Raises:
         RunnerError: The command cannot be started, or an output is longer than :data:`MAX_OUTPUT`.
     """
-    pipe = subprocess.PIPE if capture else None
     log.debug("run %s", shlex.join(str(word) for word in command))
+    process: subprocess.Popen[bytes] | None = None
+    readers: list[_Reader] = []
     try:
-        process = subprocess.Popen(
+        with _ctrl_c_waits():
+            process = _start(command, env, capture, pass_fds)
+            outputs = ((process.stdout, None), (process.stderr, on_line))
+            readers += [_Reader(stream, process, listen) for stream, listen in outputs if stream is not None]
+        timed_out = not _wait(process, readers, timeout_s)
+    finally:  # also after Ctrl-C
+        if process and (process.poll() is None or any(reader.is_alive() for reader in readers)):
+            _end(process, group=capture)
+
+    if timed_out:  # a child outside the group may still hold the outputs open
+        _wait(process, readers, GRACE_PERIOD_S)
+    if any(reader.too_long for reader in readers):
+        raise _too_long(command)
+    out, err = (_text(reader.data) for reader in readers) if readers else ("", "")
+    if timed_out:
+        return Completed(TIMED_OUT, out, err, timed_out=True)
+    code = process.returncode
+    log.debug("exit code %d of %s%s", code, command[0], f":\n{err}" if code and err else "")
+    return Completed(128 - code if code < 0 else code, out, err)
+
+
+def _start(
+    command: Sequence[str | Path], env: Mapping[str, str] | None, capture: bool, pass_fds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE if capture else None
+    try:
+        return subprocess.Popen(
             [str(word) for word in command],
             stdin=subprocess.DEVNULL if capture else None,
             stdout=pipe,
@@ -80,24 +107,25 @@ def execute(
             f"cannot run {command[0]}: {e.strerror}", "install it, or use another --runner"
         ) from None
 
-    outputs = ((process.stdout, None), (process.stderr, on_line))
-    readers = [_Reader(stream, process, listen) for stream, listen in outputs if stream is not None]
-    try:
-        timed_out = not _wait(process, readers, timeout_s)
-    finally:  # also after Ctrl-C
-        if process.poll() is None or any(reader.is_alive() for reader in readers):
-            _end(process, group=capture)
 
-    if timed_out:  # a child outside the group may still hold the outputs open
-        _wait(process, readers, GRACE_PERIOD_S)
-    if any(reader.too_long for reader in readers):
-        raise _too_long(command)
-    out, err = (_text(reader.data) for reader in readers) if readers else ("", "")
-    if timed_out:
-        return Completed(TIMED_OUT, out, err, timed_out=True)
-    code = process.returncode
-    log.debug("exit code %d of %s%s", code, command[0], f":\n{err}" if code and err else "")
-    return Completed(128 - code if code < 0 else code, out, err)
+@contextlib.contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block: within ``Popen``, the new process would be lost.
+
+    Python runs signal handlers in the main thread only.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _too_long(command: Sequence[str | Path]) -> RunnerError:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,14 @@ def processes(word: str) -> list[int]:
     return found
 
 
+def wait_for_process(word: str) -> None:
+    """Waits until a process with this word runs: right after its start the command line is empty."""
+    end = time.monotonic() + 30
+    while not processes(word) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert processes(word)
+
+
 def test_ctrl_c() -> None:
     """Ctrl-C kills the command."""
     n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
@@ -72,13 +81,32 @@ def test_ctrl_c() -> None:
     started = subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.PIPE, cwd=Path(__file__).parents[3]
     )
-    end = time.monotonic() + 30
-    while not processes(n) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert processes(n)
+    wait_for_process(n)
     started.send_signal(signal.SIGINT)
     started.communicate(timeout=30)
     assert not processes(n) and started.returncode not in (0, None)
+
+
+def test_ctrl_c_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C at the moment when the command starts kills it too, and the old handler is back."""
+    n = f"1234.{os.getpid()}{time.monotonic_ns() % 10**9}"
+    popen = subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started = popen(*args, **options)
+        wait_for_process(n)
+        signal.raise_signal(signal.SIGINT)
+        return started
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            execute(["sleep", n])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not processes(n)
 
 
 def test_reason() -> None:
