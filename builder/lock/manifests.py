@@ -29,7 +29,7 @@ from builder.model import MAIN
 
 #: The channel of files that name none.
 CHANNEL = "conda-forge"
-PYPI = "https://pypi.org/simple"
+_PYPI = "https://pypi.org/simple"
 _REQUIREMENTS = (".txt", ".in")
 #: Targets of pixi's tables that are Linux, the general ones first; the last one is the platform.
 _PIXI_TARGETS = ("unix", "linux")
@@ -106,8 +106,8 @@ class _Reader:
         self._section.read(text, where)
 
     def index(self, url: Any) -> None:
-        text = str(url or "").rstrip("/")
-        if text and text != PYPI and text not in self._section.extra_indexes:
+        text = other_index(url)
+        if text and text not in self._section.extra_indexes:
             self._section.extra_indexes.append(text)
 
     def python(self, specifier: str, where: str) -> None:
@@ -261,6 +261,12 @@ class _Project:
                 reader.index(index.get("url"))
         for line in places or [text]:
             reader.pip(line, where)
+
+
+def other_index(url: Any) -> str:
+    """A package index without its last slash; empty for none, and for PyPI, which needs no option."""
+    text = str(url or "").rstrip("/")
+    return "" if text == _PYPI else text
 
 
 def group_members(groups: Mapping[str, Any], name: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from builder.errors import ConfigError
-from builder.lock.manifests import PYPI, group_members, pixi_spec
+from builder.lock.manifests import group_members, other_index, pixi_spec
 from builder.lock.tomlfile import items, load_toml, strings, table
 from builder.start.requirements import Requirements
 
@@ -142,7 +142,5 @@ def _add_pypi(found: Requirements, name: str, value: Any) -> None:
 
 def _add_indexes(found: Requirements, urls: Sequence[Any]) -> None:
     """Adds the package indexes other than PyPI; empty URLs are ignored."""
-    for url in urls:
-        text = str(url).rstrip("/")
-        if text and text != PYPI:
-            found.add_option(f"--extra-index-url {text}")
+    for text in filter(None, map(other_index, urls)):
+        found.add_option(f"--extra-index-url {text}")
