@@ -53,9 +53,7 @@ def read_backend(tree: Path, name: str) -> Backend:
             )
         return Backend(_LEGACY, _LEGACY_REQUIRES)
     try:
-        if pyproject.stat().st_size > MAX_PYPROJECT:
-            raise ValueError(f"has more than {MAX_PYPROJECT} bytes")
-        table = tomllib.loads(pyproject.read_text(encoding="utf-8")).get("build-system")
+        table = tomllib.loads(_text(pyproject)).get("build-system")
         if table is None:
             return Backend(_LEGACY, _LEGACY_REQUIRES)
         return _backend(table)
@@ -106,7 +104,7 @@ def project_name(tree: Path) -> str | None:
 
 def _text(path: Path) -> str:
     if path.stat().st_size > MAX_PYPROJECT:
-        raise ValueError(f"{path.name} has more than {MAX_PYPROJECT} bytes")
+        raise ValueError(f"has more than {MAX_PYPROJECT} bytes")
     return path.read_text(encoding="utf-8")
 
 
