@@ -229,8 +229,9 @@ class Project:
         if previous and not update and has_base_python(previous, base):  # only base and OS packages change
             lock = replace(previous, base=base or self._resolve_base(recipe))
             return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+        locked = previous.packages if previous else _packages_in(path)
         wheels = ImageWheelBuilder(
-            recipe, self.settings, self.store, self.reporter, base, exclude_newer, _packages_in(path)
+            recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
         )
         request = LockRequest(
             recipe,
