@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -244,28 +245,24 @@ class Trials:
 
         distribution 2.8 answers 500 to HEAD for such a blob, until it is uploaded again.
         """
-        repository = self.kit.repository(self.registry)
-        assert self.kit.publish(self.registry, repository).result.code == 0
-        layers = self.registry.disk / "docker/registry/v2/repositories" / repository / "_layers"
-        links = list(layers.glob("sha256/*/link"))
-        assert links
-        for link in links:
-            link.write_bytes(b"")
-        rerun = self.kit.publish(self.registry, repository)
+        rerun = self._harmed(self.registry.empty_links)
         assert {x.status for x in rerun.exchanges if x.method == "HEAD" and "/blobs/" in x.path} == {500, 200}
-        assert rerun.result.code == 0, rerun.result.err
-        self.check_published(repository)
         return Count(1, 1, self.once + rerun.uploaded, rerun.uploaded)
 
     def lose_blobs(self) -> Count:
         """The registry loses every blob; publishing again sends them again."""
+        rerun = self._harmed(lambda _: self.registry.lose_blobs())
+        return Count(1, 1, self.once + rerun.uploaded, rerun.uploaded)
+
+    def _harmed(self, harm: Callable[[str], None]) -> Published:
+        """Publishes, harms the registry's files of that repository, and publishes again, which mends it."""
         repository = self.kit.repository(self.registry)
         assert self.kit.publish(self.registry, repository).result.code == 0
-        self.registry.lose_blobs()
+        harm(repository)
         rerun = self.kit.publish(self.registry, repository)
         assert rerun.result.code == 0, rerun.result.err
         self.check_published(repository)
-        return Count(1, 1, self.once + rerun.uploaded, rerun.uploaded)
+        return rerun
 
     def pull(self, faults: list[Fault], folder: Path) -> Count:
         """Pulls with faults into an empty store, then without; nothing wrong is in the store afterwards."""

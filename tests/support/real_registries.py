@@ -83,6 +83,9 @@ class RealRegistry(ABC):
     def lose_blobs(self) -> None:
         """Removes every blob that is stored, as a disk that is lost does."""
 
+    def empty_links(self, repository: str) -> None:  # noqa: B027  nothing to do for some
+        """Empties the files that note which blobs a repository has, in a registry that has such files."""
+
     def forget_blobs(self) -> None:  # noqa: B027  nothing to do for some
         """Makes an unused repository empty, in a registry that shares blobs among all."""
 
@@ -149,6 +152,13 @@ class Distribution(RealRegistry):
     def lose_blobs(self) -> None:
         for data in self.disk.glob("docker/registry/v2/blobs/sha256/*/*/data"):
             data.unlink()
+
+    def empty_links(self, repository: str) -> None:
+        layers = self.disk / "docker/registry/v2/repositories" / repository / "_layers"
+        links = list(layers.glob("sha256/*/link"))
+        assert links
+        for link in links:
+            link.write_bytes(b"")
 
 
 class Crane(RealRegistry):

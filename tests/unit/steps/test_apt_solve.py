@@ -303,10 +303,10 @@ def test_network_of_a_hostile_base(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     etc.write_text("machine own login u password p#1\nmachine other.example/x login u password hidden\n")
     monkeypatch.setattr(apt_network, "_CREDENTIALS", (etc,))
     monkeypatch.setattr(
-        apt_network, "host_mirrors", lambda: (("http://deb.debian.org/debian", f"file://{mirror}"),)
+        apt_network, "host_mirrors", lambda: (("http://archive.example/debian", f"file://{mirror}"),)
     )
     rest = {"Types": "deb", "Suites": "bookworm", "Signed-By": f"{secret}/key"}
-    uris = (f"file://{secret}", "http://deb.debian.org/debian/../secret", "http://own.example/x")
+    uris = (f"file://{secret}", "http://archive.example/debian/../secret", "http://own.example/x")
     sources = tuple({**rest, "URIs": uri} for uri in uris)
     found = AptBase("oci:x", "debian", "bookworm", "Debian", "amd64", sources)
     folder = tmp_path / "mounted"
