@@ -150,7 +150,7 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
     from builder.errors import UsageError
     from builder.site.plan import plan_job
     from builder.site.render import render
-    from builder.site.slurm import submit
+    from builder.site.scheduler import submit
     from builder.store.files import write_atomic
 
     if output.submit and recipe.site.slurm is None:

@@ -14,19 +14,22 @@ from pydantic import Field, model_validator
 
 from builder.config.fields import (
     Bind,
+    Day,
+    HostPattern,
     ImageFolder,
+    Line,
     Model,
     Option,
+    ProxyUrl,
     ShellTextField,
     Size,
-    Time,
     Variable,
     Variables,
 )
+from builder.config.queues import Slurm
 
-RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "userns"]
+RuntimeKind = Literal["docker", "podman", "podman-hpc", "singularity", "apptainer", "edf", "userns"]
 Launcher = Literal["srun", "torchrun", "mpi", "ray"]
-QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
 
 #: Host variables that pass into a clean environment by default. Each entry is the beginning of a name.
 _PASS_ENV = (
@@ -44,6 +47,8 @@ _PASS_ENV = (
 class Additions(Model):
     """Extra settings of a job, for the host and for the container."""
 
+    module_use: tuple[ShellTextField, ...] = ()
+    """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
     modules: tuple[str, ...] = ()
     """Environment modules to load on the host, in this order."""
     setup: tuple[str, ...] = ()
@@ -54,6 +59,10 @@ class Additions(Model):
     """Files and folders of the host to mount into the container."""
     env: Variables = Field(default_factory=dict)
     """Variables in the container."""
+    wrapper: tuple[ShellTextField, ...] = ()
+    """Words before the command in the container, inside ``runtime.wrapper``."""
+    srun: tuple[Option, ...] = ()
+    """Additional options of srun, such as ``--mpi=pmi2``."""
 
 
 class Check(Model):
@@ -61,8 +70,17 @@ class Check(Model):
 
     env: Variables = Field(default_factory=dict)
     """Variables that make the collective library log its choice, such as ``NCCL_DEBUG: INFO``."""
-    line: str
-    """Text that the output must contain. Without it, the collective library fell back to sockets."""
+    lines: tuple[Line, ...]
+    """Texts of which the output must contain one, in any case. Without, the collective library fell back to
+    sockets."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _line_becomes_lines(cls, value: object) -> object:
+        """The key was ``line`` with one text until 0.2; site files of users still have it."""
+        if isinstance(value, dict) and isinstance(value.get("line"), str) and "lines" not in value:
+            return {**{k: v for k, v in value.items() if k != "line"}, "lines": (value["line"],)}
+        return value
 
 
 class Fabric(Additions):
@@ -70,13 +88,17 @@ class Fabric(Additions):
 
     check: Check | None = None
     """None: the recipe has no way to check the network plugin."""
+    master_address: HostPattern = ""
+    """The name at which ranks of other nodes reach the first node, where the fast network has names of its
+    own: ``{host}i``. Empty: the node's name."""
 
 
 class Runtime(Model):
     """The container runtime of the site."""
 
     kind: RuntimeKind = "userns"
-    """``userns`` is builder's own runtime."""
+    """``userns`` is builder's own runtime. ``edf`` is CSCS's Container Engine: ``srun --environment=FILE``
+    starts the container, and the job writes the file."""
     program: str = ""
     """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
@@ -106,6 +128,16 @@ class Runtime(Model):
     """Size of the container's /dev/shm, such as ``12g``; empty: the runtime's default."""
     groups: tuple[str, ...] = ()
     """Additional groups of the container's process, such as ``video``."""
+    wrapper: tuple[ShellTextField, ...] = ()
+    """Words before the command in the container, such as a program that prepares libraries of the host."""
+    optional_binds: tuple[ShellTextField, ...] = ()
+    """Folders of the host to mount at the same path if they exist where the container starts; a variable that
+    is not set is skipped. For singularity and apptainer only."""
+    home: ImageFolder = ""
+    """HOME of jobs, where compute nodes do not mount the usual one, such as
+    ``/work/{account}/{account}/$USER``; empty: unchanged."""
+    annotations: dict[Line, Line] = Field(default_factory=dict)
+    """Annotations of the environment definition file; for ``edf`` only."""
 
     @property
     def command(self) -> str:
@@ -125,6 +157,12 @@ class Runtime(Model):
             raise ValueError(
                 f"clean_env is for singularity and apptainer only: {self.kind} passes no host variables"
             )
+        if self.optional_binds and not self.takes_sif:
+            raise ValueError(f"optional_binds are for singularity and apptainer only, not for {self.kind}")
+        if self.annotations and self.kind != "edf":
+            raise ValueError(f"annotations are for edf only, not for {self.kind}")
+        if self.kind == "edf" and (self.options or self.gpu or self.shm_size or self.groups):
+            raise ValueError("edf has no command line: options, gpu, shm_size and groups do not apply")
         return self
 
 
@@ -168,59 +206,6 @@ class Node(Model):
         return self.cpus_per_gpu or max(self.cores // max(self.gpus, 1), 1)
 
 
-class Queue(Model):
-    """Slurm options for one kind of job."""
-
-    partition: str = ""
-    """``--partition``; empty: Slurm's default."""
-    qos: str = ""
-    """``--qos``; empty: Slurm's default."""
-    constraint: str = ""
-    """``--constraint``; empty: none."""
-    gpus: Option | None = None
-    """Replaces ``slurm.gpus`` for this queue; None: use ``slurm.gpus``."""
-    memory: Size = ""
-    """``--mem``; takes precedence over the node's values."""
-    cpus_per_task: Annotated[int, Field(ge=1)] | None = None
-    """``--cpus-per-task``; None: calculated from the node."""
-    time: Time = ""
-    """Default time limit in this queue; empty: ``slurm.time``."""
-    max_time: Time = ""
-    """Longest time limit that this queue allows; empty: ``slurm.max_time``."""
-    options: tuple[Option, ...] = ()
-    """Additional options of sbatch and salloc."""
-    srun: tuple[Option, ...] = ()
-    """Additional options of srun."""
-
-
-class Slurm(Model):
-    """The Slurm configuration of a site."""
-
-    account: Literal["required", "optional", "none"] = "required"
-    """Whether jobs name an account."""
-    account_example: str = ""
-    """An example of an account here, for error messages: ``project_465000000``."""
-    gpus: Option = "--gpus-per-node={gpus}"
-    """The option that requests GPUs."""
-    memory_by: Literal["node", "gpu"] = "node"
-    """How to request ``memory_per_gpu``: ``node`` sums it up in ``--mem``, ``gpu`` passes it in
-    ``--mem-per-gpu``."""
-    time: Time = "01:00:00"
-    """Default time limit of a job."""
-    max_time: Time = "24:00:00"
-    """Longest time limit of a job. Longer runs are chains."""
-    queues: dict[QueueName, Queue] = Field(default_factory=dict)
-    """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default: ``node``);
-    ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute node."""
-    srun: tuple[Option, ...] = ()
-    """Options of every srun."""
-    salloc_on_node: bool = True
-    """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
-    need srun."""
-    master_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
-    """The port at which ranks meet; jobs that share a node add an offset."""
-
-
 class Ray(Model):
     """A Ray cluster of containers on one machine: one head, and one worker per GPU."""
 
@@ -245,6 +230,15 @@ class Ray(Model):
     """Whether workers get their GPU by NVIDIA device requests, by index."""
 
 
+class Proxy(Model):
+    """How compute nodes reach the internet."""
+
+    url: ProxyUrl
+    """The proxy for http and https: ``http://proxy.example.org:3128``."""
+    no_proxy: tuple[Line, ...] = ("localhost", "127.0.0.1")
+    """Hosts that are reached directly."""
+
+
 class Site(Model):
     """The machine that a target is built for."""
 
@@ -252,15 +246,33 @@ class Site(Model):
     """The site file that the recipe starts from (``builder sites``); empty: none."""
     title: str = ""
     """Name of the system for messages and comments; empty: the target's name."""
+    status: Literal["current", "retired"] = "current"
+    """``retired``: the system is switched off. Its recipes can be read and tested, no job is submitted."""
+    retired: Day | None = None
+    """The day on which the system was switched off; None: not known, or not retired."""
+    successors: tuple[Line, ...] = ()
+    """What to use instead of a retired system: names of sites, or a system's name."""
+    checked: Day | None = None
+    """The day on which somebody compared this file with its sources (``builder sites check``). A file that
+    extends another one does not inherit it."""
+    sources: tuple[Line, ...] = ()
+    """Where the values come from: pages and repositories, each with its date. Not inherited either."""
     runtime: Runtime = Runtime()
     """The container runtime of the site."""
     images: ImageFolder = ""
     """The site's folder for SIF files, such as ``/work/{account}/{account}/$USER/images``; ``{account}`` is
     the job's."""
+    module_use: tuple[ShellTextField, ...] = ()
+    """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
     modules: tuple[str, ...] = ()
     """Environment modules to load at the start of a job."""
     setup: tuple[str, ...] = ()
     """Shell lines of a job, copied unchanged after the modules."""
+    proxy: Proxy | None = None
+    """None: compute nodes reach the internet directly, or not at all."""
+    warmup: tuple[ShellTextField, ...] = ()
+    """A command that runs once on each node, in the container, before the processes start: the first use of a
+    GPU may take long. Empty: none."""
     slurm: Slurm | None = None
     """None: the site has no scheduler."""
     launcher: Launcher = "srun"
@@ -278,6 +290,14 @@ class Site(Model):
     """Extra settings of the launcher ``mpi``; None: the launcher is not available."""
     ray: Ray | None = None
     """None: the launcher ``ray`` is not available."""
+
+    @model_validator(mode="after")
+    def _status_fits(self) -> Site:
+        if self.status != "retired" and (self.retired or self.successors):
+            raise ValueError("retired and successors need 'status: retired'")
+        if self.runtime.kind == "edf" and self.slurm is None:
+            raise ValueError("runtime edf needs 'slurm:': srun starts the container")
+        return self
 
     @model_validator(mode="after")
     def _launcher_fits(self) -> Site:

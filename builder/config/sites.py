@@ -36,6 +36,8 @@ SITE_KEYS = (
     "cotainr",
     "site",
 )
+#: Keys below ``site`` that a file does not inherit: who compared the file itself, and with what.
+OWN_KEYS = ("checked", "sources")
 Origin = Literal["package", "user", "project"]
 
 PACKAGE_FOLDER = Path(__file__).with_name("sitefiles")
@@ -131,6 +133,8 @@ def load_site_from(name: str, files: Mapping[str, Path]) -> tuple[dict[str, Any]
     data: dict[str, Any] = {}
     for yaml in reversed(yamls):
         data = merge(data, {key: value for key, value in yaml.data.items() if key != "extends"})
+        if yaml is not yamls[0] and isinstance(data.get("site"), dict):  # nobody compared this file yet
+            data["site"] = {key: value for key, value in data["site"].items() if key not in OWN_KEYS}
     return merge(data, {"site": {"name": name}}), yamls
 
 

@@ -51,7 +51,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
     return gpus
 
 
-def check_limits(recipe: Recipe, request: JobRequest) -> None:
+def check_options(recipe: Recipe, request: JobRequest) -> None:
     """Checks ``--time`` and ``--check-fabric``.
 
     Raises:

@@ -94,8 +94,8 @@ class Job:
     batch: Batch | None
     """None: the site has no scheduler."""
     pass_through: PassThrough | None = None
-    fabric_line: str = ""
-    """Text that the output must contain, else the job fails; empty: no check."""
+    fabric_lines: tuple[str, ...] = ()
+    """Texts of which the output must contain one, in any case, else the job fails; empty: no check."""
 
     @property
     def slurm(self) -> bool:

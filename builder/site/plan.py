@@ -9,7 +9,7 @@ from builder.config.recipe import Recipe
 from builder.config.site import Launcher
 from builder.errors import UsageError
 from builder.site.arguments import parse_bind
-from builder.site.checks import check_limits, check_request
+from builder.site.checks import check_options, check_request
 from builder.site.command import ContainerRequest, site_command
 from builder.site.containers import PASS_PREFIX, Invocation, evaluates_values, pass_through_options
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
@@ -51,12 +51,12 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
     if name == "ray":
         ray = RayLauncher(recipe, request, gpus)
         ray.check()
-        check_limits(recipe, request)
+        check_options(recipe, request)
         return ray.plan()
 
     launcher = _LAUNCHERS[name](recipe, request, gpus)
     launcher.check()
-    check_limits(recipe, request)
+    check_options(recipe, request)
     return _JobPlan(launcher).job()
 
 
@@ -77,7 +77,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
         )
     gpus = check_request(recipe, request)
     SrunLauncher(recipe, request, gpus).check()
-    check_limits(recipe, request)
+    check_options(recipe, request)
 
     resources = Resources(request.nodes, gpus, tasks=1)
     single = replace(request, chain=None)
@@ -123,7 +123,7 @@ class _JobPlan:
             master_port=self._master_port(),
             batch=self._batch(),
             pass_through=self._pass_through(),
-            fabric_line=self.check.line if self.check else "",
+            fabric_lines=self.check.lines if self.check else (),
         )
 
     @property

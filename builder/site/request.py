@@ -9,6 +9,30 @@ from builder.config.site import Launcher
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmRequest:
+    """Options of Slurm in the place of the recipe's. Empty, None: the recipe's value."""
+
+    qos: str = ""
+    partition: str = ""
+    constraint: str = ""
+    mem: str = ""
+    """Memory per node, as Slurm writes it: ``64G``."""
+    cpus: int | None = None
+    """Cores per process."""
+    reservation: str = ""
+    exclude: str = ""
+    """Nodes that the job must not use: ``node[1-3]``."""
+    requeue: bool = False
+    """Whether Slurm starts the job again after a failure of a node or a preemption."""
+    signal: str = ""
+    """The signal before the time limit, ``NAME@SECONDS``; ``none``: no signal. Empty: a chain gets TERM."""
+    mail: str = ""
+    """Address that is told when the job ends."""
+    extra: tuple[str, ...] = ()
+    """Further options of sbatch and salloc, each ``--name=value``."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobRequest:
     """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's value."""
 
@@ -40,5 +64,12 @@ class JobRequest:
     """``SOURCE[:TARGET[:MODE]]``; relative sources start at the folder that the job is submitted from."""
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables in the container; None: the value of the submitting shell, not written into the script."""
+    env_file: str = ""
+    """A file on the site with ``NAME=VALUE`` lines for the container; its content is not in the script."""
+    patterns: tuple[str, ...] = ()
+    """Names of checkpoints, ``*.pt``, and with a final ``/`` of folders; empty: the usual ones."""
+    resume_args: str = ""
+    """Words to append to the command if there is a checkpoint, with placeholders."""
+    slurm: SlurmRequest = SlurmRequest()
     check_fabric: bool = False
     """Whether the job fails if the network plugin is not in use."""

@@ -21,7 +21,7 @@ from builder.site.job import Job, RayJob
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
-from builder.site.slurm import cancel, submit, wait
+from builder.site.scheduler import cancel, submit, wait
 from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report

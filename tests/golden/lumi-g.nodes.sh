@@ -57,7 +57,7 @@ export -f task
 # If a rank fails, end the others too: they would wait for it until the time limit.
 log=fabric-$SLURM_JOB_ID.log
 srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task |& tee "$log"
-if ! grep -qF -- 'NET/OFI Using aws-ofi-rccl' "$log"; then
+if ! grep -qiF -e 'NET/OFI Using aws-ofi-rccl' "$log"; then
     echo 'the network plugin was not used: no line NET/OFI Using aws-ofi-rccl in' "$log" >&2
     exit 1
 fi

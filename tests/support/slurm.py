@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.site.slurm import ENDED
+from builder.site.scheduler import ENDED
 from tests.support.parts import clean_environment, need, need_root, part_folder, start, stop, wait_for
 
 NODES = ("node1", "node2")

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from builder.cli import MODULES
+from builder.config.queues import Queue
 from builder.config.recipe import Files, Recipe
-from builder.config.site import Queue, Site
+from builder.config.site import Site
 from builder.errors import exit_codes
 from builder.settings import VARIABLES
 

@@ -248,7 +248,7 @@ def test_tracker_not_installed(project: SmokeProject, monkeypatch: pytest.Monkey
 
 def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job has the options of the command."""
-    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
     devices = [{**A100_40, "rank": i} for i in range(4)]
     (fake_slurm / "report").write_text(
         json.dumps(report([ranked("matmul.bf16", [248e3] * 4)], devices=devices, ranks=4))
@@ -274,7 +274,7 @@ def test_on_slurm(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.M
 
 def test_job_runs_the_build(project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the runtime takes no SIF, the job runs the image by its digest, and only that is recorded."""
-    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "podman-hpc"))
     record = SmokeRecord(project.root / "cache")
     passed = json.dumps(report([ranked("matmul.bf16", [248e3])], devices=[{**A100_40, "rank": 0}]))
@@ -295,7 +295,7 @@ def test_image_of_the_same_digest(
     project: SmokeProject, fake_slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``--image`` may name another copy of the build: its verdict counts. One of a tag does not."""
-    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
     write_recipe(project.root, RECIPE + SLURM.replace("apptainer", "docker"))
     record = SmokeRecord(project.root / "cache")
     ran(fake_slurm, "", IMAGE_LOCK)

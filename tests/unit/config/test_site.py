@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.config.queues import Partition, Qos, Queue, Slurm
 from builder.config.recipe import load_recipe
-from builder.config.site import Check, Fabric, Node, Queue, Ray, Runtime, Site, Slurm
+from builder.config.site import Check, Fabric, Node, Proxy, Ray, Runtime, Site
 from builder.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -79,7 +80,7 @@ def load_error(root: Path, site: str) -> ConfigError:
             "  runtime: {kind: docker}",
             "launcher srun needs 'slurm:'; without Slurm write 'launcher: torchrun'",
         ),
-        ("  fabric: {check: {env: {}}}", "site.fabric.check.line: this key is required"),
+        ("  fabric: {check: {env: {}}}", "site.fabric.check.lines: this key is required"),
     ],
 )
 def test_invalid_sites(project: Path, site: str, message: str) -> None:
@@ -99,6 +100,6 @@ def test_error_in_an_extended_recipe(project: Path) -> None:
 def test_docs_list_every_key() -> None:
     """docs/recipes.md names every key of a site."""
     text = (ROOT / "docs" / "recipes.md").read_text()
-    for model in (Site, Runtime, Node, Queue, Slurm, Fabric, Check, Ray):
+    for model in (Site, Proxy, Runtime, Node, Queue, Partition, Qos, Slurm, Fabric, Check, Ray):
         for key in model.model_fields:
             assert f"`{key}`" in text, f"{model.__name__}.{key}"

@@ -133,7 +133,7 @@ def test_reasons(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the state of a fake Slurm."""
-    monkeypatch.setattr("builder.site.slurm.POLL_S", 0.0)
+    monkeypatch.setattr("builder.site.scheduler.POLL_S", 0.0)
     for name in ("REGISTRY_USER", "REGISTRY_PASSWORD", "REGISTRY_HOST", "REGISTRY_AUTH_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))

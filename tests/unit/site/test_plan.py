@@ -303,7 +303,7 @@ def request_error(target: str, **request: Any) -> UsageError:
         (
             "lumi-g",
             {"time": "7-0"},
-            "--time 7-0 exceeds the limit of LUMI-G for this job (48:00:00)",
+            "--time 7-0 exceeds the limit of the site (48:00:00)",
             "--time 48:00:00 --chain 4",
         ),
         ("lumi-g", {"launcher": "mpi"}, "LUMI-G: the recipe has no 'mpi:'", "--launcher srun"),

@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import RunnerError
 from builder.progress import NullReporter
-from builder.site.slurm import cancel, submit, wait
+from builder.site.scheduler import cancel, submit, wait
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError, UsageError
 from builder.oci.digest import sha256
-from builder.site.slurm import wait
+from builder.site.scheduler import wait
 from builder.smoke.evidence import BuiltImage, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.run import SmokeReport

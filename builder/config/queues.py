@@ -1,0 +1,146 @@
+"""Slurm at a site: what its partitions and QOS allow, and which of them a kind of job takes.
+
+``partitions`` and ``qos`` are facts: Slurm refuses what they do not allow, and builder says so before.
+``queues`` are choices: the options of each kind of job, unless the command line names others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from builder.config.fields import Line, Model, Option, Size, Time, seconds
+
+QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
+#: Options of ``builder job`` that a site can refuse.
+Refusable = Literal["mem", "mail", "constraint", "exclude", "requeue"]
+
+
+def _pattern(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as e:
+        raise ValueError(f"{value!r} is not a regular expression: {e}") from None
+    return value
+
+
+class Limits(Model):
+    """What Slurm allows. Empty and None: unknown, or unlimited; builder then checks nothing."""
+
+    max_time: Time = ""
+    """Longest time limit of a job."""
+    min_time: Time = ""
+    """Shortest time limit of a job."""
+    max_nodes: Annotated[int, Field(ge=1)] | None = None
+    """Most nodes of a job."""
+    min_nodes: Annotated[int, Field(ge=1)] = 1
+    """Fewest nodes of a job."""
+    time_by_nodes: dict[Annotated[int, Field(ge=1)], Time] = Field(default_factory=dict)
+    """Longest time limits of jobs with at most this many nodes, such as ``{91: 2:00:00, 183: 6:00:00}``."""
+    node_minutes: Annotated[int, Field(ge=1)] | None = None
+    """Most nodes times minutes of a job."""
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Limits:
+        if self.max_nodes is not None and self.min_nodes > self.max_nodes:
+            raise ValueError(f"min_nodes {self.min_nodes} is more than max_nodes {self.max_nodes}")
+        if self.min_time and self.max_time and seconds(self.min_time) > seconds(self.max_time):
+            raise ValueError(f"min_time {self.min_time} is longer than max_time {self.max_time}")
+        return self
+
+
+class Partition(Limits):
+    """A partition of the site."""
+
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    """GPUs of a node; None: those of ``site.node``."""
+    gpu_type: str = ""
+    """Slurm's name of its GPUs, if it is not that of ``slurm.gpus``: ``a100``."""
+    gpu_counts: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    """The only numbers of GPUs per node that a job can request; empty: any."""
+    qos: tuple[str, ...] = ()
+    """The QOS that it accepts; empty: all."""
+
+
+class Qos(Limits):
+    """A quality of service: its limits hold in addition to the partition's."""
+
+    max_gpus: Annotated[int, Field(ge=1)] | None = None
+    """Most GPUs of a job, of all its nodes."""
+
+
+class Queue(Model):
+    """Slurm options for one kind of job."""
+
+    partition: str = ""
+    """``--partition``; empty: Slurm's default."""
+    qos: str = ""
+    """``--qos``; empty: Slurm's default."""
+    constraint: str = ""
+    """``--constraint``; empty: none."""
+    gpus: Option | None = None
+    """Replaces ``slurm.gpus`` for this queue; None: use ``slurm.gpus``."""
+    memory: Size = ""
+    """``--mem``; takes precedence over the node's values."""
+    cpus_per_task: Annotated[int, Field(ge=1)] | None = None
+    """``--cpus-per-task``; None: calculated from the node."""
+    time: Time = ""
+    """Default time limit in this queue; empty: ``slurm.time``."""
+    max_time: Time = ""
+    """Longest time limit that this queue allows; empty: that of its partition and QOS."""
+    options: tuple[Option, ...] = ()
+    """Additional options of sbatch and salloc."""
+    srun: tuple[Option, ...] = ()
+    """Additional options of srun."""
+
+
+class Slurm(Model):
+    """The Slurm configuration of a site."""
+
+    account: Literal["required", "optional", "none"] = "required"
+    """Whether jobs name an account."""
+    account_example: str = ""
+    """An example of an account here, for error messages: ``project_465000000``."""
+    account_form: Annotated[str, AfterValidator(_pattern)] = ""
+    """Regular expression of a whole account: ``project_\\d{9}``; empty: any."""
+    gpus: Option = "--gpus-per-node={gpus}"
+    """The option that requests GPUs."""
+    memory_by: Literal["node", "gpu"] = "node"
+    """How to request ``memory_per_gpu``: ``node`` sums it up in ``--mem``, ``gpu`` passes it in
+    ``--mem-per-gpu``."""
+    time: Time = "01:00:00"
+    """Default time limit of a job."""
+    segment: Time = "24:00:00"
+    """Time limit of one segment of a chain. Advice, not a limit."""
+    max_time: Time = ""
+    """Longest time limit of any job, where ``partitions`` and ``qos`` do not say it; empty: unknown."""
+    partitions: dict[Line, Partition] = Field(default_factory=dict)
+    """The partitions, also those that no queue takes; empty: unknown, then any name is accepted."""
+    qos: dict[Line, Qos] = Field(default_factory=dict)
+    """The qualities of service, also those that no queue takes; empty: unknown, then any name is accepted."""
+    refused: dict[Refusable, Line] = Field(default_factory=dict)
+    """Options of ``builder job`` that the site does not accept, each with the reason."""
+    queues: dict[QueueName, Queue] = Field(default_factory=dict)
+    """``gpu``: some GPUs of a node; ``node``: one whole node; ``nodes``: several nodes (default: ``node``);
+    ``cpu``: no GPU; ``interactive``: salloc; ``build``: image builds on a compute node."""
+    srun: tuple[Option, ...] = ()
+    """Options of every srun."""
+    salloc_on_node: bool = True
+    """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
+    need srun."""
+    master_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
+    """The port at which ranks meet; jobs that share a node add an offset."""
+
+    @model_validator(mode="after")
+    def _queues_exist(self) -> Slurm:
+        for name, queue in self.queues.items():
+            for key, value, known in (
+                ("partition", queue.partition, self.partitions),
+                ("qos", queue.qos, self.qos),
+            ):
+                unknown = [one for one in value.split(",") if value and known and one not in known]
+                if unknown:
+                    raise ValueError(f"queues.{name}.{key}: {unknown[0]!r} is not one of {', '.join(known)}")
+        return self

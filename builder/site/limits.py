@@ -1,0 +1,164 @@
+"""What Slurm allows at a site: the limits of partitions and QOS, and where a job fits that they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from builder.config.fields import seconds
+from builder.config.queues import Limits, Partition, Qos, Queue, Slurm
+from builder.config.recipe import Recipe
+from builder.errors import UsageError
+from builder.site.job import Resources
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition and a QOS that a job can request; empty: Slurm's default."""
+
+    partition: str
+    qos: str
+
+    @property
+    def options(self) -> str:
+        """The options of ``builder job`` that choose it."""
+        words = [("--partition", self.partition), ("--qos", self.qos)]
+        return " ".join(f"{option} {value}" for option, value in words if value)
+
+
+def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
+    """Returns the longest time limit of a job with this many nodes; empty: unknown."""
+    times = [queue.max_time, *(_longest(limits, nodes) for _, limits in _limits(slurm, queue))]
+    known = [time for time in times if time] or [slurm.max_time]
+    return min(known, key=lambda time: seconds(time) if time else 0)
+
+
+def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) -> None:
+    """Checks that the site allows a job.
+
+    Args:
+        recipe: the target, whose site has Slurm.
+        resources: the size of the job.
+        queue: the queue that it is for.
+        time: its time limit.
+
+    Raises:
+        UsageError: partition or QOS are not known, or do not allow the job; the hint names those that do.
+    """
+    slurm = recipe.site.slurm
+    assert slurm is not None
+    _check_names(recipe, slurm, queue)
+    for kind, problem in _broken(slurm, resources, queue, time):
+        raise UsageError(f"{recipe.site_title}: {problem}", _hint(recipe, resources, queue, time, kind))
+
+
+def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:
+    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first."""
+    slurm = recipe.site.slurm
+    assert slurm is not None
+    found: list[tuple[int, int, Place]] = []
+    for place in _places(slurm):
+        partition = slurm.partitions.get(place.partition)
+        has_gpus = partition is None or partition.gpus is None or partition.gpus >= resources.gpus
+        queue = Queue(partition=place.partition, qos=place.qos)
+        if has_gpus and not _broken(slurm, resources, queue, time):
+            longest = longest_time(slurm, queue, resources.nodes)
+            most = min((x.max_nodes or 1 << 30 for _, x in _limits(slurm, queue)), default=1 << 30)
+            found.append((seconds(longest) if longest else 1 << 30, most, place))
+    return [place for _, _, place in sorted(found, key=lambda entry: entry[:2])]
+
+
+def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
+    """What limits a job in a queue, each with its name for messages."""
+    found: list[tuple[str, Limits]] = []
+    names = [name for name in queue.partition.split(",") if name in slurm.partitions]
+    if len(names) == 1:  # of several partitions Slurm takes the one that allows the job
+        found.append((f"partition {names[0]}", slurm.partitions[names[0]]))
+    if queue.qos in slurm.qos:
+        found.append((f"QOS {queue.qos}", slurm.qos[queue.qos]))
+    return found
+
+
+def _longest(limits: Limits, nodes: int) -> str:
+    times = [limits.max_time] if limits.max_time else []
+    for most, time in sorted(limits.time_by_nodes.items()):
+        if nodes <= most:
+            times.append(time)
+            break
+    if limits.node_minutes:
+        times.append(_written(limits.node_minutes * _MINUTE_S // nodes))
+    return min(times, key=seconds, default="")
+
+
+def _written(number: int) -> str:
+    """Seconds as Slurm writes them."""
+    days, rest = divmod(max(number, 1), _DAY_S)
+    clock = f"{rest // _HOUR_S:02}:{rest // _MINUTE_S % 60:02}:{rest % 60:02}"
+    return f"{days}-{clock}" if days else clock
+
+
+def _check_names(recipe: Recipe, slurm: Slurm, queue: Queue) -> None:
+    from builder.config.merge import near_hint
+
+    for option, value, known in (
+        ("partition", queue.partition, list(slurm.partitions)),
+        ("qos", queue.qos, list(slurm.qos)),
+    ):
+        for name in value.split(",") if value and known else ():
+            if name not in known:
+                site = recipe.site.name or recipe.name
+                hint = near_hint(name, known) or f"known: {', '.join(known)}"
+                raise UsageError(
+                    f"--{option} {name}: {recipe.site_title} has no such {option}",
+                    f"{hint} (builder sites show {site} lists them)",
+                )
+
+
+def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[tuple[str, str]]:
+    """What a queue does not allow: the kind (``nodes``, ``time``, ``gpus``) and a sentence."""
+    nodes, broken = resources.nodes, list[tuple[str, str]]()
+    for name, limits in _limits(slurm, queue):
+        if limits.max_nodes is not None and nodes > limits.max_nodes:
+            broken.append(("nodes", f"--nodes {nodes}: {name} allows at most {limits.max_nodes}"))
+        if nodes < limits.min_nodes:
+            broken.append(("nodes", f"--nodes {nodes}: {name} requires at least {limits.min_nodes}"))
+        if limits.min_time and seconds(time) < seconds(limits.min_time):
+            broken.append(("time", f"--time {time}: {name} requires at least {limits.min_time}"))
+        broken += [("gpus", sentence) for sentence in _broken_gpus(name, limits, resources)]
+    longest = longest_time(slurm, queue, nodes)
+    if longest and seconds(time) > seconds(longest):
+        where = " with ".join(name for name, _ in _limits(slurm, queue)) or "the site"
+        broken.append(("time", f"--time {time} exceeds the limit of {where} ({longest})"))
+    return broken
+
+
+def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
+    counts = limits.gpu_counts if isinstance(limits, Partition) else ()
+    if resources.gpus and counts and resources.gpus not in counts:
+        allowed = " or ".join(str(count) for count in counts)
+        yield f"--gpus {resources.gpus}: {name} allows only {allowed} GPUs per node"
+    total = resources.gpus * resources.nodes
+    if isinstance(limits, Qos) and limits.max_gpus and total > limits.max_gpus:
+        yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
+
+
+def _hint(recipe: Recipe, resources: Resources, queue: Queue, time: str, kind: str) -> str:
+    """Where the job fits, and for a time that is too long also how to split it."""
+    slurm = recipe.site.slurm
+    assert slurm is not None
+    hints = [f"{place.options} allows it" for place in alternatives(recipe, resources, time)[:2]]
+    longest = longest_time(slurm, queue, resources.nodes)
+    if kind == "time" and longest and seconds(time) > seconds(longest):
+        segments = -(-seconds(time) // seconds(longest))
+        hints.append(f"--time {longest} --chain {segments} splits it into segments that resume")
+    return "; or ".join(hints) or f"no partition of {recipe.site_title} allows it: request less"
+
+
+def _places(slurm: Slurm) -> Iterator[Place]:
+    """All pairs of a partition and a QOS; only one of them where the site describes one of them."""
+    for name, partition in slurm.partitions.items() or [("", Partition())]:
+        accepted = partition.qos or tuple(slurm.qos) or ("",)
+        for qos in accepted:
+            yield Place(name, qos)
