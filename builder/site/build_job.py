@@ -21,8 +21,8 @@ from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter, working
 from builder.run.process import tail
+from builder.site.hostsetup import host_setup
 from builder.site.job import Resources
-from builder.site.shell import host_setup
 from builder.site.slurm import Allocation, allocation_options, find_queue
 
 #: Seconds to wait for the rest of a finished job's messages.
@@ -108,7 +108,7 @@ def run_build_job(recipe: Recipe, job: Sequence[str], reporter: Reporter = QUIET
 
 def _with_setup(recipe: Recipe, command: Sequence[str]) -> list[str]:
     """Returns the command, in a shell if the site's modules and set-up lines must run first."""
-    setup = host_setup(recipe.site.modules, recipe.site.setup)
+    setup = host_setup(recipe.site)
     if not setup:
         return list(command)
     lines = ["set -e", *setup, f"exec {shlex.join(command)}"]

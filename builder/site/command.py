@@ -22,6 +22,7 @@ from builder.site.containers import (
     gpu_options,
     invocation,
 )
+from builder.site.hostsetup import proxy_variables
 from builder.site.shell import ShellText, expand
 
 
@@ -64,7 +65,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
         Container(
             recipe=recipe,
             image=request.image,
-            command=request.command,
+            command=_wrapped(recipe, request),
             devices=gpu_options(recipe, request.gpus),
             options=(*additional_options, *request.options),
             binds=_binds(recipe, request),
@@ -76,9 +77,19 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
     )
 
 
+def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
+    """The command behind the wrappers of the runtime and of the additions, if there are any."""
+    wrappers = (recipe.site.runtime.wrapper, *(added.wrapper for added in request.additions))
+    words = tuple(ShellText(word) for wrapper in wrappers for word in wrapper)
+    if not words:
+        return request.command
+    return (*words, *(request.command or recipe.cmd))
+
+
 def _variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str | None]:
-    """Variables of the runtime, of the additions and of the request; the last one of a name wins."""
-    variables: dict[str, str | None] = {}
+    """Variables of proxy, runtime, additions and request; the last one of a name wins."""
+    proxy = recipe.site.proxy
+    variables: dict[str, str | None] = dict(proxy_variables(proxy)) if proxy else {}
     for env in (recipe.site.runtime.env, *(added.env for added in request.additions)):
         variables |= {name: ShellText(value) for name, value in env.items()}
     variables |= request.env

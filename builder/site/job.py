@@ -89,6 +89,8 @@ class Job:
     container: Invocation
     """What each process runs."""
     files: Files
+    master_address: str
+    """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""
     master_port: str
     """The port at which ranks meet: a number, or an arithmetic expression of bash."""
     batch: Batch | None

@@ -12,6 +12,7 @@ from builder.site.arguments import parse_bind
 from builder.site.checks import check_options, check_request
 from builder.site.command import ContainerRequest, site_command
 from builder.site.containers import PASS_PREFIX, Invocation, evaluates_values, pass_through_options
+from builder.site.hostsetup import host_setup
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
 from builder.site.launchers.base import ProcessLauncher
 from builder.site.launchers.mpi import MpiLauncher
@@ -28,7 +29,7 @@ from builder.site.paths import (
     unpacked_folder,
 )
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText, host_setup
+from builder.site.shell import ShellText
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 
 _LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
@@ -116,10 +117,11 @@ class _JobPlan:
             title=self.recipe.site_title,
             launcher=self.launcher.name,
             resources=self.resources,
-            setup=tuple(self._setup()),
+            setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
             image=self._image(),
             container=self._container(),
             files=self._files(),
+            master_address=self._master_address(),
             master_port=self._master_port(),
             batch=self._batch(),
             pass_through=self._pass_through(),
@@ -130,13 +132,6 @@ class _JobPlan:
     def _finds_image(self) -> bool:
         """Whether the runtime finds the image by the target."""
         return self.site.runtime.kind == "userns"
-
-    def _setup(self) -> list[str]:
-        modules, setup = list(self.site.modules), list(self.site.setup)
-        for added in self.launcher.additions():
-            modules += added.modules
-            setup += added.setup
-        return host_setup(modules, setup)
 
     @property
     def _checkpoint(self) -> str:
@@ -222,9 +217,17 @@ class _JobPlan:
             return None
         return Batch(
             directives=tuple(directives(self.recipe, self.request, self.resources)),
-            srun=tuple(srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus)),
+            srun=(
+                *srun_options(self.site, self.resources, bind_cpus=self.launcher.binds_cpus),
+                *(option for added in self.launcher.additions() for option in added.srun),
+            ),
             chain=self.request.chain or 0,
         )
+
+    def _master_address(self) -> str:
+        """The first node's name in the fast network, if it has one of its own there."""
+        pattern = self.site.fabric.master_address if self.request.nodes > 1 else ""
+        return ShellText(pattern.replace("{host}", "${MASTER_ADDR}"))
 
     def _master_port(self) -> str:
         """The port at which ranks meet. Jobs that share a node must not use the same one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from builder.config.fields import VARIABLE, shell_text
 from builder.errors import RunnerError
@@ -105,8 +105,3 @@ def expand(word: str, environ: Mapping[str, str]) -> str:
         return environ[name]
 
     return VARIABLE.sub(value, word)
-
-
-def host_setup(modules: Sequence[str], setup: Sequence[str]) -> list[str]:
-    """Returns the shell lines that prepare the host: ``module load`` lines, then the recipe's own lines."""
-    return [*(f"module load {quote(module)}" for module in modules), *setup]

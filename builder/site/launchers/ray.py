@@ -7,6 +7,7 @@ from builder.config.site import Ray
 from builder.errors import UsageError
 from builder.site.arguments import parse_bind
 from builder.site.containers import fill_gpu_index
+from builder.site.hostsetup import host_setup
 from builder.site.job import Files, RayJob, RayService
 from builder.site.paths import (
     data_path,
@@ -78,7 +79,7 @@ class RayLauncher:
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
             files=Files(data=data, unpacked=unpacked_folder(site) if data else ""),
-            setup=site.setup,
+            setup=tuple(host_setup(site)),
         )
 
     def env(self) -> dict[str, str | None]:

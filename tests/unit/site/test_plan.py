@@ -11,7 +11,9 @@ import pytest
 import yaml
 import zstandard
 
+from builder.config.queues import Slurm
 from builder.config.recipe import load_recipe
+from builder.config.site import Fabric, Node, Proxy, Runtime, Site
 from builder.errors import UsageError
 from builder.site.command import ContainerRequest, site_command
 from builder.site.images import image_reference
@@ -19,6 +21,7 @@ from builder.site.plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import command_line
+from tests.support.image_kit import recipe as made_recipe
 
 ROOT = Path(__file__).parents[3]
 
@@ -382,3 +385,21 @@ def test_data_must_be_a_tar(tmp_path: Path) -> None:
     assert "large.tar" in script("lumi-g", account="z19", data=str(tmp_path / "large.tar"))
     (tmp_path / "good.tar.zst").write_bytes(zstandard.compress((tmp_path / "good.tar").read_bytes()))
     assert "good.tar.zst" in script("lumi-g", account="z19", data=str(tmp_path / "good.tar.zst"))
+
+
+def test_fast_network() -> None:
+    """Wrappers run in the container, outermost first; ranks meet at the node's name in the fast network."""
+    site = Site(
+        slurm=Slurm(account="none"),
+        node=Node(gpus=4, cores=64),
+        proxy=Proxy(url="http://p:1"),
+        runtime=Runtime(kind="apptainer", wrapper=("/host/adapt.sh",)),
+        fabric=Fabric(master_address="{host}i", wrapper=("env", "A=$B"), srun=("--mpi=pmi2",)),
+    )
+    text = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"), nodes=2)))
+    assert 'MASTER_ADDR="${MASTER_ADDR}i"' in text
+    assert '/host/adapt.sh env "A=$B" python t.py' in text
+    assert re.search(r"^srun .*--mpi=pmi2 --kill-on-bad-exit=1 bash -c task", text, re.MULTILINE)
+    assert "export HTTPS_PROXY=http://p:1" in text and "--env https_proxy=http://p:1" in text
+    one = render(plan_job(made_recipe(site=site), JobRequest(command=("python", "t.py"))))
+    assert "MASTER_ADDR}i" not in one and "/host/adapt.sh python t.py" in one and "pmi2" not in one

@@ -15,7 +15,6 @@ from builder.site.shell import (
     command_line,
     expand,
     from_user,
-    host_setup,
     join,
     map_literal,
     quote,
@@ -71,8 +70,3 @@ def test_expand_unset_variable() -> None:
     with pytest.raises(RunnerError, match=r"\$SLURM_JOB_ID is not set") as caught:
         expand(ShellText("/tmp/$SLURM_JOB_ID"), {})
     assert "builder job TARGET --interactive" in caught.value.hint
-
-
-def test_host_setup() -> None:
-    """Modules come first; the recipe's lines are unchanged."""
-    assert host_setup(["a b"], ["export X=$Y"]) == ["module load 'a b'", "export X=$Y"]
