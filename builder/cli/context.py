@@ -36,6 +36,8 @@ class Context:
     start: Path
     options: dict[str, Any] = field(default_factory=dict)
     """The values of :func:`wishes_options`."""
+    _said: set[str] = field(default_factory=set)
+    """Warnings about targets that were printed."""
 
     @property
     def wishes(self) -> Wishes:
@@ -118,7 +120,17 @@ class Context:
             ConfigError: an unknown target, or its recipe is not valid.
             UsageError: None, and the project has no target or several.
         """
-        return self.project.one_recipe(target)
+        return self._announced(self.project.one_recipe(target))
+
+    def _announced(self, recipe: Recipe) -> Recipe:
+        """Warns once if the target's system is switched off."""
+        from builder.site.status import retired_note
+
+        note = retired_note(recipe.site, recipe.site_title)
+        if note and note not in self._said:
+            self._said.add(note)
+            self.output.warn(note)
+        return recipe
 
     def recipe_and_command(self, words: Sequence[str]) -> tuple[Recipe, tuple[str, ...]]:
         """Splits ``[TARGET] [COMMAND]...``: words that begin with no target are a command for the only one.
@@ -139,7 +151,7 @@ class Context:
                 )
             return self.one_recipe(None), tuple(words)
         try:
-            return self.project.recipe(words[0]), tuple(words[1:])
+            return self._announced(self.project.recipe(words[0])), tuple(words[1:])
         except ConfigError as e:
             if targets and words[0] not in targets:
                 e.hint = f"{e.hint}; the target stands before the command"
@@ -152,7 +164,9 @@ class Context:
             ConfigError: an unknown target, or a recipe is not valid.
             UsageError: no name, and the project has no target or several.
         """
-        return self.project.recipes(targets) if targets else [self.one_recipe(None)]
+        if not targets:
+            return [self.one_recipe(None)]
+        return [self._announced(recipe) for recipe in self.project.recipes(targets)]
 
     def each(
         self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False

@@ -151,6 +151,7 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
     from builder.site.plan import plan_job
     from builder.site.render import render
     from builder.site.scheduler import submit
+    from builder.site.status import require_current
     from builder.store.files import write_atomic
 
     if output.submit and recipe.site.slurm is None:
@@ -158,6 +159,8 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
             f"{recipe.site_title} has no scheduler to submit jobs to",
             "write the script with --output FILE and run it on the machine",
         )
+    if output.submit:
+        require_current(recipe)
     script = render(plan_job(recipe, request))
     if output.file is not None:
         if not output.file.parent.is_dir():

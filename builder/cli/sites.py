@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.context import Context, common_options, completed_root, pass_context
+from builder.cli.context import Context, common_options, completed_root, context_exit, pass_context
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def sites(ctx: click.Context) -> None:
 @common_options
 @pass_context
 def sites_list(context: Context) -> None:
-    """List the known sites."""
+    """List the known sites; those that are switched off come last."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -60,16 +60,27 @@ def sites_list(context: Context) -> None:
     found = site_files(root)
     places = {name: origin(path, root) for name, path in found.items()}
     shows_origin = any(place != "package" for place in places.values())
-    table = Table("site", "title", "runtime", "GPU", *(["from"] if shows_origin else []), box=None)
+    columns = ["site", "title", "runtime", "GPU", "checked", *(["from"] if shows_origin else [])]
+    table = Table(*columns, box=None)
     rows = []
-    for name, path in found.items():
+    valid: list[tuple[str, SiteFile]] = []
+    for name in found:
         try:
-            site = read_site(name, files)
+            valid.append((name, read_site(name, files)))
         except ConfigError as e:
             context.output.warn(f"{e.message} ({e.hint})")
-            continue
-        runtime, place = site.site.runtime.kind, places[name]
-        table.add_row(name, escape(site.site.title), runtime, _gpus(site), *([place] if shows_origin else []))
+    for name, site in sorted(valid, key=lambda entry: (entry[1].site.status == "retired", entry[0])):
+        path, place, runtime = found[name], places[name], site.site.runtime.kind
+        retired = site.site.status == "retired"
+        state = f"retired: use {', '.join(site.site.successors) or 'another site'}" if retired else ""
+        table.add_row(
+            name,
+            escape(site.site.title),
+            runtime,
+            _gpus(site),
+            state or site.site.checked or "",
+            *([place] if shows_origin else []),
+        )
         rows.append(
             {
                 "name": name,
@@ -77,6 +88,9 @@ def sites_list(context: Context) -> None:
                 "runtime": runtime,
                 "gpu": site.gpu.model_dump(),
                 "gpus_per_node": site.site.node.gpus,
+                "status": site.site.status,
+                "successors": site.site.successors,
+                "checked": site.site.checked,
                 "from": place,
                 "path": str(path),
             }
@@ -117,6 +131,46 @@ def sites_show(context: Context, name: str) -> None:
     extends = f", which extends {parent} (builder sites show {parent})" if parent else ""
     context.output.note(f"{path}{extends}")
     click.echo(read_text(path), nl=False)
+
+
+@sites.command("check")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_site)
+@click.option("--days", type=click.IntRange(min=1), help="Days after which a file is too old. Default: 180.")
+@click.option("--strict", is_flag=True, help="End with exit code 4 if a file is too old or names no source.")
+@common_options
+@pass_context
+def sites_check(context: Context, names: tuple[str, ...], days: int | None, strict: bool) -> None:
+    """Say how old the facts in site files are: all of them, or those of NAME.
+
+    A site file has the day on which somebody compared it with the site's documents (checked), and these
+    documents (sources). docs/sites/keeping.md says how to compare one again.
+    """
+    from datetime import UTC, datetime
+
+    from rich.table import Table
+
+    from builder.config.sitefile import read_site
+    from builder.config.sites import all_site_files, site_files, unknown_site
+    from builder.site.status import MAX_AGE, currency
+
+    root = project_root(context)
+    known, files = site_files(root), all_site_files(root)
+    for name in names:
+        if name not in known:
+            raise unknown_site(name, root)
+    table = Table("site", "checked", "days", "to do", box=None)
+    rows = []
+    for name in dict.fromkeys(names or known):
+        found = currency(read_site(name, files).site, datetime.now(UTC).date(), days or MAX_AGE)
+        table.add_row(name, found.checked, str(found.age or ""), "; ".join(found.problems))
+        rows.append({"name": name, "checked": found.checked, "days": found.age, "problems": found.problems})
+    context.output.table(table)
+    context.output.result(rows)
+    old = [str(row["name"]) for row in rows if row["problems"]]
+    if old:
+        context.output.warn(f"compare these sites with their sources: {', '.join(old)}")
+    if old and strict:
+        context_exit(4)
 
 
 @sites.command("update")

@@ -24,6 +24,7 @@ from builder.run.process import tail
 from builder.site.hostsetup import host_setup
 from builder.site.job import Resources
 from builder.site.slurm import Allocation, allocation_options, find_queue
+from builder.site.status import require_current
 
 #: Seconds to wait for the rest of a finished job's messages.
 _LAST_MESSAGES_S = 5.0
@@ -41,7 +42,7 @@ def build_job(
         time: the time limit as Slurm writes it; None: the recipe's.
 
     Raises:
-        UsageError: the site has no Slurm, or requires an account that is missing.
+        UsageError: the site has no Slurm, requires an account that is missing, or is switched off.
     """
     slurm = recipe.site.slurm
     if slurm is None:
@@ -49,6 +50,7 @@ def build_job(
             f"{recipe.source}: site.slurm is not set: target {recipe.name} has no compute nodes to build on",
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
+    require_current(recipe)
     if slurm.account == "required" and not account and not os.environ.get("SLURM_ACCOUNT"):
         raise UsageError(
             f"build jobs on {recipe.site_title} require an account",

@@ -22,6 +22,7 @@ from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
+from builder.site.status import require_current
 from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
@@ -95,6 +96,7 @@ def _require_slurm(recipe: Recipe) -> None:
             f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
             f"leave out --on slurm: builder smoke {recipe.name}",
         )
+    require_current(recipe)
 
 
 def complete_job(

@@ -45,3 +45,16 @@ def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "has no scheduler to submit jobs to" in error
     error = builder(capsys, "run", "perlmutter", "--env", "A-B=1", "--", "y", code=2)
     assert "--env A-B: not a valid variable name" in error
+
+
+def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
+    """The script can be written, with one warning that names the successor; it is not submitted."""
+    words = ["--project", str(ROOT), "job", "alliance-cedar", "--account", "def-x"]
+    assert run(cli, [*words, "--", "y"]) == 0
+    captured = capsys.readouterr()
+    assert (
+        captured.out.startswith("#!/bin/bash") and captured.err.count("was switched off on 2025-09-12") == 1
+    )
+    assert "its successors: alliance-fir" in captured.err
+    assert run(cli, [*words, "--submit", "--", "y"]) == 2
+    assert "no job can be submitted" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """Outside of a project too. A broken file is a warning, and the others are listed."""
     assert run(cli, ["sites"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("lumi-g "))
-    assert line.split() == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a"]
+    assert line.split()[:6] == ["lumi-g", "LUMI-G", "singularity", "8x", "amd", "gfx90a"]
     for folder in ("recipes", "sites"):
         (empty_folder / folder).mkdir()
     (empty_folder / "sites/broken.yaml").write_text("sit: x\n")
@@ -43,6 +44,42 @@ def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     assert "broken.yaml:1: sit: not a key of a site file; did you mean site?" in captured.err
     origins = {row["name"]: row["from"] for row in json.loads(captured.out)}
     assert (origins["lumi-g"], origins["perlmutter"]) == ("project", "package")
+
+
+def test_retired_sites(capsys: pytest.CaptureFixture[str]) -> None:
+    """They come last, with what to use instead."""
+    assert run(cli, ["sites"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    retired = [line for line in lines if "retired" in line]
+    assert lines[-len(retired) :] == retired
+    assert next(line for line in retired if line.startswith("alliance-cedar")).endswith("use alliance-fir")
+
+
+def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """Old files, files without sources and files from the future are named; exit code 4 with --strict."""
+    (empty_folder / "recipes").mkdir()
+    (empty_folder / "sites").mkdir()
+    today = datetime.now(UTC).date()
+    for name, days, sources in (("new", 3, "[x]"), ("old", 200, "[x]"), ("bare", -3, "[]")):
+        checked = today - timedelta(days=days)
+        text = f"extends: _linux\nsite: {{launcher: torchrun, checked: {checked}, sources: {sources}}}\n"
+        (empty_folder / f"sites/{name}.yaml").write_text(text)
+    (empty_folder / "sites/heir.yaml").write_text("extends: new\n")
+    assert run(cli, ["sites", "check", "new", "old", "bare", "heir", "--json"]) == 0
+    captured = capsys.readouterr()
+    problems = {row["name"]: row["problems"] for row in json.loads(captured.out)}
+    assert problems == {
+        "new": [],
+        "old": ["was checked 200 days ago"],
+        "bare": [f"checked: {today + timedelta(days=3)} is in the future", "has no 'sources:'"],
+        "heir": ["has no 'checked:'", "has no 'sources:'"],
+    }
+    assert "compare these sites with their sources: old, bare, heir" in captured.err
+    assert run(cli, ["sites", "check", "new", "--strict"]) == 0
+    assert run(cli, ["sites", "check", "new", "--strict", "--days", "2"]) == 4
+    assert run(cli, ["sites", "check", "alliance-cedar", "--strict", "--days", "1"]) == 0
+    assert run(cli, ["sites", "check", "lumi"]) == 3
+    assert "did you mean lumi-g?" in capsys.readouterr().err
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:
