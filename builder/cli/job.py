@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
+from builder.cli.slurmoptions import slurm_options, take_slurm_request
 
 if TYPE_CHECKING:
     from builder.config.recipe import Recipe
@@ -43,6 +44,7 @@ class JobOutput:
     help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
 )
 @click.option("--account", default="", metavar="A", help="The account to charge.")
+@slurm_options
 @click.option(
     "--data",
     default="",
@@ -112,7 +114,7 @@ def job(
     interactive: bool,
     file: Path | None,
     submit: bool,
-    **values: object,
+    **values: Any,
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
 
@@ -128,7 +130,8 @@ def job(
     env = context.take_environment_file(env, str(values["name"]))
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
-    request = JobRequest(command=command, env=parse_env(env), **values)  # type: ignore[arg-type]
+    slurm = take_slurm_request(values)
+    request = JobRequest(command=command, env=parse_env(env), slurm=slurm, **values)
     output = JobOutput(interactive, file, submit)
     if interactive:
         _print_salloc(context, recipe, request)

@@ -23,6 +23,7 @@ from builder.progress import QUIET, Reporter, working
 from builder.run.process import tail
 from builder.site.hostsetup import host_setup
 from builder.site.job import Resources
+from builder.site.limits import check_limits
 from builder.site.slurm import Allocation, allocation_options, find_queue
 from builder.site.status import require_current
 
@@ -66,6 +67,7 @@ def build_job(
         memory=f"--mem={queue.memory}" if queue.memory else "",
     )
     options = allocation_options(allocation, queue)
+    check_limits(recipe, allocation.resources, queue, allocation.time)
     return ["srun", *options, *queue.srun, *_with_setup(recipe, command)]
 
 

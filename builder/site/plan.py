@@ -31,6 +31,7 @@ from builder.site.paths import (
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 from builder.site.slurm import directives, find_queue, job_options, srun_options
+from builder.site.slurmrequest import check_slurm_request
 
 _LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
     "srun": SrunLauncher,
@@ -48,6 +49,7 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
         UsageError: the site cannot run the job, or a value is not valid; the message names the option.
     """
     gpus = check_request(recipe, request)
+    check_slurm_request(recipe, request.slurm)
     name = request.launcher or recipe.site.launcher
     if name == "ray":
         ray = RayLauncher(recipe, request, gpus)
@@ -77,6 +79,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
             f"builder run {recipe.name} -- bash",
         )
     gpus = check_request(recipe, request)
+    check_slurm_request(recipe, request.slurm)
     SrunLauncher(recipe, request, gpus).check()
     check_options(recipe, request)
 

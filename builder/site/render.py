@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -40,7 +42,14 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
-    environment.filters |= {"q": quote, "line": command_line, "block": block, "yaml": _yaml, "json": _json}
+    environment.filters |= {
+        "q": quote,
+        "line": command_line,
+        "block": block,
+        "yaml": _yaml,
+        "json": _json,
+        "directive": _directive,
+    }
     return environment
 
 
@@ -78,6 +87,11 @@ def _options_with_values(words: Sequence[str]) -> list[str]:
 def _yaml(word: str) -> str:
     """Returns a word for a compose file. JSON strings are valid YAML, and ``$$`` is a dollar sign there."""
     return json.dumps(word if isinstance(word, ShellText) else word.replace("$", "$$"), ensure_ascii=False)
+
+
+def _directive(option: str) -> str:
+    """Returns an option for an ``#SBATCH`` line, which sbatch splits at blanks outside of quotes."""
+    return shlex.quote(option) if re.search(r"[\s#'\"\\]", option) else option
 
 
 def _json(value: object) -> str:

@@ -12,7 +12,10 @@ from builder.config.site import Node, Site
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
+from builder.site.slurmrequest import asked_queue, batch_options, further_options
 
+#: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
+_CHAIN_SIGNAL = "TERM@120"
 #: Queues for each kind of job; the first one that the site has is used.
 _QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {
     "nodes": ("nodes", "node", "gpu", "cpu"),
@@ -105,6 +108,7 @@ def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue
         UsageError: the site does not allow the job's time or size.
     """
     site = recipe.site
+    queue = asked_queue(slurm_of(site), queue, request.slurm)
     allocation = Allocation(
         resources=resources,
         cpus_per_task=queue.cpus_per_task or _cpus_per_task(site.node, resources),
@@ -113,7 +117,7 @@ def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue
         gpus=_fill(queue.gpus or slurm_of(site).gpus, resources) if resources.gpus else "",
         memory=_memory_option(site, queue, resources.gpus),
     )
-    return allocation_options(allocation, queue)
+    return [*allocation_options(allocation, queue), *further_options(request.slurm)]
 
 
 def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> list[str]:
@@ -125,6 +129,7 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     queue = find_queue(recipe.site, queue_kind(recipe.site.node, resources))
     options = [f"--job-name={request.name or recipe.name}"]
     options += job_options(recipe, request, resources, queue)
+    options += batch_options(request.slurm, signal=_CHAIN_SIGNAL if request.chain else "")
     if request.chain:
         options += [f"--array=1-{request.chain}%1", "--output=%x-%A_%a.out"]
     else:

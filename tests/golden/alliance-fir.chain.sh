@@ -9,6 +9,7 @@
 #SBATCH --gres=gpu:h100:1
 #SBATCH --mem=32000M
 #SBATCH --time=24:00:00
+#SBATCH --signal=TERM@120
 #SBATCH --array=1-7%1
 #SBATCH --output=%x-%A_%a.out
 
