@@ -58,6 +58,12 @@ class JobOutput:
     help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. Its newest *.pt is $BUILDER_RESUME.",
 )
 @click.option(
+    "--resume-args",
+    default="",
+    metavar="WORDS",
+    help='Words that follow COMMAND if there is a checkpoint: "--resume {job.resume}".',
+)
+@click.option(
     "--chain",
     type=int,
     metavar="N",
@@ -118,13 +124,15 @@ def job(
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
 
-    TARGET can be left out in a project of one target.
+    TARGET can be left out in a project of one target. Words of COMMAND can contain {job.data}, {job.id},
+    {job.resume}, {job.checkpoints} and {env.NAME}, which the job fills in.
 
     \b
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
     from builder.site.arguments import parse_env
+    from builder.site.jobvariables import unfilled
     from builder.site.request import JobRequest
 
     env = context.take_environment_file(env, str(values["name"]))
@@ -133,6 +141,9 @@ def job(
     slurm = take_slurm_request(values)
     request = JobRequest(command=command, env=parse_env(env), slurm=slurm, **values)
     output = JobOutput(interactive, file, submit)
+    warning = unfilled(command)
+    if warning:
+        context.output.warn(warning)
     if interactive:
         _print_salloc(context, recipe, request)
     else:

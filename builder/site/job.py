@@ -88,6 +88,8 @@ class Job:
     image: ImageFile
     container: Invocation
     """What each process runs."""
+    resume_words: tuple[str, ...]
+    """Words that follow the command if there is a checkpoint."""
     files: Files
     master_address: str
     """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""

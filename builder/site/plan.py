@@ -14,6 +14,7 @@ from builder.site.command import ContainerRequest, site_command
 from builder.site.containers import PASS_PREFIX, Invocation, evaluates_values, pass_through_options
 from builder.site.hostsetup import host_setup
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
+from builder.site.jobvariables import JobVariables
 from builder.site.launchers.base import ProcessLauncher
 from builder.site.launchers.mpi import MpiLauncher
 from builder.site.launchers.ray import RayLauncher
@@ -29,7 +30,7 @@ from builder.site.paths import (
     unpacked_folder,
 )
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText
+from builder.site.shell import ShellText, from_user
 from builder.site.slurm import directives, find_queue, job_options, srun_options
 from builder.site.slurmrequest import check_slurm_request
 
@@ -112,6 +113,12 @@ class _JobPlan:
         self.base = start_folder(self.site)
         self.resources = Resources(self.request.nodes, launcher.gpus, launcher.tasks())
         self.check = self.site.fabric.check if self.request.check_fabric else None
+        self.variables = JobVariables(
+            self.request,
+            launcher.name,
+            slurm=self.site.slurm is not None,
+            checkpoints=bool(self._checkpoint),
+        )
 
     def job(self) -> Job:
         """Returns the planned job."""
@@ -123,6 +130,7 @@ class _JobPlan:
             setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
             image=self._image(),
             container=self._container(),
+            resume_words=self.variables.resume_words(),
             files=self._files(),
             master_address=self._master_address(),
             master_port=self._master_port(),
@@ -141,6 +149,10 @@ class _JobPlan:
         """Folder or address of the checkpoints; a chain always has one. Empty: no checkpoints."""
         default = f"checkpoints/{self.recipe.name}" if self.request.chain else ""
         return self.request.checkpoint or default
+
+    def _checkpoint_place(self) -> str:
+        place = self.variables.word(from_user(self._checkpoint))
+        return place if is_address(place) else host_path(place, self.base)
 
     def _env(self) -> dict[str, str | None]:
         env = self.launcher.env()
@@ -171,7 +183,7 @@ class _JobPlan:
         has_own_command = not self.site.runtime.takes_sif and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
-        return self.launcher.wrap(self.request.command or self.recipe.cmd)
+        return self.launcher.wrap(self.variables.words(self.request.command) or self.recipe.cmd)
 
     def _workdir(self) -> str | None:
         """The folder to start in; None: the image's own."""
@@ -210,7 +222,7 @@ class _JobPlan:
             data=data_path(self.request.data, self.base),
             unpacked=unpacked_folder(self.site) if self.request.data else "",
             managed_by_slurm=self.site.local_managed,
-            checkpoint=host_path(self._checkpoint, self.base) if is_folder else self._checkpoint,
+            checkpoint=self._checkpoint_place(),
             checkpoint_is_folder=bool(self._checkpoint) and is_folder,
             folders=tuple(dict.fromkeys(ShellText(folder) for folder in self.site.runtime.folders)),
         )

@@ -15,6 +15,7 @@ set -eo pipefail
 module load apptainer
 set -u
 
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE="$SCRATCH/images/alliance-graham.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
     echo "no image $BUILDER_IMAGE: download it with builder pull alliance-graham --output $BUILDER_IMAGE" >&2

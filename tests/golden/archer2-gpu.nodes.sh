@@ -15,6 +15,7 @@
 
 set -euo pipefail
 
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-gpu.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
     echo "no image $BUILDER_IMAGE: download it with builder pull archer2-gpu --output $BUILDER_IMAGE" >&2

@@ -15,6 +15,7 @@ set -eo pipefail
 module load cray-mpich-abi
 set -u
 
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-tensorflow.sif"
 if [[ ! -r $BUILDER_IMAGE ]]; then
     echo "no image $BUILDER_IMAGE: download it with builder pull archer2-tensorflow --output $BUILDER_IMAGE" >&2

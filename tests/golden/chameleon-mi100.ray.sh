@@ -5,6 +5,8 @@
 
 set -euo pipefail
 
+BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
+export BUILDER_JOB_ID
 if docker compose version >/dev/null 2>&1; then
     compose=(docker compose)
 elif command -v docker-compose >/dev/null; then

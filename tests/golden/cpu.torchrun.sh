@@ -4,6 +4,8 @@
 
 set -euo pipefail
 
+BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
+export BUILDER_JOB_ID
 export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
 
 export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"

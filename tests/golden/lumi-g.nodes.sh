@@ -14,6 +14,7 @@
 
 set -euo pipefail
 
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE=/project/project_465000000/images/lumi-g.sif
 if [[ ! -r $BUILDER_IMAGE ]]; then
     echo "no image $BUILDER_IMAGE: download it with builder pull lumi-g --output $BUILDER_IMAGE" >&2

@@ -14,6 +14,7 @@
 
 set -euo pipefail
 
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
 
 # The ranks meet on the first node of the job.

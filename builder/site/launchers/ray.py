@@ -9,6 +9,7 @@ from builder.site.arguments import parse_bind
 from builder.site.containers import fill_gpu_index
 from builder.site.hostsetup import host_setup
 from builder.site.job import Files, RayJob, RayService
+from builder.site.jobvariables import JobVariables
 from builder.site.paths import (
     data_path,
     host_path,
@@ -64,6 +65,7 @@ class RayLauncher:
         recipe, site, request = self.recipe, self.recipe.site, self.request
         if not request.command:
             raise UsageError("a Ray job needs a command", f"builder job {recipe.name} -- python train.py")
+        variables = JobVariables(request, "ray", slurm=False, checkpoints=bool(request.checkpoint))
         data = data_path(request.data, _BASE)
         env, volumes = self.env(), self._volumes()
         return RayJob(
@@ -75,7 +77,7 @@ class RayLauncher:
             head=self._head(env, volumes),
             workers=tuple(self._worker(index, env, volumes) for index in range(max(self.gpus, 1))),
             submit=self._submit(),
-            command=request.command,
+            command=variables.words(request.command),
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
             files=Files(data=data, unpacked=unpacked_folder(site) if data else ""),
