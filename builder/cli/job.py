@@ -55,7 +55,14 @@ class JobOutput:
     "--checkpoint",
     default="",
     metavar="DIR",
-    help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. Its newest *.pt is $BUILDER_RESUME.",
+    help="Folder for checkpoints: $BUILDER_CHECKPOINT_DIR. The newest in it is $BUILDER_RESUME.",
+)
+@click.option(
+    "--checkpoint-pattern",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Names of checkpoints, 'NAME-*/' of folders. Default: *.pt, *.ckpt, *.h5, checkpoint-*/ ...",
 )
 @click.option(
     "--resume-args",

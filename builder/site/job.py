@@ -46,6 +46,8 @@ class Files:
     checkpoint: str = ""
     """Folder or address of the checkpoints; empty: no checkpoints."""
     checkpoint_is_folder: bool = False
+    patterns: tuple[str, ...] = ()
+    """Names of checkpoints; with a final ``/`` of folders."""
     folders: tuple[str, ...] = ()
     """Folders to create before the container starts."""
 

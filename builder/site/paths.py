@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from builder.config.recipe import Recipe
@@ -12,6 +14,19 @@ from builder.site.images import image_reference
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, from_user, join
 
+#: Files of torch, Lightning, Hugging Face, Keras and HDF5, and the folders of transformers and DeepSpeed.
+CHECKPOINTS = (
+    "*.pt",
+    "*.pth",
+    "*.ckpt",
+    "*.safetensors",
+    "*.keras",
+    "*.h5",
+    "checkpoint-*/",
+    "step_*/",
+    "global_step*/",
+)
+_PATTERN = re.compile(r"[\w.*?\[\]=+@-]+/?")
 #: The folder of the data if the recipe names none.
 _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the node
 
@@ -56,6 +71,21 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
         return image_reference(recipe, request.account)
     is_file = recipe.site.runtime.takes_sif and "://" not in request.image
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
+
+
+def checkpoint_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of checkpoints, for the job's shell: given ones, or the usual ones.
+
+    Raises:
+        UsageError: a pattern is not a name with ``*``, ``?`` and ``[...]``.
+    """
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise UsageError(
+                f"--checkpoint-pattern {pattern!r} is not a pattern of names in the folder",
+                "write '*.ckpt' for files, 'checkpoint-*/' for folders",
+            )
+    return tuple(patterns) or CHECKPOINTS
 
 
 def is_address(checkpoint: str) -> bool:

@@ -21,6 +21,7 @@ from builder.site.launchers.ray import RayLauncher
 from builder.site.launchers.srun import SrunLauncher
 from builder.site.launchers.torchrun import TorchrunLauncher
 from builder.site.paths import (
+    checkpoint_patterns,
     data_path,
     host_path,
     is_address,
@@ -224,6 +225,7 @@ class _JobPlan:
             managed_by_slurm=self.site.local_managed,
             checkpoint=self._checkpoint_place(),
             checkpoint_is_folder=bool(self._checkpoint) and is_folder,
+            patterns=checkpoint_patterns(self.request.patterns),
             folders=tuple(dict.fromkeys(ShellText(folder) for folder in self.site.runtime.folders)),
         )
 

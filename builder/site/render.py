@@ -49,6 +49,7 @@ def templates() -> Environment:
         "yaml": _yaml,
         "json": _json,
         "directive": _directive,
+        "alternatives": _alternatives,
     }
     return environment
 
@@ -87,6 +88,11 @@ def _options_with_values(words: Sequence[str]) -> list[str]:
 def _yaml(word: str) -> str:
     """Returns a word for a compose file. JSON strings are valid YAML, and ``$$`` is a dollar sign there."""
     return json.dumps(word if isinstance(word, ShellText) else word.replace("$", "$$"), ensure_ascii=False)
+
+
+def _alternatives(patterns: Sequence[str]) -> str:
+    """Returns patterns of file names for bash, which expands braces before it looks for files."""
+    return patterns[0] if len(patterns) == 1 else f"{{{','.join(patterns)}}}"
 
 
 def _directive(option: str) -> str:

@@ -39,9 +39,10 @@ if [[ -e $finished ]]; then
     echo "an earlier segment has finished the training"
     exit 0
 fi
-# Resume from the newest checkpoint; start from the beginning if there is none.
-for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
-    if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+# Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
+for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
+    file=${file%/}
+    if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
         BUILDER_RESUME=$file
     fi
 done

@@ -11,9 +11,10 @@ export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
 export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
 export BUILDER_RESUME=
 mkdir -p "$BUILDER_CHECKPOINT_DIR"
-# Resume from the newest checkpoint; start from the beginning if there is none.
-for file in "$BUILDER_CHECKPOINT_DIR"/*.pt; do
-    if [[ -s $file && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
+# Resume from the newest checkpoint, a file or a folder that is not empty; start from the beginning if there is none.
+for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*.h5,checkpoint-*/,step_*/,global_step*/}; do
+    file=${file%/}
+    if [[ -s $file && (-f $file || -n $(ls -A "$file")) && (-z $BUILDER_RESUME || $file -nt $BUILDER_RESUME) ]]; then
         BUILDER_RESUME=$file
     fi
 done

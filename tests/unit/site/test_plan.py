@@ -256,7 +256,7 @@ def test_alliance(name: str, memory: str) -> None:
 def test_alliance_successors(name: str, model: str) -> None:
     text = script(f"alliance-{name}", account="def-someuser", data="set.tar", chain=7)
     assert {f"--gres=gpu:{model}:1", "--array=1-7%1", "--time=24:00:00"} <= directives(text)
-    assert 'BUILDER_DATA="$SLURM_TMPDIR/data"' in text and '"$BUILDER_CHECKPOINT_DIR"/*.pt' in text
+    assert 'BUILDER_DATA="$SLURM_TMPDIR/data"' in text and '"$BUILDER_CHECKPOINT_DIR"/{*.pt,' in text
     assert "rm -rf" not in text, "Slurm removes $SLURM_TMPDIR"
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from builder.config.recipe import load_recipe
+from builder.errors import UsageError
 from builder.site.plan import plan_job
 from builder.site.render import render
 from builder.site.request import JobRequest
@@ -249,6 +250,39 @@ def test_chain(cluster: Cluster) -> None:
     )
     (task,) = cluster.run(script("alliance-fir", checkpoint="my run"))
     assert resumed(task) == f"{folder}/b 2.pt", "a single job resumes too"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "expected"),
+    [
+        ((), "checkpoint-500"),
+        (("*.h5",), "w 1.h5"),
+        (("step_*/",), ""),
+        (("w*.h5", "model[0-9].safetensors"), "model3.safetensors"),
+    ],
+)
+def test_kinds_of_checkpoints(cluster: Cluster, patterns: tuple[str, ...], expected: str) -> None:
+    """Files and folders, the newest of the patterns; empty ones do not count."""
+    folder = cluster.root / "submit" / "out"
+    now = time.time()
+    names = ("step_9/", "checkpoint-500/x", "model3.safetensors", "w 1.h5", "a.pt")
+    for age, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith("/"):
+            path.mkdir()
+        else:
+            path.write_text("x")
+        os.utime(folder / name.partition("/")[0], (now - 9 * age, now - 9 * age))
+    (task,) = cluster.run(script("alliance-fir", checkpoint="out", patterns=patterns))
+    resumed = options(task["words"], "--env")["BUILDER_RESUME"]
+    assert resumed == (f"{folder}/{expected}" if expected else "")
+
+
+@pytest.mark.parametrize("pattern", ["a b", "$(id)", "../*.pt", "sub/*.pt", "{a,b}", ""])
+def test_invalid_pattern(pattern: str) -> None:
+    with pytest.raises(UsageError, match="--checkpoint-pattern"):
+        script("alliance-fir", checkpoint="out", patterns=(pattern,))
 
 
 def test_exit_code(cluster: Cluster) -> None:
