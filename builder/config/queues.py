@@ -130,8 +130,8 @@ class Slurm(Model):
     salloc_on_node: bool = True
     """True: the shell of salloc runs on the allocated node. False: it stays on the login node, so commands
     need srun."""
-    master_port: Annotated[int, Field(ge=1024, le=65535)] = 29500
-    """The port at which ranks meet; jobs that share a node add an offset."""
+    master_port: Annotated[int, Field(ge=1024, le=63000)] = 29500
+    """The first of 2000 ports at which ranks may meet: each job takes a free one of them."""
 
     @model_validator(mode="after")
     def _queues_exist(self) -> Slurm:

@@ -95,8 +95,8 @@ class Job:
     files: Files
     master_address: str
     """The first node's name in the fast network, made of ``MASTER_ADDR``; empty: its usual name."""
-    master_port: str
-    """The port at which ranks meet: a number, or an arithmetic expression of bash."""
+    master_port: int
+    """The first port to try for the ranks to meet at."""
     batch: Batch | None
     """None: the site has no scheduler."""
     pass_through: PassThrough | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import Launcher
 from builder.errors import UsageError
@@ -40,8 +41,6 @@ _LAUNCHERS: Mapping[Launcher, type[ProcessLauncher]] = {
     "torchrun": TorchrunLauncher,
     "mpi": MpiLauncher,
 }
-#: Where ranks meet on sites without Slurm.
-_LOCAL_PORT = "29500"
 
 
 def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
@@ -134,7 +133,7 @@ class _JobPlan:
             resume_words=self.variables.resume_words(),
             files=self._files(),
             master_address=self._master_address(),
-            master_port=self._master_port(),
+            master_port=self.site.slurm.master_port if self.site.slurm else Slurm().master_port,
             batch=self._batch(),
             pass_through=self._pass_through(),
             fabric_lines=self.check.lines if self.check else (),
@@ -245,14 +244,6 @@ class _JobPlan:
         """The first node's name in the fast network, if it has one of its own there."""
         pattern = self.site.fabric.master_address if self.request.nodes > 1 else ""
         return ShellText(pattern.replace("{host}", "${MASTER_ADDR}"))
-
-    def _master_port(self) -> str:
-        """The port at which ranks meet. Jobs that share a node must not use the same one."""
-        if self.site.slurm is None:
-            return _LOCAL_PORT
-        port = self.site.slurm.master_port
-        has_whole_nodes = self.resources.nodes > 1 or self.resources.gpus == self.site.node.gpus
-        return str(port) if has_whole_nodes else f"$(({port} + SLURM_JOB_ID % 1000))"
 
     def _pass_through(self) -> PassThrough | None:
         runtime = self.site.runtime

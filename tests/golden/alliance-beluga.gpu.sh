@@ -24,7 +24,23 @@ fi
 
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_ADDR MASTER_PORT=$((29500 + SLURM_JOB_ID % 1000))
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
 export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.

@@ -6,7 +6,23 @@ set -euo pipefail
 
 BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
 export BUILDER_JOB_ID
-export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+export MASTER_ADDR=127.0.0.1
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + ($$ + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
 
 export BUILDER_CHECKPOINT_DIR="$PWD/checkpoints"
 export BUILDER_RESUME=

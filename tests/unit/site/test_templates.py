@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -162,7 +163,7 @@ def test_rank_variables(cluster: Cluster) -> None:
     assert [(e["RANK"], e["LOCAL_RANK"], e["WORLD_SIZE"]) for e in env] == [
         (str(i), str(i % 4), "8") for i in range(8)
     ]
-    assert {e["MASTER_ADDR"] for e in env} == {"node-a"} and {e["MASTER_PORT"] for e in env} == {"29500"}
+    assert {e["MASTER_ADDR"] for e in env} == {"node-a"} and len({e["MASTER_PORT"] for e in env}) == 1
     clean = tasks[5]["env"]
     assert "--cleanenv" in tasks[5]["words"]
     assert (
@@ -186,7 +187,7 @@ def test_rank_variables(cluster: Cluster) -> None:
             "--nproc-per-node=4",
             f"--node-rank={i}",
             "--master-addr=node-a",
-            "--master-port=29500",
+            f"--master-port={tasks[0]['env']['MASTER_PORT']}",
             "--no-python",
         ]
         for i in range(2)
@@ -194,12 +195,25 @@ def test_rank_variables(cluster: Cluster) -> None:
 
 
 def test_master_port_on_shared_nodes(cluster: Cluster) -> None:
-    """Jobs that can share a node use different ports."""
-    ports = set()
-    for number in ("4711", "4712"):
-        (task,) = cluster.run(script("alliance-fir"), SLURM_JOB_ID=number)
-        ports.add(options(task["words"], "--env")["MASTER_PORT"])
-    assert len(ports) == 2 and all(29500 <= int(p) < 30500 for p in ports)
+    """Jobs on one node at the same time have different ports, none of which another program has."""
+    (task,) = cluster.run(script("alliance-fir"))
+    first = int(options(task["words"], "--env")["MASTER_PORT"])
+    assert 29500 <= first < 31500 and first % 2 == 0
+    during = (
+        cluster.root / "bin" / "during"
+    )  # runs a second job, whose number differs by 1000, within the first
+    second = cluster.root / "second.sh"
+    second.write_text(script("alliance-fir"))
+    during.write_text(f'#!/bin/bash\nSLURM_JOB_ID=5711 bash {second}\nexec "$@"\n')
+    during.chmod(0o755)
+    tasks = cluster.run(script("alliance-fir").replace("exec apptainer", "exec during apptainer"))
+    ports = [int(options(task["words"], "--env")["MASTER_PORT"]) for task in tasks]
+    assert len(set(ports)) == 2 and first in ports
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        (task,) = cluster.run(script("alliance-fir"))
+        assert int(options(task["words"], "--env")["MASTER_PORT"]) > first
 
 
 def test_data(cluster: Cluster) -> None:
