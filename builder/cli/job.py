@@ -99,6 +99,12 @@ class JobOutput:
     "packages instead of a recipe, no variable.",
 )
 @click.option(
+    "--env-file",
+    default="",
+    metavar="FILE",
+    help="A file of the site with NAME=VALUE lines for the container. Its content is not in the script.",
+)
+@click.option(
     "--name", default="", help="Name of the job, and with --env FILE of the target. Default: the target's."
 )
 @click.option(

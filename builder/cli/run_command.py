@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     help="Set a variable; NAME alone passes the host's value. FILE.yml, uv.lock: packages, no variable.",
 )
 @click.option(
+    "--env-file", default="", metavar="FILE", help="A file with NAME=VALUE lines for the container."
+)
+@click.option(
     "--workdir", help="The folder to start in. To start in a folder of the host, mount it with --bind."
 )
 @click.option("--no-bind", is_flag=True, help="Do not mount the project folder; start in the image's own.")
@@ -64,6 +67,7 @@ def run(
     gpus: int | None,
     binds: tuple[str, ...],
     env: tuple[str, ...],
+    env_file: str,
     workdir: str | None,
     no_bind: bool,
     interactive: bool,
@@ -104,6 +108,7 @@ def run(
         gpus=gpus,
         binds=tuple(parse_bind(bind) for bind in binds),
         env=parse_env(env),
+        env_file=from_user(env_file),
         interactive=interactive,
         workdir=None if workdir is None else from_user(workdir),
     )

@@ -148,9 +148,11 @@ def _options(request: ContainerRequest, gpu: GpuVendor) -> RunOptions:
         UsageError: a bind mount is not valid.
     """
     from builder.run.base import RunOptions
+    from builder.site.arguments import read_env_file
     from builder.site.shell import expand
 
-    values = {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
+    of_file = read_env_file(Path(expand(request.env_file, os.environ))) if request.env_file else {}
+    values = of_file | {name: os.environ.get(name) if v is None else v for name, v in request.env.items()}
     return RunOptions(
         env={name: value for name, value in values.items() if value is not None},
         mounts=[_mount(expand(bind, os.environ)) for bind in request.binds],

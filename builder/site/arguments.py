@@ -104,6 +104,29 @@ def require_source(bind: BindMount) -> None:
     raise UsageError(f"--bind {shown}{rest}: {source} does not exist", hint)
 
 
+def read_env_file(path: Path) -> dict[str, str]:
+    """Reads a file with ``NAME=VALUE`` lines as docker does: quotes are part of a value, ``#`` is a comment.
+
+    Raises:
+        UsageError: it cannot be read, or a line has another form; the message does not show the line, which
+            may be a secret.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        reason = e.strerror if isinstance(e, OSError) else "it is not text"
+        raise UsageError(f"--env-file {path}: {reason}", "pass a file with NAME=VALUE lines") from None
+    variables = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, separator, value = line.partition("=")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if not separator or not VARIABLE_NAME.fullmatch(name.strip()):
+            raise UsageError(f"--env-file {path}:{number}: not NAME=VALUE", "correct the line")
+        variables[name.strip()] = value
+    return variables
+
+
 def parse_env(items: Sequence[str]) -> dict[str, str | None]:
     """Reads ``NAME=VALUE`` and ``NAME``.
 

@@ -41,6 +41,8 @@ class ContainerRequest:
     """``SOURCE[:TARGET[:MODE]]``, in addition to the site's."""
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables in addition to the site's; None: pass the host's value, but not on the command line."""
+    env_file: str = ""
+    """A file with ``NAME=VALUE`` lines; its content is not on the command line. Empty: none."""
     interactive: bool = False
     """Whether the container gets a terminal."""
     workdir: str | None = None
@@ -70,6 +72,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
             options=(*additional_options, *request.options),
             binds=_binds(recipe, request),
             env=_variables(recipe, request),
+            env_file=request.env_file,
             workdir=request.workdir,
             interactive=request.interactive,
             ranks=request.ranks,

@@ -36,6 +36,8 @@ class Container:
     binds: tuple[BindMount, ...]
     env: Mapping[str, str | None]
     """None as a value: pass the variable of the host, without its value on the command line."""
+    env_file: str
+    """A file with further variables; empty: none."""
     workdir: str | None
     """None: the image's."""
     interactive: bool
@@ -141,6 +143,8 @@ def _oci_invocation(container: Container) -> Invocation:
     words += container.options
     for bind in container.binds:
         words += ["-v", bind.word]
+    if container.env_file:
+        words += ["--env-file", container.env_file]
     for name, value in container.env.items():
         words += ["-e", name if value is None else join(name, "=", value)]
     if container.workdir:
@@ -158,6 +162,8 @@ def _sif_invocation(container: Container) -> Invocation:
     words += [*container.devices, *container.options]
     if container.binds:
         words += ["--bind", _comma_separated(container.binds)]
+    if container.env_file:
+        words += ["--env-file", container.env_file]
     for name, value in container.env.items():
         if value is not None:
             words += ["--env", _env_word(name, value, evaluates_values(recipe.site))]
@@ -203,6 +209,8 @@ def _userns_invocation(container: Container) -> Invocation:
         words += ["--digest", container.image]
     for bind in container.binds:
         words += ["--bind", bind.word]
+    if container.env_file:
+        words += ["--env-file", container.env_file]
     for name, value in container.env.items():
         words += ["--env", name if value is None else join(name, "=", value)]
     if container.workdir:

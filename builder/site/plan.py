@@ -95,6 +95,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
             gpus=gpus if gpus < site.node.gpus else None,
             binds=tuple(parse_bind(bind, start_folder(site)) for bind in request.binds),
             env=request.env,
+            env_file=host_path(request.env_file, start_folder(site)),
             interactive=True,
         ),
     )
@@ -204,6 +205,7 @@ class _JobPlan:
                 gpus=gpus if gpus < self.site.node.gpus else None,
                 binds=self._binds(),
                 env=self._env(),
+                env_file=host_path(self.request.env_file, self.base),
                 workdir=self._workdir(),
                 ranks=several or self.launcher.name == "torchrun",
                 additions=self.launcher.additions(),
