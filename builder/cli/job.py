@@ -76,6 +76,12 @@ class JobOutput:
     metavar="N",
     help="Run N segments one after the other; each resumes from the newest checkpoint.",
 )
+@click.option(
+    "--warmup",
+    default="",
+    metavar="WORDS",
+    help="A command that runs once on each node, in the container, before the processes: rocm-smi.",
+)
 @click.option("--mlflow", default="", metavar="URI", help="Address of the MLflow tracking server.")
 @click.option(
     "--launcher",
@@ -144,7 +150,7 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
-    from builder.site.arguments import parse_env
+    from builder.site.arguments import parse_env, split_words
     from builder.site.jobvariables import unfilled
     from builder.site.request import JobRequest
 
@@ -152,6 +158,7 @@ def job(
     recipe, command = context.recipe_and_command(words)
     # The options' names are those of the request's fields, and click has validated their types.
     slurm = take_slurm_request(values)
+    values["warmup"] = split_words("--warmup", values["warmup"])
     request = JobRequest(command=command, env=parse_env(env), slurm=slurm, **values)
     output = JobOutput(interactive, file, submit)
     warning = unfilled(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,18 @@ class BindMount:
     @property
     def _suffix(self) -> str:
         return f":{self.mode}" if self.mode else ""
+
+
+def split_words(option: str, text: str) -> tuple[str, ...]:
+    """Splits the value of an option into words, as a shell does.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as e:
+        raise UsageError(f"{option}: {e}", f"close the quote in {text!r}") from None
 
 
 def read_bind(text: str) -> BindMount:

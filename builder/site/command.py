@@ -14,6 +14,7 @@ from builder.errors import RunnerError, UsageError
 from builder.run.process import Completed, execute
 from builder.site.arguments import VARIABLE_NAME, BindMount, read_bind
 from builder.site.containers import (
+    BIND_VARIABLE,
     PASS_PREFIX,
     Container,
     Invocation,
@@ -153,6 +154,20 @@ def pass_through(site: Site, names: Sequence[str], environ: Mapping[str, str]) -
     return passed
 
 
+def _further_binds(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the runtime's variable for further binds, with the optional ones that are there."""
+    variable = BIND_VARIABLE.get(site.runtime.kind, "")
+    found = [environ[variable]] if environ.get(variable) else []
+    for bind in site.runtime.optional_binds:
+        try:
+            path = expand(ShellText(bind), environ)
+        except RunnerError:  # a variable is not set
+            continue
+        if path and Path(path).exists():
+            found.append(path)
+    return {variable: ",".join(found)} if variable and found else {}
+
+
 def run_site(
     recipe: Recipe,
     words: Sequence[str],
@@ -181,5 +196,5 @@ def run_site(
         )
     for folder in runtime.folders:
         Path(expand(ShellText(folder), environ)).mkdir(parents=True, exist_ok=True)
-    env = {**environ, **pass_through(recipe.site, names, environ)}
+    env = {**environ, **pass_through(recipe.site, names, environ), **_further_binds(recipe.site, environ)}
     return execute(expanded, env=env, capture=False)

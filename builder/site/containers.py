@@ -16,6 +16,8 @@ from builder.site.shell import ShellText, join, map_literal
 #: A host variable with this prefix gets into a container with a clean environment, under the name without the
 #: prefix.
 PASS_PREFIX = {"singularity": "SINGULARITYENV_", "apptainer": "APPTAINERENV_"}
+#: The variable from which these runtimes take further binds, separated by commas.
+BIND_VARIABLE = {"singularity": "SINGULARITY_BIND", "apptainer": "APPTAINER_BIND"}
 #: The first device in /dev/dri/renderD*.
 _FIRST_RENDER_DEVICE = 128
 _CSV_SPECIAL = re.compile(r'[",\n]')

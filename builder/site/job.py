@@ -90,6 +90,12 @@ class Job:
     image: ImageFile
     container: Invocation
     """What each process runs."""
+    warmup: Invocation | None
+    """What runs once on each node before the processes start; None: nothing."""
+    optional_binds: tuple[str, ...]
+    """Folders that the container gets if they exist where it starts."""
+    bind_variable: str
+    """The runtime's variable for further binds: ``APPTAINER_BIND``."""
     resume_words: tuple[str, ...]
     """Words that follow the command if there is a checkpoint."""
     files: Files

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
 from collections.abc import Sequence
 
 from builder.config.site import Launcher
 from builder.errors import UsageError
+from builder.site.arguments import split_words
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, join
 
@@ -87,13 +87,9 @@ class JobVariables:
         Raises:
             UsageError: the job has no checkpoints, or a placeholder does not exist.
         """
-        text = self._request.resume_args
-        if not text:
+        words = split_words("--resume-args", self._request.resume_args)
+        if not words:
             return ()
-        try:
-            words = shlex.split(text)
-        except ValueError as e:
-            raise UsageError(f"--resume-args: {e}", "close the quote") from None
         if not self._checkpoints:
             raise UsageError("--resume-args needs checkpoints", "add --checkpoint FOLDER, or --chain N")
         return self.words(words)

@@ -12,7 +12,13 @@ from builder.errors import UsageError
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_options, check_request
 from builder.site.command import ContainerRequest, site_command
-from builder.site.containers import PASS_PREFIX, Invocation, evaluates_values, pass_through_options
+from builder.site.containers import (
+    BIND_VARIABLE,
+    PASS_PREFIX,
+    Invocation,
+    evaluates_values,
+    pass_through_options,
+)
 from builder.site.hostsetup import host_setup
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
 from builder.site.jobvariables import JobVariables
@@ -130,7 +136,10 @@ class _JobPlan:
             resources=self.resources,
             setup=tuple(host_setup(self.site, self.launcher.additions(), account=self.request.account)),
             image=self._image(),
-            container=self._container(),
+            container=self._container(self._command()),
+            warmup=self._warmup(),
+            optional_binds=tuple(ShellText(bind) for bind in self.site.runtime.optional_binds),
+            bind_variable=BIND_VARIABLE.get(self.site.runtime.kind, ""),
             resume_words=self.variables.resume_words(),
             files=self._files(),
             master_address=self._master_address(),
@@ -186,6 +195,10 @@ class _JobPlan:
             return ()
         return self.launcher.wrap(self.variables.words(self.request.command) or self.recipe.cmd)
 
+    def _warmup(self) -> Invocation | None:
+        words = self.request.warmup or tuple(ShellText(word) for word in self.site.warmup)
+        return self._container(words) if words and self.resources.gpus else None
+
     def _workdir(self) -> str | None:
         """The folder to start in; None: the image's own."""
         if self.request.command:
@@ -194,14 +207,14 @@ class _JobPlan:
             return self.recipe.workdir
         return None
 
-    def _container(self) -> Invocation:
+    def _container(self, command: tuple[str, ...]) -> Invocation:
         gpus = self.resources.gpus
         several = self.resources.nodes * self.resources.tasks > 1
         return site_command(
             self.recipe,
             ContainerRequest(
                 image=self.request.image if self._finds_image else ShellText("$BUILDER_IMAGE"),
-                command=self._command(),
+                command=command,
                 gpus=gpus if gpus < self.site.node.gpus else None,
                 binds=self._binds(),
                 env=self._env(),

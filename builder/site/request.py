@@ -70,6 +70,8 @@ class JobRequest:
     """Names of checkpoints, ``*.pt``, and with a final ``/`` of folders; empty: the usual ones."""
     resume_args: str = ""
     """Words to append to the command if there is a checkpoint, with placeholders."""
+    warmup: tuple[str, ...] = ()
+    """What runs once on each node, in the container, before the processes start; empty: the site's."""
     slurm: SlurmRequest = SlurmRequest()
     check_fabric: bool = False
     """Whether the job fails if the network plugin is not in use."""

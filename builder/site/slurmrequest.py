@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import fields
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,6 +11,7 @@ from builder.config.fields import Size
 from builder.config.queues import Queue, Slurm
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
+from builder.site.arguments import split_words
 from builder.site.request import SlurmRequest
 
 #: Values of these options are one word; the others are checked on their own.
@@ -87,10 +87,7 @@ def read_extra(texts: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         UsageError: a quote is not closed.
     """
-    try:
-        return tuple(word for text in texts for word in shlex.split(text))
-    except ValueError as e:
-        raise UsageError(f"--slurm: {e}", "close the quote: --slurm \"--comment='a b'\"") from None
+    return tuple(word for text in texts for word in split_words("--slurm", text))
 
 
 def asked_queue(slurm: Slurm, queue: Queue, asked: SlurmRequest) -> Queue:

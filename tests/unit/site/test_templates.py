@@ -353,3 +353,30 @@ def test_evaluated_values(cluster: Cluster) -> None:
     assert task["env"]["APPTAINERENV_NCCL_ODD"] == odd and options(task["words"], "--env")["ODD"] == odd, (
         "--no-eval"
     )
+
+
+def test_warmup(cluster: Cluster) -> None:
+    """Once on each node, in the container, before the processes; a failure does not end the job."""
+    many = {"SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4", "SLURM_NNODES": "2"}
+    text = script("alliance-narval", ("python", "t.py"), nodes=2, warmup=("rocm-smi", "a b"))
+    tasks = cluster.run(text, **many)
+    assert [task["words"][-2:] for task in tasks] == [["rocm-smi", "a b"]] * 2 + [["python", "t.py"]] * 8
+    assert cluster.run(script("alliance-narval", ("x",), gpus=0, warmup=("rocm-smi",)))[0]["words"][-1] == "x"
+    (cluster.root / "bin" / "apptainer").write_text("#!/bin/bash\n[[ $* != *rocm-smi* ]]\n")
+    cluster.run(text, **many)
+    assert "the warm-up failed; the job goes on" in cluster.output
+
+
+def test_optional_binds(cluster: Cluster) -> None:
+    """Folders that are there get into the container, beside those of a module; others are left out."""
+    recipe = load_recipe("alliance-fir", ROOT)
+    places = ("$SLURM_TMPDIR", str(cluster.root / "none"), str(cluster.root / "submit"), "$NOT_SET")
+    runtime = recipe.site.runtime.model_copy(update={"optional_binds": places})
+    changed = recipe.model_copy(update={"site": recipe.site.model_copy(update={"runtime": runtime})})
+    text = render(plan_job(changed, JobRequest(command=("x",), account="a")))
+    (cluster.root / "node").mkdir()
+    expected = f"{cluster.root}/node,{cluster.root}/submit"
+    (task,) = cluster.run(text)
+    assert task["env"]["APPTAINER_BIND"] == expected
+    (task,) = cluster.run(text, APPTAINER_BIND="/of/module")
+    assert task["env"]["APPTAINER_BIND"] == f"/of/module,{expected}"
