@@ -102,11 +102,12 @@ def run(
     else:
         recipe, command = context.recipe_and_command(words)
         image_name = _image(context, recipe, image, digest, only_print=only_print)
+    has_volumes = recipe is not None and recipe.site.runtime.has_volumes
     request = ContainerRequest(
         image=image_name,
         command=command,
         gpus=gpus,
-        binds=tuple(parse_bind(bind) for bind in binds),
+        binds=tuple(parse_bind(bind, volumes=has_volumes) for bind in binds),
         env=parse_env(env),
         env_file=from_user(env_file),
         interactive=interactive,

@@ -145,6 +145,11 @@ class Runtime(Model):
         return self.program or self.kind
 
     @property
+    def has_volumes(self) -> bool:
+        """Whether the runtime has named volumes."""
+        return self.kind in ("docker", "podman", "podman-hpc")
+
+    @property
     def takes_sif(self) -> bool:
         """Whether the runtime runs SIF files instead of OCI images."""
         return self.kind in ("singularity", "apptainer")

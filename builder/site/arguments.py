@@ -13,6 +13,8 @@ from pathlib import Path
 from builder.errors import UsageError
 from builder.site.shell import ShellText, from_user, join
 
+#: The name of a volume, as docker allows it.
+_VOLUME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 #: The name of an environment variable.
 VARIABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -79,12 +81,14 @@ def read_bind(text: str) -> BindMount:
     return BindMount(word(source), word(target or source), mode)
 
 
-def parse_bind(text: str, start: str | None = None) -> str:
+def parse_bind(text: str, start: str | None = None, *, volumes: bool = False) -> str:
     """Returns a bind of the command line with an absolute source.
 
     Args:
         text: ``SOURCE[:TARGET[:MODE]]``; variables are allowed.
         start: the folder of relative sources, may contain variables; None: the current folder.
+        volumes: whether the runtime has named volumes: a name without a slash is one, unless there is a file
+            or folder of this name in the current folder. ``./NAME`` is always a folder.
 
     Raises:
         UsageError: the text has another form.
@@ -92,9 +96,16 @@ def parse_bind(text: str, start: str | None = None) -> str:
     bind = read_bind(from_user(text))
     if bind.source.startswith(("/", "$")):
         return bind.word
+    if volumes and is_volume(bind) and not Path(bind.source).exists():
+        return bind.word
     source = join(from_user(start or str(Path.cwd())), "/", bind.source)
     target = source if bind.target == bind.source else bind.target
     return BindMount(source, target, bind.mode).word
+
+
+def is_volume(bind: BindMount) -> bool:
+    """Whether the source can be the name of a volume of docker and podman."""
+    return bool(_VOLUME.fullmatch(bind.source)) and bind.target != bind.source
 
 
 def require_source(bind: BindMount) -> None:

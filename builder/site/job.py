@@ -149,6 +149,8 @@ class RayJob:
     submit: tuple[str, ...]
     """``ray job submit`` and its options."""
     command: tuple[str, ...]
+    volumes: tuple[str, ...]
+    """Named volumes, which outlive the cluster."""
     runtime_env: Mapping[str, object]
     """Ray's runtime environment of the command."""
     dashboard_port: int

@@ -99,7 +99,10 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
             image=job_image(recipe, request),
             command=request.command or ("bash",),
             gpus=gpus if gpus < site.node.gpus else None,
-            binds=tuple(parse_bind(bind, start_folder(site)) for bind in request.binds),
+            binds=tuple(
+                parse_bind(bind, start_folder(site), volumes=site.runtime.has_volumes)
+                for bind in request.binds
+            ),
             env=request.env,
             env_file=host_path(request.env_file, start_folder(site)),
             interactive=True,
@@ -185,7 +188,8 @@ class _JobPlan:
             binds.append(ShellText("$BUILDER_DATA"))
         if self._checkpoint and not is_address(self._checkpoint):
             binds.append(ShellText("$BUILDER_CHECKPOINT_DIR"))
-        binds += [parse_bind(bind, self.base) for bind in self.request.binds]
+        volumes = self.site.runtime.has_volumes
+        binds += [parse_bind(bind, self.base, volumes=volumes) for bind in self.request.binds]
         return tuple(binds)
 
     def _command(self) -> tuple[str, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from builder.config.recipe import Recipe
 from builder.config.site import Ray
 from builder.errors import UsageError
-from builder.site.arguments import parse_bind
+from builder.site.arguments import BindMount, is_volume, parse_bind, read_bind
 from builder.site.containers import fill_gpu_index
 from builder.site.hostsetup import host_setup
 from builder.site.job import Files, RayJob, RayService
@@ -25,6 +27,11 @@ _HEAD = "ray-head"
 _BASE = ShellText("$PWD")
 #: Credentials of an S3 store, which containers get from the shell that runs the script.
 _S3_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
+
+
+def _named_volumes(binds: Sequence[str]) -> list[BindMount]:
+    found = [read_bind(parse_bind(bind, _BASE, volumes=True)) for bind in binds]
+    return [bind for bind in found if is_volume(bind)]
 
 
 class RayLauncher:
@@ -78,6 +85,7 @@ class RayLauncher:
             workers=tuple(self._worker(index, env, volumes) for index in range(max(self.gpus, 1))),
             submit=self._submit(),
             command=variables.words(request.command),
+            volumes=tuple(dict.fromkeys(bind.source for bind in _named_volumes(request.binds))),
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
             files=Files(data=data, unpacked=unpacked_folder(site) if data else ""),
@@ -116,8 +124,8 @@ class RayLauncher:
 
     def _volumes(self) -> tuple[str, ...]:
         request = self.request
-        volumes = [str(bind) for bind in self.recipe.site.runtime.binds]
-        volumes += [str(parse_bind(bind, _BASE)) for bind in request.binds]
+        volumes: list[str] = [read_bind(ShellText(bind)).word for bind in self.recipe.site.runtime.binds]
+        volumes += [parse_bind(bind, _BASE, volumes=True) for bind in request.binds]
         if request.checkpoint and not is_address(request.checkpoint):
             volumes.append(join(self._checkpoint, ":", self._checkpoint))
         if request.data:
