@@ -43,7 +43,13 @@ class JobOutput:
     metavar="T",
     help="Time limit: HH:MM:SS, or D-HH:MM as Slurm writes it. In a chain: of each segment.",
 )
-@click.option("--account", default="", metavar="A", help="The account to charge.")
+@click.option(
+    "--account",
+    default="",
+    envvar=["SBATCH_ACCOUNT", "SLURM_ACCOUNT"],
+    metavar="A",
+    help="The account to charge. Default: $SBATCH_ACCOUNT.",
+)
 @slurm_options
 @click.option(
     "--data",

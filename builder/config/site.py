@@ -39,6 +39,13 @@ _PASS_ENV = (
     "HIP_VISIBLE_DEVICES",
     "NCCL_",
     "RCCL_",
+    "FI_",
+    "HSA_",
+    "MIOPEN_",
+    "MPICH_",
+    "PMI_",
+    "PMI2_",
+    "PMIX_",
     "MLFLOW_",
     "AWS_",
 )

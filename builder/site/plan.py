@@ -90,7 +90,8 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
     SrunLauncher(recipe, request, gpus).check()
     check_options(recipe, request)
 
-    resources = Resources(request.nodes, gpus, tasks=1)
+    # Where the shell of salloc runs on the node, srun there starts one process per GPU.
+    resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
     single = replace(request, chain=None)
     options = job_options(recipe, single, resources, find_queue(site, "interactive"))
     container = site_command(

@@ -41,10 +41,11 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does no
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     exec podman-hpc run --rm --gpu -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES \
-        -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'MLFLOW_*' -e 'AWS_*' \
-        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "RANK=$SLURM_PROCID" \
-        -e "LOCAL_RANK=$SLURM_LOCALID" -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" \
-        -e "MASTER_PORT=$MASTER_PORT" -w "$SLURM_SUBMIT_DIR" \
+        -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' \
+        -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' -e 'AWS_*' -v /etc/localtime:/etc/localtime \
+        -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
+        -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
+        -w "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task

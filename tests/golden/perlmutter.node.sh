@@ -61,7 +61,8 @@ unpack
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
     exec podman-hpc run --rm --gpu --network=host --ipc=host -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES \
-        -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'MLFLOW_*' -e 'AWS_*' \
+        -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' \
+        -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' -e 'AWS_*' \
         -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
         -v "$BUILDER_DATA:$BUILDER_DATA" -v "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
         -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" -e "WORLD_SIZE=$SLURM_NTASKS" \

@@ -123,3 +123,19 @@ def test_extra() -> None:
     assert read_extra(("--a=1 --b='x y'", "--c")) == ("--a=1", "--b=x y", "--c")
     with pytest.raises(UsageError, match="--slurm: No closing quotation"):
         read_extra(("--a='x",))
+
+
+def test_account_form() -> None:
+    slurm = Slurm(account_form=r"project_\d{9}", account_example="project_465000000")
+    plan_job(target(slurm), JobRequest(command=("x",), account="project_465000001"))
+    with pytest.raises(UsageError, match="--account z19: S has no account of this form") as raised:
+        plan_job(target(slurm), JobRequest(command=("x",), account="z19"))
+    assert "project_465000000" in raised.value.hint
+
+
+@pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])
+def test_interactive_gpus(on_node: bool, tasks: int) -> None:
+    """On the node srun starts one process per GPU; a shell that srun itself starts is one."""
+    allocate, _ = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4))
+    assert f"--ntasks-per-node={tasks}" in allocate
+    assert f"--cpus-per-task={64 // tasks}" in allocate
