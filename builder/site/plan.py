@@ -267,7 +267,7 @@ class _JobPlan:
 
     def _pass_through(self) -> PassThrough | None:
         runtime = self.site.runtime
-        if self.site.slurm is None or not runtime.clean_env:
+        if not runtime.clean_env:
             return None
         from_host = [name for name, value in self._env().items() if value is None]
         names = (*runtime.pass_env, *from_host)

@@ -380,3 +380,15 @@ def test_optional_binds(cluster: Cluster) -> None:
     assert task["env"]["APPTAINER_BIND"] == expected
     (task,) = cluster.run(text, APPTAINER_BIND="/of/module")
     assert task["env"]["APPTAINER_BIND"] == f"/of/module,{expected}"
+
+
+def test_clean_environment_without_slurm(cluster: Cluster) -> None:
+    """Variables of the host pass into a clean container of a machine without a scheduler, too."""
+    recipe = load_recipe("alliance-fir", ROOT)
+    site = recipe.site.model_copy(update={"slurm": None, "launcher": "torchrun", "modules": ()})
+    text = render(plan_job(recipe.model_copy(update={"site": site}), JobRequest(command=("x",))))
+    (task,) = cluster.run(text, NCCL_DEBUG="IN FO", CUDA_VISIBLE_DEVICES="2")
+    passed = {
+        name: task["env"].get(f"APPTAINERENV_{name}") for name in ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES")
+    }
+    assert passed == {"NCCL_DEBUG": "IN FO", "CUDA_VISIBLE_DEVICES": "2"}
