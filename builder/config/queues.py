@@ -117,7 +117,8 @@ class Slurm(Model):
     max_time: Time = ""
     """Longest time limit of any job, where ``partitions`` and ``qos`` do not say it; empty: unknown."""
     partitions: dict[Line, Partition] = Field(default_factory=dict)
-    """The partitions, also those that no queue takes; empty: unknown, then any name is accepted."""
+    """The partitions, also those that no queue takes; empty: unknown, then any name is accepted. The name
+    ``""`` is Slurm's default partition, where jobs must not name one."""
     qos: dict[Line, Qos] = Field(default_factory=dict)
     """The qualities of service, also those that no queue takes; empty: unknown, then any name is accepted."""
     refused: dict[Refusable, Line] = Field(default_factory=dict)

@@ -75,7 +75,8 @@ def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
     found: list[tuple[str, Limits]] = []
     names = [name for name in queue.partition.split(",") if name in slurm.partitions]
     if len(names) == 1:  # of several partitions Slurm takes the one that allows the job
-        found.append((f"partition {names[0]}", slurm.partitions[names[0]]))
+        name = f"partition {names[0]}" if names[0] else "the default partition"
+        found.append((name, slurm.partitions[names[0]]))
     if queue.qos in slurm.qos:
         found.append((f"QOS {queue.qos}", slurm.qos[queue.qos]))
     return found
@@ -148,7 +149,8 @@ def _hint(recipe: Recipe, resources: Resources, queue: Queue, time: str, kind: s
     """Where the job fits, and for a time that is too long also how to split it."""
     slurm = recipe.site.slurm
     assert slurm is not None
-    hints = [f"{place.options} allows it" for place in alternatives(recipe, resources, time)[:2]]
+    places = [place.options or "no --partition" for place in alternatives(recipe, resources, time)[:2]]
+    hints = [f"{options} allows it" for options in places]
     longest = longest_time(slurm, queue, resources.nodes)
     if kind == "time" and longest and seconds(time) > seconds(longest):
         segments = -(-seconds(time) // seconds(longest))
