@@ -124,7 +124,10 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def script(target: str, command: tuple[str, ...] = AWKWARD, **request: Any) -> str:
-    return render(plan_job(load_recipe(target, ROOT), JobRequest(command=command, account="acc", **request)))
+    account = "project_465000000" if target == "lumi-g" else "acc"
+    return render(
+        plan_job(load_recipe(target, ROOT), JobRequest(command=command, account=account, **request))
+    )
 
 
 def options(words: list[str], name: str) -> dict[str, str]:
@@ -174,7 +177,7 @@ def test_rank_variables(cluster: Cluster) -> None:
     tasks = cluster.run(script("perlmutter", nodes=2), **many)
     env = [options(t["words"], "-e") for t in tasks]
     assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
-    assert {"--network=host", "--ipc=host", "--nccl"} <= set(tasks[0]["words"])
+    assert {"--network=host", "--ipc=host", "--nccl-cu12", "--device=/dev/cxi0"} <= set(tasks[0]["words"])
     tasks = cluster.run(
         script("perlmutter", nodes=2, launcher="torchrun"),
         **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"},
@@ -311,13 +314,16 @@ def test_exit_code(cluster: Cluster) -> None:
 
 
 def test_check_fabric(cluster: Cluster) -> None:
-    """The job fails if the output lacks the line of the network plugin."""
+    """The job fails if the output lacks the line of the network plugin, of ROCm's one and of today's."""
     image = cluster.root / "images" / "l.sif"
     image.touch()
     text = script("lumi-g", nodes=2, check_fabric=True, image=str(image))
-    cluster.run(text, SAY="NCCL INFO NET/OFI Using aws-ofi-rccl 1.4.0")
-    cluster.run(text, code=1, SAY="NCCL INFO NET/Socket : Using [0]hsn0")
-    assert "no line NET/OFI Using aws-ofi-rccl in fabric-4711.log" in cluster.output
+    # src/nccl_ofi_net.c of ROCm/aws-ofi-rccl 1.4.0, and src/nccl_ofi_net.cpp of aws/aws-ofi-nccl 1.20.0
+    cluster.run(text, SAY="NCCL INFO NET/OFI Selected Provider is cxi")
+    cluster.run(text, SAY="NCCL INFO NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)")
+    for bad in ("NET/Socket : Using [0]hsn0", "NET/OFI Initializing aws-ofi-nccl 1.20.0", "provider is tcp"):
+        cluster.run(text, code=1, SAY=f"NCCL INFO {bad}")
+        assert "no line NET/OFI Selected provider is cxi in fabric-4711.log" in cluster.output
     cluster.run(text, code=7, FAIL="7")
     assert Path("/tmp/me-miopen-cache-4711").is_dir()
     Path("/tmp/me-miopen-cache-4711").rmdir()
