@@ -55,10 +55,13 @@ def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) 
 
 
 def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:
-    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first."""
+    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first.
+
+    What only interactive jobs take comes last: many sites refuse batch jobs there.
+    """
     slurm = recipe.site.slurm
     assert slurm is not None
-    found: list[tuple[int, int, Place]] = []
+    found: list[tuple[bool, int, int, Place]] = []
     for place in _places(slurm):
         partition = slurm.partitions.get(place.partition)
         has_gpus = partition is None or partition.gpus is None or partition.gpus >= resources.gpus
@@ -66,8 +69,15 @@ def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]
         if has_gpus and not _broken(slurm, resources, queue, time):
             longest = longest_time(slurm, queue, resources.nodes)
             most = min((x.max_nodes or 1 << 30 for _, x in _limits(slurm, queue)), default=1 << 30)
-            found.append((seconds(longest) if longest else 1 << 30, most, place))
-    return [place for _, _, place in sorted(found, key=lambda entry: entry[:2])]
+            nearest = seconds(longest) if longest else 1 << 30
+            found.append((_is_interactive(slurm, place), nearest, most, place))
+    return [place for *_, place in sorted(found, key=lambda entry: entry[:3])]
+
+
+def _is_interactive(slurm: Slurm, place: Place) -> bool:
+    """Whether the site's interactive jobs, and no batch jobs, go to a partition and a QOS."""
+    kinds = {kind for kind, queue in slurm.queues.items() if Place(queue.partition, queue.qos) == place}
+    return "interactive" in kinds and kinds <= {"interactive", "build"}
 
 
 def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:

@@ -360,7 +360,7 @@ def request_error(target: str, **request: Any) -> UsageError:
             "--nodes 1025: partition standard-g allows at most 1024",
             "no partition of LUMI-G allows it",
         ),
-        ("perlmutter", {"gpus": 3}, "3 GPUs: QOS shared allows at most 2", "--qos regular allows it"),
+        ("perlmutter", {"gpus": 3}, "3 GPUs: QOS shared allows at most 2", "--qos regular allows it; or"),
         ("archer2-gpu", {"nodes": 3}, "--nodes 3: QOS gpu-exc allows at most 2", "request less"),
         ("archer2-gpu", {"time": "24:00:00"}, "the limit of partition gpu with QOS gpu-shd (12:00:00)", ""),
         (
