@@ -27,6 +27,7 @@ def test_order() -> None:
         "export NO_PROXY=localhost,.example.org",
         'export HOME="/work/z19/$USER"',
         'mkdir -p "$HOME"',
+        'export APPTAINER_HOME="$HOME"',
         "module use /opt/modules",
         'module use "$HOME/m"',
         "module load 'a b'",
