@@ -25,7 +25,8 @@ def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str 
             lines.append(f'export {HOME_VARIABLE[site.runtime.kind]}="$HOME"')
     parts: list[Site | Additions] = [site, *additions]
     lines += [f"module use {quote(ShellText(folder))}" for part in parts for folder in part.module_use]
-    lines += [f"module load {quote(module)}" for part in parts for module in part.modules]
+    modules = dict.fromkeys(module for part in parts for module in part.modules)
+    lines += [f"module load {quote(module)}" for module in modules]
     lines += [line for part in parts for line in part.setup]
     return lines
 
