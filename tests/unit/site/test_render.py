@@ -16,6 +16,7 @@ import pytest
 from builder.cli import cli, run
 from builder.config.recipe import recipe_files
 from builder.site.shell import command_line
+from tests.unit.site import test_newer_sites as newer
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -55,6 +56,7 @@ SCRIPTS = {
     "alliance-nibi.node.sh": ("alliance-nibi", "--account def-someuser --gpus 8"),
     "alliance-rorqual.gpu.sh": ("alliance-rorqual", "--account def-someuser --gpus 2"),
     "alliance-narval.nodes.sh": ("alliance-narval", "--account def-someuser --nodes 2 --time 0-12:00"),
+    **newer.SCRIPTS,
 }
 
 
@@ -63,6 +65,7 @@ INTERACTIVE = {
     "lumi-g.salloc.txt": ("lumi-g", "--account project_465000000 --interactive"),
     "archer2-cpu.salloc.txt": ("archer2-cpu", "--account z19 --interactive"),
     "alliance-nibi.salloc.txt": ("alliance-nibi", "--account def-someuser --interactive"),
+    **newer.INTERACTIVE,
 }
 
 
