@@ -69,7 +69,7 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
     """Returns the image of a job: a reference, or a path on the site."""
     if not request.image:
         return image_reference(recipe, request.account)
-    is_file = recipe.site.runtime.takes_sif and "://" not in request.image
+    is_file = recipe.site.runtime.image_suffix and "://" not in request.image
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 
 
