@@ -86,7 +86,8 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
 def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
     """The command behind the wrappers of the runtime and of the additions, if there are any."""
     wrappers = (recipe.site.runtime.wrapper, *(added.wrapper for added in request.additions))
-    words = tuple(ShellText(word) for wrapper in wrappers for word in wrapper)
+    different = dict.fromkeys(wrappers)  # the one of the network may be that of MPI too
+    words = tuple(ShellText(word) for wrapper in different for word in wrapper)
     if not words:
         return request.command
     return (*words, *(request.command or recipe.cmd))

@@ -20,6 +20,9 @@ from builder.site.shell import ShellText, join, map_literal
 PASS_PREFIX = {"singularity": "SINGULARITYENV_", "apptainer": "APPTAINERENV_"}
 #: The variable from which these runtimes take further binds, separated by commas.
 BIND_VARIABLE = {"singularity": "SINGULARITY_BIND", "apptainer": "APPTAINER_BIND"}
+#: The variable from which these runtimes take the container's HOME. They do not read HOME: Apptainer 1.4
+#: takes the folder in passwd.
+HOME_VARIABLE = {"singularity": "SINGULARITY_HOME", "apptainer": "APPTAINER_HOME"}
 #: The first device in /dev/dri/renderD*.
 _FIRST_RENDER_DEVICE = 128
 _CSV_SPECIAL = re.compile(r'[",\n]')

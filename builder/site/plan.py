@@ -283,8 +283,11 @@ class _JobPlan:
         )
 
     def _master_address(self) -> str:
-        """The first node's name in the fast network, if it has one of its own there."""
-        pattern = self.site.fabric.master_address if self.request.nodes > 1 else ""
+        """The first node's name in the fast network, if it has one of its own there. A job of one node does
+        not need that network; on JUPITER the node cannot even use its usual address."""
+        pattern = self.site.fabric.master_address
+        if pattern and self.request.nodes == 1:
+            return "127.0.0.1"
         return ShellText(pattern.replace("{host}", "${MASTER_ADDR}"))
 
     def _pass_through(self) -> PassThrough | None:

@@ -16,6 +16,7 @@ import pytest
 from builder.cli import cli, run
 from builder.config.recipe import recipe_files
 from builder.site.shell import command_line
+from tests.unit.site import test_newer_sites as newer
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -80,6 +81,7 @@ SCRIPTS = {
     "alliance-rorqual.gpu.sh": ("alliance-rorqual", "--account def-someuser --gpus 2"),
     # docs.alliancecan.ca/wiki: Narval (2026-04-17), "Ratios in bundles" (2025-09-26).
     "alliance-narval.nodes.sh": ("alliance-narval", "--account def-someuser --nodes 2 --time 0-12:00"),
+    **newer.SCRIPTS,
 }
 
 
@@ -96,6 +98,7 @@ INTERACTIVE = {
     "archer2-cpu.salloc.txt": ("archer2-cpu", "--account z19 --interactive"),
     # docs.alliancecan.ca/wiki: Running_jobs and Nibi (2026-06-26).
     "alliance-nibi.salloc.txt": ("alliance-nibi", "--account def-someuser --interactive"),
+    **newer.INTERACTIVE,
 }
 
 
