@@ -105,7 +105,7 @@ def _silent_base(recipe: Recipe, error: BuilderError) -> Silent:
 
 def _is_named(one: Silent, error: BuilderError) -> bool:
     """Whether an error is about this server."""
-    return one.what in error.message or bool(one.source) and one.source in error.message
+    return one.what in error.message or (bool(one.source) and one.source in error.message)
 
 
 def _hint(found: Sequence[Silent], settings: Settings) -> str:
