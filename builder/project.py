@@ -32,6 +32,7 @@ from builder.lock.groups import chosen_groups, left_out
 from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
+from builder.lock.reach import all_silent_named
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
@@ -215,40 +216,43 @@ class Project:
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
+            FetchError, RegistryError: base, channel or index do not answer; the message names all of them.
         """
         path = path or recipe.lock_path
         _refuse_unchanged(recipe)
         self.check(recipe)
         check_environment(recipe, exclude_newer)
-        previous = read_lock(path) if path.exists() and (update or update_base) else None
-        only_os = names_of_os_only(previous, update) if previous else frozenset()
-        update = [name for name in update if name not in only_os]
-        if update and previous is None:
-            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-        if previous and not update and has_base_python(previous, base):  # only base and OS packages change
-            lock = replace(previous, base=base or self._resolve_base(recipe))
-            return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
-        locked = previous.packages if previous else _packages_in(path)
-        wheels = ImageWheelBuilder(
-            recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
-        )
-        request = LockRequest(
-            recipe,
-            self.settings,
-            base=base,
-            previous=previous,
-            update=update,
-            exclude_newer=exclude_newer,
-            wheel_builder=wheels,
-            reporter=self.reporter,
-        )
-        lock = _solver(recipe, solver)(request)
-        place_wheels(lock, self.root, self.store)
-        if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
-            lock = replace(lock, base=self._resolve_base(recipe))
-        lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-        return write_lock(dated(lock, path), path)
+        with all_silent_named(recipe, self.settings):
+            previous = read_lock(path) if path.exists() and (update or update_base) else None
+            only_os = names_of_os_only(previous, update) if previous else frozenset()
+            update = [name for name in update if name not in only_os]
+            if update and previous is None:
+                raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
+            base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
+            # Only base and OS packages change.
+            if previous and not update and has_base_python(previous, base):
+                lock = replace(previous, base=base or self._resolve_base(recipe))
+                return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+            locked = previous.packages if previous else _packages_in(path)
+            wheels = ImageWheelBuilder(
+                recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
+            )
+            request = LockRequest(
+                recipe,
+                self.settings,
+                base=base,
+                previous=previous,
+                update=update,
+                exclude_newer=exclude_newer,
+                wheel_builder=wheels,
+                reporter=self.reporter,
+            )
+            lock = _solver(recipe, solver)(request)
+            place_wheels(lock, self.root, self.store)
+            if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
+                lock = replace(lock, base=self._resolve_base(recipe))
+            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
+            return write_lock(dated(lock, path), path)
 
     def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
         """The base, with the package of its Python if the recipe uses that; None if it is made later."""

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from builder.config.fields import seconds
+from builder.config.queues import Queue
 from builder.config.recipe import Recipe
+from builder.config.site import Site
 from builder.errors import UsageError
 from builder.settings import expand_home
 from builder.site.command import check_gpus
@@ -109,7 +111,16 @@ def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
     if request.gpus is not None:
         return request.gpus
     available = recipe.site.node.gpus
-    return available if request.nodes > 1 else min(1, available)
+    return available if request.nodes > 1 else min(_fewest_gpus(recipe.site), available)
+
+
+def _fewest_gpus(site: Site) -> int:
+    """One GPU, or as many as the default partition of GPU jobs gives at least."""
+    queues = site.slurm.queues if site.slurm else {}
+    queue = queues.get("gpu") or queues.get("node") or Queue()
+    partition = site.slurm.partitions.get(queue.partition) if site.slurm else None
+    counts = partition.gpu_counts if partition else ()
+    return min(counts, default=1)
 
 
 def _is_tar(path: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from builder.config.site import Additions, Proxy, Site
+from builder.site.containers import HOME_VARIABLE
 from builder.site.shell import ShellText, join, quote
 
 
@@ -20,9 +21,12 @@ def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str 
     if site.runtime.home:
         home = ShellText(account_filled(site.runtime.home, account))
         lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
+        if site.runtime.kind in HOME_VARIABLE:
+            lines.append(f'export {HOME_VARIABLE[site.runtime.kind]}="$HOME"')
     parts: list[Site | Additions] = [site, *additions]
     lines += [f"module use {quote(ShellText(folder))}" for part in parts for folder in part.module_use]
-    lines += [f"module load {quote(module)}" for part in parts for module in part.modules]
+    modules = dict.fromkeys(module for part in parts for module in part.modules)
+    lines += [f"module load {quote(module)}" for module in modules]
     lines += [line for part in parts for line in part.setup]
     return lines
 

@@ -5,6 +5,7 @@ Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,7 +31,7 @@ class ImageFile:
     reference: str
     """A reference or a path; empty for ``userns``, which finds the image by the target."""
     is_file: bool
-    """Whether the reference is a SIF, whose existence the script checks."""
+    """Whether the reference is a SIF or squashfs, whose existence the script checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,10 @@ class RayService:
     ports: tuple[str, ...] = ()
     nvidia_ids: tuple[str, ...] = ()
     """GPUs by NVIDIA device requests: their indexes."""
+    env_file: str = ""
+    """A file with further variables; empty: none."""
+    restart: str = ""
+    """When the engine starts the container again; empty: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,13 @@ class RayJob:
     files: Files
     setup: tuple[str, ...] = ()
     """Shell lines for the host."""
+    batch: None = None
+    """The machine has no scheduler."""
+
+    @property
+    def project(self) -> str:
+        """The beginning of the cluster's name, in the characters that compose allows."""
+        return re.sub(r"[^a-z0-9_-]", "-", f"builder-{self.target.lower()}")
 
     @property
     def services(self) -> tuple[RayService, ...]:

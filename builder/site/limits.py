@@ -161,6 +161,9 @@ def _hint(recipe: Recipe, resources: Resources, queue: Queue, time: str, kind: s
     assert slurm is not None
     places = [place.options or "no --partition" for place in alternatives(recipe, resources, time)[:2]]
     hints = [f"{options} allows it" for options in places]
+    if kind == "gpus":
+        counts = {n for _, one in _limits(slurm, queue) if isinstance(one, Partition) for n in one.gpu_counts}
+        hints += [f"--gpus {count}" for count in sorted(counts)]
     longest = longest_time(slurm, queue, resources.nodes)
     if kind == "time" and longest and seconds(time) > seconds(longest):
         segments = -(-seconds(time) // seconds(longest))

@@ -61,15 +61,17 @@ def data_path(text: str, base: str) -> str:
 
 
 def unpacked_folder(site: Site) -> str:
-    """Returns the folder for the unpacked data, on the node's own storage."""
-    return ShellText(f"{site.local or _LOCAL}/data")
+    """Returns the folder for the unpacked data, on the node's own storage: one for each job."""
+    # Slurm's sites have the job's number in the folder itself.
+    name = "data" if site.slurm and site.local else "data-$BUILDER_JOB_ID"
+    return ShellText(f"{site.local or _LOCAL}/{name}")
 
 
 def job_image(recipe: Recipe, request: JobRequest) -> str:
     """Returns the image of a job: a reference, or a path on the site."""
     if not request.image:
         return image_reference(recipe, request.account)
-    is_file = recipe.site.runtime.takes_sif and "://" not in request.image
+    is_file = recipe.site.runtime.image_suffix and "://" not in request.image
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 
 

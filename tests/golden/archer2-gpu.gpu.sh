@@ -15,6 +15,7 @@
 set -eo pipefail
 export HOME="/work/z19/z19/$USER"
 mkdir -p "$HOME"
+export SINGULARITY_HOME="$HOME"
 set -u
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain

@@ -14,6 +14,7 @@
 set -eo pipefail
 export HOME="/work/z19/z19/$USER"
 mkdir -p "$HOME"
+export SINGULARITY_HOME="$HOME"
 module load cray-mpich-abi
 set -u
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import filelock
@@ -50,7 +50,7 @@ def install_crane(prefix: Path) -> Path:
     def fill(work: Path) -> None:
         debs.unpack(debs.download(work, ["crane/sid"], ["sid"]), prefix)
 
-    _install("crane", prefix, CRANE_FORMAT, fill)
+    install("crane", prefix, CRANE_FORMAT, fill)
     return prefix / "usr/bin/crane"
 
 
@@ -64,14 +64,14 @@ def install_pulp(prefix: Path) -> Path:
     prefix = prefix.resolve()  # its programs hold their path
 
     def fill(work: Path) -> None:
-        _make_venv(prefix / "venv")
+        make_venv(prefix / "venv", PULP)
         _make_database(prefix)
 
-    _install("Pulp", prefix, f"{PULP_FORMAT} {' '.join(PULP)} {prefix}", fill)
+    install("Pulp", prefix, f"{PULP_FORMAT} {' '.join(PULP)} {prefix}", fill)
     return prefix
 
 
-def _install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:
+def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:
     """Lets ``fill`` make a folder, unless it is there in this version; other processes wait for it."""
     marker = prefix / ".complete"
     prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -88,8 +88,8 @@ def _install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]
         marker.write_text(version)
 
 
-def _make_venv(venv: Path) -> None:
-    """A virtual environment with Pulp, by uv with the settings of this machine's pip."""
+def make_venv(venv: Path, packages: Sequence[str]) -> None:
+    """A virtual environment with these packages, by uv with the settings of this machine's pip."""
     uv = Path(sys.executable).with_name("uv")
     pip = pip_configuration()
     sources: list[str] = []
@@ -111,7 +111,7 @@ def _make_venv(venv: Path) -> None:
             "--index-strategy",
             "unsafe-best-match",
             *sources,
-            *PULP,
+            *packages,
         ],
         VIRTUAL_ENV=str(venv),
         **certificates,

@@ -17,7 +17,7 @@ def test_order() -> None:
         modules=("a b",),
         setup=("export X=$Y",),
     )
-    mpi = Additions(module_use=("$HOME/m",), modules=("mpi",), setup=("export Z=1",))
+    mpi = Additions(module_use=("$HOME/m",), modules=("mpi", "a b"), setup=("export Z=1",))
     assert host_setup(site, [mpi], account="z19") == [
         "export http_proxy=http://proxy.example.org:3128",
         "export HTTP_PROXY=http://proxy.example.org:3128",
@@ -27,6 +27,7 @@ def test_order() -> None:
         "export NO_PROXY=localhost,.example.org",
         'export HOME="/work/z19/$USER"',
         'mkdir -p "$HOME"',
+        'export APPTAINER_HOME="$HOME"',
         "module use /opt/modules",
         'module use "$HOME/m"',
         "module load 'a b'",

@@ -16,6 +16,7 @@ import pytest
 from builder.cli import cli, run
 from builder.config.recipe import recipe_files
 from builder.site.shell import command_line
+from tests.unit.site import test_newer_sites as newer
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -60,12 +61,21 @@ SCRIPTS = {
     "archer2-cpu.mpi.sh": ("archer2-cpu", "--account z19 --nodes 32"),
     # The same, CosmoFlow on CPUs (2026-05-14).
     "archer2-tensorflow.mpi.sh": ("archer2-tensorflow", "--account z19 --nodes 32"),
+    # Course of Chameleon (mltrain-chi, commit b8413d9, 2026-03-05, docker/docker-compose-ray-rocm.yaml): devices
+    # /dev/kfd and /dev/dri/renderD128 (worker 1: renderD129), HIP_VISIBLE_DEVICES=0, `--num-cpus=32`.
     "chameleon-mi100.ray.sh": (
         "chameleon-mi100",
         "--gpus 2 --mlflow http://10.0.0.5:8000 --checkpoint s3://ray --data set.tar",
     ),
     "chameleon-a100.ray.sh": ("chameleon-a100", ""),
     "chameleon-a100.torchrun.sh": ("chameleon-a100", "--gpus 2 --launcher torchrun"),
+    # Course of Chameleon (mltrain-chi, commit b8413d9, 2026-03-05, docker/docker-compose-ray-cuda.yaml):
+    # `ray start --address=ray-head:6379 --num-cpus=32 --num-gpus=1 --block`, `shm_size: '12g'`, `food11:/mnt`,
+    # `driver: "nvidia"`, `device_ids: ["0"]`. GPUs and cores: reference-repository 5da0590, 2026-06-26.
+    "chameleon-a100-pcie.ray.sh": ("chameleon-a100-pcie", "--gpus 4 --bind food11:/mnt"),
+    "chameleon-gigaio.ray.sh": ("chameleon-gigaio", ""),
+    "chameleon-h100.ray.sh": ("chameleon-h100", "--gpus 4 --checkpoint s3://ray/run"),
+    "chameleon-h100-vm.ray.sh": ("chameleon-h100-vm", "--checkpoint checkpoints"),
     # Switched off: docs.alliancecan.ca/wiki/Infrastructure_renewal (2026-04-10). The requests are of
     # 2019.
     "alliance-cedar.gpu.sh": ("alliance-cedar", "--account def-someuser"),
@@ -80,6 +90,7 @@ SCRIPTS = {
     "alliance-rorqual.gpu.sh": ("alliance-rorqual", "--account def-someuser --gpus 2"),
     # docs.alliancecan.ca/wiki: Narval (2026-04-17), "Ratios in bundles" (2025-09-26).
     "alliance-narval.nodes.sh": ("alliance-narval", "--account def-someuser --nodes 2 --time 0-12:00"),
+    **newer.SCRIPTS,
 }
 
 
@@ -96,6 +107,7 @@ INTERACTIVE = {
     "archer2-cpu.salloc.txt": ("archer2-cpu", "--account z19 --interactive"),
     # docs.alliancecan.ca/wiki: Running_jobs and Nibi (2026-06-26).
     "alliance-nibi.salloc.txt": ("alliance-nibi", "--account def-someuser --interactive"),
+    **newer.INTERACTIVE,
 }
 
 

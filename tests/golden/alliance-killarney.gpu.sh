@@ -1,0 +1,70 @@
+#!/bin/bash
+# Alliance Killarney (L40S): target alliance-killarney on 1 node, 1 GPU, 1 process per node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=alliance-killarney
+#SBATCH --account=aip-x-ksupport
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=4
+#SBATCH --gpus-per-node=l40s:1
+#SBATCH --mem=32G
+#SBATCH --time=1:00:00
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+module load apptainer
+export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
+set -u
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE="$SCRATCH/images/alliance-killarney.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: download it with builder pull alliance-killarney --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+task() {
+    local name
+    # The container has a clean environment. Pass these variables of the host into it.
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        export "APPTAINERENV_$name=${!name}"
+    done
+    local path
+    # Folders that the container gets if they are there.
+    for path in /project /scratch "$SLURM_TMPDIR"; do
+        if [[ -n $path && -e $path ]]; then
+            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+        fi
+    done
+    exec apptainer exec --cleanenv --no-eval --nv --bind "$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
+        --env MPLBACKEND=Agg --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" \
+        --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
+        --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+srun --kill-on-bad-exit=1 bash -c task

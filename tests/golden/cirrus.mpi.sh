@@ -1,0 +1,63 @@
+#!/bin/bash
+# Cirrus (CPU): target cirrus on 2 nodes, 8 processes per node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=cirrus
+#SBATCH --account=t01
+#SBATCH --partition=standard
+#SBATCH --qos=standard
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=36
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+export HOME="/work/t01/t01/$USER"
+mkdir -p "$HOME"
+export APPTAINER_HOME="$HOME"
+module load cray-mpich-abi/8.1.32
+set -u
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE="/work/t01/t01/$USER/images/cirrus.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: download it with builder pull cirrus --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# Runs once per process. Slurm sets the rank; torch expects it under other names.
+task() {
+    exec apptainer exec \
+        --bind "/work,/opt/cray,/var/spool,/etc/host.conf,/etc/libibverbs.d/mlx5.driver,/etc/libnl/classid,/etc/resolv.conf,/lib64/libatomic.so.1,/lib64/libgcc_s.so.1,/lib64/libgfortran.so.5,/lib64/libquadmath.so.0,/opt/xpmem/lib64/libxpmem.so.0,/run/munge/munge.socket.2,/lib64/libmunge.so.2,/lib64/libnl-3.so.200,/lib64/libnl-genl-3.so.200,/lib64/libnl-route-3.so.200,/lib64/librdmacm.so.1,/lib64/libcxi.so.1,/lib64/libm.so.6,$SLURM_SUBMIT_DIR" \
+        --env PYTHONNOUSERSITE=1 --env "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK" \
+        --env LD_LIBRARY_PATH=/opt/cray/pe/mpich/8.1.32/ofi/gnu/11.2/lib-abi-mpich:/opt/cray/libfabric/1.22.0/lib64:/opt/cray/pals/1.6/lib:/opt/cray/pe/lib64:/opt/xpmem/lib64:/lib64 \
+        --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" \
+        --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+srun --hint=nomultithread --distribution=block:block --kill-on-bad-exit=1 bash -c task

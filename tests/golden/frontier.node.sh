@@ -1,0 +1,83 @@
+#!/bin/bash
+# OLCF Frontier: target frontier on 1 node, 8 GPUs, 8 processes per node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=frontier
+#SBATCH --account=abc123
+#SBATCH --partition=batch
+#SBATCH --qos=debug
+#SBATCH --constraint=nvme
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=7
+#SBATCH --gpus-per-node=8
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.out
+
+set -eo pipefail
+export http_proxy=http://proxy.ccs.ornl.gov:3128
+export HTTP_PROXY=http://proxy.ccs.ornl.gov:3128
+export https_proxy=http://proxy.ccs.ornl.gov:3128
+export HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128
+export no_proxy='localhost,127.0.0.0/8,*.ccs.ornl.gov'
+export NO_PROXY='localhost,127.0.0.0/8,*.ccs.ornl.gov'
+set -u
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE="/lustre/orion/abc123/scratch/$USER/images/frontier.sif"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: download it with builder pull frontier --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((3442 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 3442 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+task() {
+    mkdir -p "/tmp/$USER-miopen-cache-$SLURM_JOB_ID"
+    local name value
+    # The container has a clean environment. Pass these variables of the host into it.
+    for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
+        value=${!name//\\/\\\\} value=${value//\$/\\\$} value=${value//\`/\\\`} # the runtime evaluates it like a shell
+        export "APPTAINERENV_$name=$value"
+    done
+    local path
+    # Folders that the container gets if they are there.
+    for path in /ccs/proj /mnt/bb; do
+        if [[ -n $path && -e $path ]]; then
+            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+        fi
+    done
+    exec apptainer exec --cleanenv --rocm --bind "/lustre/orion,$SLURM_SUBMIT_DIR" \
+        --env http_proxy=http://proxy.ccs.ornl.gov:3128 --env HTTP_PROXY=http://proxy.ccs.ornl.gov:3128 \
+        --env https_proxy=http://proxy.ccs.ornl.gov:3128 --env HTTPS_PROXY=http://proxy.ccs.ornl.gov:3128 \
+        --env 'no_proxy=localhost,127.0.0.0/8,*.ccs.ornl.gov' \
+        --env 'NO_PROXY=localhost,127.0.0.0/8,*.ccs.ornl.gov' --env PYTHONNOUSERSITE=1 \
+        --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+        --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env "RANK=$SLURM_PROCID" \
+        --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" \
+        --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+srun --cpu-bind=mask_cpu:0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000 --kill-on-bad-exit=1 bash -c task

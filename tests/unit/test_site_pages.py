@@ -1,0 +1,51 @@
+"""The pages of docs/sites: each system has one, and its first lines say when it was compared with its sources."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from builder.config.sitefile import read_site
+from builder.config.sites import PACKAGE_FOLDER, all_site_files
+
+FOLDER = Path(__file__).parents[2] / "docs" / "sites"
+FILES = all_site_files(None)
+NAMES = sorted(path.stem for path in PACKAGE_FOLDER.glob("[!_]*.yaml"))
+
+
+def headed() -> dict[str, tuple[str, str]]:
+    """Site file -> the page that names it in its first lines, and the date there."""
+    found: dict[str, tuple[str, str]] = {}
+    for page in sorted(FOLDER.glob("*.md")):
+        head = "\n".join(page.read_text().splitlines()[:6])
+        names = re.search(r"^Site files: (.+)$", head, re.MULTILINE)
+        date = re.search(r"^Checked: (\d{4}-\d\d-\d\d)$", head, re.MULTILINE)
+        if names:
+            assert date, f"{page.name} has no line 'Checked: DATE'"
+            found |= {name: (page.name, date[1]) for name in names[1].split(", ")}
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page_of_a_site(name: str) -> None:
+    """A page names the site file, and has its date."""
+    page, date = headed().get(name, ("", ""))
+    assert page, f"no page of docs/sites has {name} in its line 'Site files:'"
+    assert date == read_site(name, FILES).site.checked, page
+
+
+def test_table_of_systems() -> None:
+    """The table links every page of a system, with its date."""
+    table = (FOLDER / "README.md").read_text()
+    for name, (page, date) in headed().items():
+        assert f"]({page})" in table, page
+        if read_site(name, FILES).site.status == "current":
+            rows = [line for line in table.splitlines() if line.startswith("| ") and f"]({page})" in line]
+            assert rows and all(f"| {date} |" in row for row in rows), page
+
+
+def test_no_other_names() -> None:
+    """The pages name site files that exist."""
+    assert set(headed()) <= set(NAMES)
