@@ -1,4 +1,4 @@
-"""The pages of docs/sites: each system has one, and its first lines say when it was compared with its sources."""
+"""The pages of docs/sites: each system has one, and its first lines say when somebody read its sources."""
 
 from __future__ import annotations
 
