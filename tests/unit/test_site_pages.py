@@ -24,7 +24,7 @@ def headed() -> dict[str, tuple[str, str]]:
         date = re.search(r"^Checked: (\d{4}-\d\d-\d\d)$", head, re.MULTILINE)
         if names:
             assert date, f"{page.name} has no line 'Checked: DATE'"
-            found |= {name: (page.name, date[1]) for name in names[1].split(", ")}
+            found |= {name: (page.name, date[1]) for name in names[1].replace("`", "").split(", ")}
     return found
 
 
