@@ -46,6 +46,8 @@ class Container:
     """Whether the container gets a terminal."""
     ranks: bool
     """Whether the container communicates with other containers of the job."""
+    may_build: bool = True
+    """Whether ``userns`` may build the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,8 @@ def _userns_invocation(container: Container) -> Invocation:
     words = ["builder", "run", container.recipe.name]
     if is_digest(container.image):
         words += ["--digest", container.image]
+    if not container.may_build:
+        words.append("--no-build")
     for bind in container.binds:
         words += ["--bind", bind.word]
     if container.env_file:

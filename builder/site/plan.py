@@ -107,6 +107,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
             env=request.env,
             env_file=host_path(request.env_file, start_folder(site)),
             interactive=True,
+            may_build=False,
         ),
     )
     srun = [] if site.slurm.salloc_on_node else ["srun", "--pty", *site.slurm.srun]
@@ -228,13 +229,20 @@ class _JobPlan:
                 ranks=several or self.launcher.name == "torchrun",
                 additions=self.launcher.additions(),
                 options=pass_through_options(self.site) if self.site.slurm else (),
+                may_build=False,
             ),
         )
 
     def _image(self) -> ImageFile:
         if self._finds_image:
             return ImageFile("", is_file=False)
-        return ImageFile(job_image(self.recipe, self.request), is_file=self.site.runtime.takes_sif)
+        runtime = self.site.runtime
+        return ImageFile(
+            job_image(self.recipe, self.request),
+            is_file=runtime.takes_sif,
+            engine=runtime.command if runtime.has_volumes else "",
+            migrates=runtime.kind == "podman-hpc",
+        )
 
     def _files(self) -> Files:
         is_folder = not is_address(self._checkpoint)
