@@ -14,6 +14,7 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.errors import UsageError
 from builder.site.build_job import build_job
 from builder.site.job import Resources
-from builder.site.limits import alternatives
+from builder.site.limits import alternatives, longest_time
 from builder.site.plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest, SlurmRequest
@@ -48,7 +49,7 @@ RUNTIMES = ("singularity", "apptainer", "podman-hpc")
 REASONS = re.compile(
     "Requested time limit is invalid|Node count specification invalid|Job violates accounting/QOS policy|"
     "Invalid (partition name|qos|feature|account|generic resource|GRES)|"
-    "Requested node configuration is not available"
+    "Requested node configuration is not available|No partition specified or system default partition"
 )
 #: Jobs that only Slurm's check is tried of do not start.
 LATER = ("--begin=now+1day", "--parsable")
@@ -183,21 +184,32 @@ def kinds(site: SiteJobs) -> dict[QueueName, JobRequest]:
 
 
 def test_kinds(site: SiteJobs) -> None:
-    """Slurm accepts each kind of job of each recipe, and an image build."""
+    """Slurm accepts each kind of job of each recipe, and a chain of them."""
     for recipe in site.recipes:
         for kind, request in kinds(site).items():
-            assert not site.refusal(site.script(request, recipe)), f"{recipe.name}, {kind}"
-    command = ["true", "--build"]
-    options = build_job(site.recipe, command, account=site.fake.account)[1:]
-    options = options[: next(i for i, word in enumerate(options) if not word.startswith("--"))]
-    assert not site.refusal(*options, "--wrap=true"), options
+            for chain in (None, 3) if kind == "node" else (None,):
+                script = site.script(replace(request, chain=chain), recipe)
+                assert not site.refusal(script), f"{recipe.name}, {kind}"
+
+
+def test_build(site: SiteJobs) -> None:
+    """Slurm accepts an image build on a compute node, but not one that is longer than its queue allows."""
+    slurm, account = site.fake.slurm, site.fake.account
     queue = find_queue(site.fake.site, "build")
-    longest = site.fake.slurm.qos.get(queue.qos) or site.fake.slurm.partitions.get(queue.partition)
-    if longest and longest.max_time:
-        long = written(minutes(longest.max_time) + 1)
+    if slurm.partitions and queue.partition not in slurm.partitions:
+        with pytest.raises(UsageError, match="has no default partition, and no queue for such a job"):
+            build_job(site.recipe, ["true"], account=account)
+        assert "No partition" in site.refusal(f"--account={account}", "--wrap=true")
+        return
+    words = build_job(site.recipe, ["true"], account=account)[1:]
+    options = list(takewhile(lambda word: word.startswith("--"), words))
+    assert not site.refusal(*options, "--wrap=true"), options
+    longest = longest_time(slurm, queue, nodes=1)
+    if longest:
+        long = written(minutes(longest) + 1)
         assert site.refusal(*options, f"--time={long}", "--wrap=true")
         with pytest.raises(UsageError, match="--time"):
-            build_job(site.recipe, command, account=site.fake.account, time=long)
+            build_job(site.recipe, ["true"], account=account, time=long)
 
 
 def test_interactive(site: SiteJobs) -> None:
@@ -241,7 +253,7 @@ def check_run(site: SiteJobs, request: JobRequest) -> None:
     job = plan_job(site.recipe, request)
     script = site.script(request)
     text = script.read_text().replace("--mpi=pspmix", "--mpi=pmi2")
-    script.write_text(text.replace("export HOME=/", f"export HOME={site.work}/"))
+    script.write_text(re.sub(r'(export HOME="?)/', rf"\1{site.work}/", text))
     (site.work / "records" / "modules").unlink(missing_ok=True)
     records = site.records(site.finish(script))
     assert set(records) == set(range(job.resources.nodes * job.resources.tasks))

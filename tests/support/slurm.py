@@ -288,7 +288,7 @@ def _start_node(
         place.chmod(0o1777)
         mounts.append(f"mount --bind {place} {own}")
     command = ["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]
-    script = ["set -e", f"hostname {node}", *mounts, shlex.join(command)]
+    script = ["set -e", "cd /", f"hostname {node}", *mounts, shlex.join(command)]
     words = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
     process = start(words, folder / f"slurmd-{node}.out", part.env)
     stack.callback(stop, process)
