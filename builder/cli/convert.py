@@ -34,9 +34,7 @@ _LOCKS = (".yml", ".yaml")
 @click.option(
     "--compression",
     type=click.Choice(["zstd", "gzip"]),
-    default="zstd",
-    show_default=True,
-    help="Compression of a SIF's squashfs.",
+    help="Compression of a squashfs. Default: zstd in a SIF, gzip in a FILE.sqsh.",
 )
 @click.option("--arch", help="Architecture to take if SOURCE has several (amd64, arm64).")
 @common_options
@@ -46,13 +44,14 @@ def convert(
     source: str,
     dest: str,
     layout: Literal["flat", "layered"],
-    compression: Literal["zstd", "gzip"],
+    compression: Literal["zstd", "gzip"] | None,
     arch: str | None,
 ) -> None:
     """Convert an OCI image to a SIF, or a SIF to an OCI image.
 
     SOURCE and DEST are FILE.sif, oci:DIR:TAG, oci-archive:FILE or docker-archive:FILE.
-    SOURCE can also be docker://host/repository:tag.
+    SOURCE can also be docker://host/repository:tag. DEST can also be FILE.sqsh: a plain squashfs for enroot
+    and CSCS's Container Engine, as enroot import makes it.
     """
     from builder.image.convert import convert_image
     from builder.store.blobs import Store

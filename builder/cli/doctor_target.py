@@ -6,6 +6,7 @@ downloaded, made or changed.
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -31,6 +32,7 @@ from builder.registry.client import RegistryClient
 from builder.registry.profile import named_credentials
 from builder.run.gpu import gpu_devices
 from builder.run.select import SIF_RUNNER_NAMES
+from builder.site.edf import require_engine
 
 #: Seconds until a check that has no answer is given up.
 _PATIENCE_S = 12.0
@@ -197,6 +199,8 @@ def _runner(recipe: Recipe) -> Sequence[Finding]:
         hint = next((found[name].hint for name in usable if found[name].hint), "see builder doctor")
         smoke = Finding("smoke test", "missing", "; ".join(reasons) or "no runner is installed", hint)
     runtime = recipe.site.runtime
+    if runtime.kind == "edf":
+        return [smoke, _engine(recipe)]
     if runtime.kind in found and found[runtime.kind].status != "missing" and not runtime.program:
         own = found[runtime.kind]
         return [smoke, Finding(f"builder run: {runtime.kind}", own.status, own.found, own.hint)]
@@ -205,6 +209,17 @@ def _runner(recipe: Recipe) -> Sequence[Finding]:
         return [smoke, Finding(f"builder run: {runtime.command}", "ok", path)]
     hint = f"run it on {recipe.site_title}; for the command line there: builder run {recipe.name} --print"
     return [smoke, Finding(f"builder run: {runtime.command}", "missing", "not installed", hint)]
+
+
+def _engine(recipe: Recipe) -> Finding:
+    """Whether this machine's srun starts containers."""
+    what = "builder run: srun --environment"
+    try:
+        require_engine(os.environ)
+    except BuilderError as e:
+        hint = f"run it on {recipe.site_title}; for the command there: builder run {recipe.name} --print"
+        return Finding(what, "missing", e.message, hint)
+    return Finding(what, "ok", "the Container Engine is installed")
 
 
 def _scheduler(recipe: Recipe) -> Sequence[Finding]:

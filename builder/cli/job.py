@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,10 +178,14 @@ def job(
 
 
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
-    from builder.site.plan import salloc
+    from builder.site.edf import with_edf
+    from builder.site.plan import edf_name, interactive_edf, salloc
     from builder.site.shell import command_line
 
     allocate, then = (command_line(words) for words in salloc(recipe, request))
+    lines = interactive_edf(recipe, request)
+    if lines:
+        then = with_edf(lines, edf_name(recipe), then)
     context.output.result({"target": recipe.name, "salloc": allocate, "then": then})
     if not context.output.as_json:
         click.echo(f"{allocate}\n{then}")
@@ -188,6 +193,7 @@ def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None
 
 def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
     from builder.errors import UsageError
+    from builder.site.edf import require_engine
     from builder.site.plan import plan_job
     from builder.site.render import render
     from builder.site.scheduler import submit
@@ -201,6 +207,8 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
         )
     if output.submit:
         require_current(recipe)
+    if output.submit and recipe.site.runtime.kind == "edf":
+        require_engine(os.environ)
     script = render(plan_job(recipe, request))
     if output.file is not None:
         if not output.file.parent.is_dir():

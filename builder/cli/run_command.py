@@ -161,12 +161,16 @@ def _print_or_run(
     context: Context, recipe: Recipe, request: ContainerRequest, *, only_print: bool, bind: bool
 ) -> int:
     """Returns the exit code of the command."""
+    from builder.cli.run_edf import print_edf, run_edf
     from builder.cli.run_here import bind_folder, run_userns
     from builder.site.command import run_site, site_command
     from builder.site.images import check_sif
     from builder.site.shell import command_line
 
     runtime = recipe.site.runtime
+    if only_print and runtime.kind == "edf":
+        print_edf(context, recipe, request)
+        return 0
     if only_print:  # for a shell on the site, where the folder is another one
         words = site_command(recipe, request).words
         line = context.adapted(command_line(words))
@@ -181,6 +185,8 @@ def _print_or_run(
     if runtime.kind == "userns":
         site_command(recipe, request)  # checks the request
         return run_userns(context, recipe, request)
+    if runtime.kind == "edf":
+        return run_edf(recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
     names = [name for name, value in request.env.items() if value is None]

@@ -51,6 +51,10 @@ _PASS_ENV = (
 )
 
 
+#: Keys of a runtime that become options on its command line.
+_COMMAND_LINE = ("program", "options", "gpu", "gpu_all", "gpu_each", "ranks", "shm_size", "groups")
+
+
 class Additions(Model):
     """Extra settings of a job, for the host and for the container."""
 
@@ -161,6 +165,13 @@ class Runtime(Model):
         """Whether the runtime runs SIF files instead of OCI images."""
         return self.kind in ("singularity", "apptainer")
 
+    @property
+    def image_suffix(self) -> str:
+        """How the names of images end that are files: SIFs, and squashfs for ``edf``. Empty: OCI images."""
+        if self.kind == "edf":
+            return ".sqsh"
+        return ".sif" if self.takes_sif else ""
+
     @model_validator(mode="after")
     def _options_fit_kind(self) -> Runtime:
         if self.takes_sif and (self.shm_size or self.groups):
@@ -173,8 +184,9 @@ class Runtime(Model):
             raise ValueError(f"optional_binds are for singularity and apptainer only, not for {self.kind}")
         if self.annotations and self.kind != "edf":
             raise ValueError(f"annotations are for edf only, not for {self.kind}")
-        if self.kind == "edf" and (self.options or self.gpu or self.shm_size or self.groups):
-            raise ValueError("edf has no command line: options, gpu, shm_size and groups do not apply")
+        useless = [key for key in _COMMAND_LINE if self.kind == "edf" and getattr(self, key)]
+        if useless:
+            raise ValueError(f"{useless[0]} does not apply: edf has no command line of its own")
         return self
 
 
@@ -309,6 +321,11 @@ class Site(Model):
             raise ValueError("retired and successors need 'status: retired'")
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
+        if self.runtime.kind == "edf" and self.ray is not None:
+            raise ValueError("ray needs docker or podman, not edf")
+        with_options = [key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())]
+        if self.runtime.kind == "edf" and with_options:
+            raise ValueError(f"{with_options[0]}.options: edf has no command line; use runtime.annotations")
         return self
 
     @model_validator(mode="after")

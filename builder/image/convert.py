@@ -19,6 +19,7 @@ from builder.oci.layout import read_layout, write_layout
 from builder.oci.manifest import parse_manifest, require_layers
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
+from builder.sif.plain import write_plain
 from builder.sif.read import Sif, open_sif, read_sif
 from builder.sif.write import write_sif
 from builder.store.blobs import Store
@@ -26,14 +27,16 @@ from builder.trees.compare import Tree, is_metadata, read_tree
 from builder.trees.member import Kind, Member
 from builder.trees.sources import Source, layer_source
 
-KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif")
+KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
+#: How the names of plain squashfs images end.
+SQUASHFS_SUFFIXES = (".sqsh", ".squashfs")
 _NAMES = (
     "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
 )
 
 
 def split_image(reference: str) -> tuple[str, str]:
-    """Returns the kind of an image's name, and the rest of it. A file that ends in ``.sif`` needs no kind.
+    """Returns the kind of an image's name, and the rest of it. ``.sif`` and ``.sqsh`` files need no kind.
 
     Raises:
         UsageError: the name is of none of the kinds.
@@ -43,6 +46,8 @@ def split_image(reference: str) -> tuple[str, str]:
         return kind, rest
     if reference.endswith(".sif"):
         return "sif", reference
+    if reference.endswith(SQUASHFS_SUFFIXES):
+        return "squashfs", reference
     raise UsageError(f"{reference!r} does not name an image", _NAMES)
 
 
@@ -72,6 +77,8 @@ def open_image(
     kind, rest = split_image(reference)
     if kind == "sif":
         return open_sif(Path(rest), store, architecture)
+    if kind == "squashfs":
+        raise UsageError(f"{rest}: a plain squashfs is not an image that builder reads", _NAMES)
     if kind == "oci":
         return read_layout(*path_and_tag(rest, Path()), architecture)
     wanted = architecture or "amd64"
@@ -114,7 +121,7 @@ class Converted:
 
     source_digest: str
     digest: str
-    """Of the new image: a SIF's bytes, or an OCI image's manifest."""
+    """Of the new image: the bytes of a SIF or squashfs, or an OCI image's manifest."""
     size: int
     """Bytes of the new image."""
 
@@ -126,11 +133,11 @@ def convert_image(
     store: Store,
     *,
     layout: Literal["flat", "layered"] = "flat",
-    compression: Compression = "zstd",
+    compression: Compression | None = None,
     architecture: str | None = None,
     reporter: Reporter = QUIET,
 ) -> Converted:
-    """Converts an OCI image to a SIF, or a SIF to an OCI image.
+    """Converts an OCI image to a SIF or a plain squashfs, or a SIF to an OCI image or a plain squashfs.
 
     Args:
         source: the image's name, see :func:`open_image`.
@@ -138,7 +145,7 @@ def convert_image(
         settings: temporary folder and number of threads.
         store: receives what is downloaded or written on the way.
         layout: of a SIF: one squashfs, or a partition for the base and overlay partitions.
-        compression: of a SIF's squashfs.
+        compression: of a squashfs. None: zstd in a SIF, gzip in a plain one.
         architecture: which image of the source to take if there are several.
         reporter: receives the progress.
 
@@ -154,6 +161,12 @@ def convert_image(
             "convert to oci:DIR:TAG, and push that: skopeo copy oci:DIR:TAG docker://...",
         )
     image = open_image(source, settings, store, architecture=architecture, reporter=reporter)
+    if kind == "squashfs":
+        flat = sif_to_oci(image, settings, store, reporter) if isinstance(image, SifImage) else image
+        plain = write_plain(
+            flat, Path(rest), settings, store, compression=compression or "gzip", reporter=reporter
+        )
+        return Converted(image.digest, plain.digest, plain.size)
     if isinstance(image, SifImage) == (kind == "sif"):
         both = "SIFs" if kind == "sif" else "OCI images"
         raise UsageError(
@@ -166,7 +179,13 @@ def convert_image(
             _write_oci(made, kind, rest, store)
     else:
         made = write_sif(
-            image, Path(rest), settings, store, layout=layout, compression=compression, reporter=reporter
+            image,
+            Path(rest),
+            settings,
+            store,
+            layout=layout,
+            compression=compression or "zstd",
+            reporter=reporter,
         )
     return Converted(image.digest, made.digest, made.size)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,19 @@ class PartitionMaker:
         key = ["flat", base_digest, digests, _texts([*common, *own])]
         total = None if self.base else _unpacked(self.image.layers)
         return [self._partition("root", key, sources, total=total)]
+
+    def plain(self, folders: Files, files: Files) -> Partition:
+        """A squashfs of the layers in which all files belong to root, without what SIF runtimes need.
+
+        Args:
+            folders: in it unless the layers have them.
+            files: above the layers.
+        """
+        sources = [listed_source(folders), *map(self._layer, self.image.layers), listed_source(files)]
+        digests = [layer.descriptor.digest for layer in self.image.layers]
+        key = ["plain", digests, [member.path for member, _ in folders], _texts(files)]
+        total = _unpacked(self.image.layers)
+        return self._partition("root", key, [_of_root(source) for source in sources], total=total)
 
     def layered(self) -> list[Partition]:
         """The primary partition, or those of the base SIF, and overlays of the layers above it.
@@ -217,6 +230,16 @@ class PartitionMaker:
         finally:
             temporary.unlink(missing_ok=True)
         return digest, size
+
+
+def _of_root(source: Source) -> Source:
+    """The same members, all with root as their owner."""
+
+    def stream() -> Stream:
+        for member, content in source():
+            yield replace(member, uid=0, gid=0), content
+
+    return stream
 
 
 def _unpacked(layers: Sequence[Layer]) -> int | None:

@@ -64,6 +64,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
     """
     check_gpus(recipe, request.gpus)
     additional_options = [ShellText(option) for added in request.additions for option in added.options]
+    site_env = _site_variables(recipe, request)
     return invocation(
         Container(
             recipe=recipe,
@@ -72,11 +73,12 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
             devices=gpu_options(recipe, request.gpus),
             options=(*additional_options, *request.options),
             binds=_binds(recipe, request),
-            env=_variables(recipe, request),
+            env=_variables(site_env, request),
             env_file=request.env_file,
             workdir=request.workdir,
             interactive=request.interactive,
             ranks=request.ranks,
+            site_env={name: value for name, value in site_env.items() if name not in request.env},
         )
     )
 
@@ -90,13 +92,18 @@ def _wrapped(recipe: Recipe, request: ContainerRequest) -> tuple[str, ...]:
     return (*words, *(request.command or recipe.cmd))
 
 
-def _variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str | None]:
-    """Variables of proxy, runtime, additions and request; the last one of a name wins."""
+def _site_variables(recipe: Recipe, request: ContainerRequest) -> dict[str, str]:
+    """Variables of proxy, runtime and additions; the last one of a name wins."""
     proxy = recipe.site.proxy
-    variables: dict[str, str | None] = dict(proxy_variables(proxy)) if proxy else {}
+    variables = dict(proxy_variables(proxy)) if proxy else {}
     for env in (recipe.site.runtime.env, *(added.env for added in request.additions)):
         variables |= {name: ShellText(value) for name, value in env.items()}
-    variables |= request.env
+    return variables
+
+
+def _variables(site_env: Mapping[str, str], request: ContainerRequest) -> dict[str, str | None]:
+    """Variables of the site and of the request, which wins."""
+    variables = {**site_env, **request.env}
     for name in variables:
         if not VARIABLE_NAME.fullmatch(name):
             raise UsageError(f"{name!r} is not a valid variable name", "write --env NAME=VALUE")

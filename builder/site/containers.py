@@ -1,4 +1,5 @@
-"""Command lines of container runtimes: docker and podman, singularity and apptainer, and ``userns``."""
+"""Command lines of container runtimes: docker and podman, singularity and apptainer, the Container
+Engine (``edf``), and ``userns``."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from builder.config.site import Runtime, RuntimeKind, Site
 from builder.errors import UsageError
 from builder.oci.reference import is_digest
 from builder.site.arguments import BindMount
+from builder.site.edf import NVIDIA, WITH_FILE, edf_lines
 from builder.site.shell import ShellText, join, map_literal
 
 #: A host variable with this prefix gets into a container with a clean environment, under the name without the
@@ -46,6 +48,8 @@ class Container:
     """Whether the container gets a terminal."""
     ranks: bool
     """Whether the container communicates with other containers of the job."""
+    site_env: Mapping[str, str]
+    """Those variables of ``env`` that come from the site: all processes have the same values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +59,18 @@ class Invocation:
     prefix: tuple[str, ...]
     """The program and its options."""
     image: str
-    """Empty for ``userns``: ``builder run TARGET`` finds the image by the target."""
+    """Empty if the command line does not name it: for ``userns``, ``builder run TARGET`` finds it by the
+    target; for ``edf``, the file names it."""
     command: tuple[str, ...]
     """What runs in the container; empty: the image's own command."""
+    edf: tuple[str, ...] = ()
+    """Lines of the file for ``srun --environment``, which starts the container."""
 
     @property
     def tail(self) -> list[str]:
         """The image (``--`` for ``userns``) and the command."""
+        if self.edf:
+            return list(self.command)
         return [self.image or "--", *self.command]
 
     @property
@@ -220,11 +229,39 @@ def _userns_invocation(container: Container) -> Invocation:
     return Invocation(tuple(words), "", container.command)
 
 
+def _edf_invocation(container: Container) -> Invocation:
+    """The Container Engine: srun starts the container, and the command line is what runs in it.
+
+    Host variables pass into the container, those without a value too. Variables of the site are in the file,
+    the others in front of the command, so that each process fills in its own values.
+    """
+    recipe, runtime = container.recipe, container.recipe.site.runtime
+    binds, words = list(container.binds), []
+    if container.env_file:
+        file = container.env_file
+        path = file if file.startswith(("/", "$")) else join(ShellText("$PWD/"), file)
+        binds.append(BindMount(path, path, "ro"))
+        words += [*WITH_FILE, path]
+    own = {name: value for name, value in container.env.items() if name not in container.site_env}
+    assignments = [join(name, "=", value) for name, value in own.items() if value is not None]
+    if assignments:
+        words += ["env", *assignments]
+    lines = edf_lines(
+        container.image,
+        [(bind.source, bind.target, bind.mode == "ro") for bind in dict.fromkeys(binds)],
+        container.workdir or "",
+        {**(NVIDIA if recipe.gpu.vendor == "nvidia" else {}), **container.site_env},
+        runtime.annotations,
+    )
+    return Invocation(tuple(words), "", container.command or recipe.cmd, lines)
+
+
 _KINDS: Mapping[RuntimeKind, Callable[[Container], Invocation]] = {
     "docker": _oci_invocation,
     "podman": _oci_invocation,
     "podman-hpc": _oci_invocation,
     "singularity": _sif_invocation,
     "apptainer": _sif_invocation,
+    "edf": _edf_invocation,
     "userns": _userns_invocation,
 }

@@ -11,24 +11,25 @@ from builder.site.shell import ShellText, expand, join
 
 
 def image_reference(recipe: Recipe, account: str = "") -> str:
-    """Returns the image of a target for the site's runtime: a SIF in the site's folder, or a reference.
+    """Returns the image of a target for the site's runtime: a file in the site's folder, or a reference.
 
     Args:
         recipe: the target.
         account: replaces ``{account}`` in ``site.images``; empty: the variable ``SLURM_JOB_ACCOUNT``.
 
     Returns:
-        A SIF's path as :class:`~builder.site.shell.ShellText`, or a reference with the first tag that is
-        not dated.
+        The path of a SIF or squashfs as :class:`~builder.site.shell.ShellText`, or a reference with the
+        first tag that is not dated.
 
     Raises:
         UsageError: the recipe names no repository.
     """
-    if recipe.site.runtime.takes_sif:
+    suffix = recipe.site.runtime.image_suffix
+    if suffix:
         account_text = account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"
         folder = recipe.site.images.replace("{account}", account_text)
         separator = "/" if folder and not folder.endswith("/") else ""
-        return join(ShellText(folder), f"{separator}{recipe.name}.sif")
+        return join(ShellText(folder), f"{separator}{recipe.name}{suffix}")
 
     tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
     return f"{_repository(recipe)}:{tag}"
@@ -63,7 +64,7 @@ def _repository(recipe: Recipe) -> str:
 
 
 def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path | None:
-    """Returns the SIF that jobs of the site run, if this machine belongs to the site.
+    """Returns the SIF or squashfs that jobs of the site run, if this machine belongs to the site.
 
     That is so if the site's folder of images exists here, or can be created because its parent exists.
 
@@ -73,9 +74,9 @@ def site_sif(recipe: Recipe, account: str, environ: Mapping[str, str]) -> Path |
         environ: values of the variables in ``site.images``.
 
     Returns:
-        The SIF's path; None on any other machine.
+        The file's path; None on any other machine.
     """
-    if not recipe.site.runtime.takes_sif or not recipe.site.images:
+    if not recipe.site.runtime.image_suffix or not recipe.site.images:
         return None
     try:
         path = Path(expand(image_reference(recipe, account), environ))

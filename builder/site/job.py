@@ -30,7 +30,7 @@ class ImageFile:
     reference: str
     """A reference or a path; empty for ``userns``, which finds the image by the target."""
     is_file: bool
-    """Whether the reference is a SIF, whose existence the script checks."""
+    """Whether the reference is a SIF or squashfs, whose existence the script checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from builder.site.containers import (
     evaluates_values,
     pass_through_options,
 )
+from builder.site.edf import engine_image
 from builder.site.hostsetup import host_setup
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
 from builder.site.jobvariables import JobVariables
@@ -90,27 +91,45 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
     SrunLauncher(recipe, request, gpus).check()
     check_options(recipe, request)
 
+    container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
     single = replace(request, chain=None)
     options = job_options(recipe, single, resources, find_queue(site, "interactive"))
-    container = site_command(
+    srun = [] if site.slurm.salloc_on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
+    if container.edf:
+        srun.append(f"--environment={edf_name(recipe)}")
+    return ["salloc", *options], [*srun, *container.words]
+
+
+def edf_name(recipe: Recipe) -> str:
+    """Returns the name of the file for ``srun --environment`` in the current folder."""
+    return f"./{recipe.name}.toml"
+
+
+def interactive_edf(recipe: Recipe, request: JobRequest) -> tuple[str, ...]:
+    """Returns the lines of the file that the second command line of :func:`salloc` names; empty: none."""
+    return _interactive_container(recipe, request, check_request(recipe, request)).edf
+
+
+def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> Invocation:
+    site = recipe.site
+    start = start_folder(site)
+    binds = [parse_bind(bind, start, volumes=site.runtime.has_volumes) for bind in request.binds]
+    is_edf = site.runtime.kind == "edf"  # it mounts nothing that is not named
+    return site_command(
         recipe,
         ContainerRequest(
             image=job_image(recipe, request),
             command=request.command or ("bash",),
             gpus=gpus if gpus < site.node.gpus else None,
-            binds=tuple(
-                parse_bind(bind, start_folder(site), volumes=site.runtime.has_volumes)
-                for bind in request.binds
-            ),
+            binds=(start, *binds) if is_edf else tuple(binds),
             env=request.env,
-            env_file=host_path(request.env_file, start_folder(site)),
+            env_file=host_path(request.env_file, start),
+            workdir=start if is_edf else None,
             interactive=True,
         ),
     )
-    srun = [] if site.slurm.salloc_on_node else ["srun", "--pty", *site.slurm.srun]
-    return ["salloc", *options], [*srun, *container.words]
 
 
 class _JobPlan:
@@ -195,7 +214,8 @@ class _JobPlan:
 
     def _command(self) -> tuple[str, ...]:
         """What runs in each container; empty: the image's own command."""
-        has_own_command = not self.site.runtime.takes_sif and self.launcher.name != "torchrun"
+        takes_file = bool(self.site.runtime.image_suffix)  # srun, or the SIF runtime, needs a command
+        has_own_command = not takes_file and self.launcher.name != "torchrun"
         if not self.request.command and has_own_command:
             return ()
         return self.launcher.wrap(self.variables.words(self.request.command) or self.recipe.cmd)
@@ -234,7 +254,9 @@ class _JobPlan:
     def _image(self) -> ImageFile:
         if self._finds_image:
             return ImageFile("", is_file=False)
-        return ImageFile(job_image(self.recipe, self.request), is_file=self.site.runtime.takes_sif)
+        reference, runtime = job_image(self.recipe, self.request), self.site.runtime
+        is_file = bool(runtime.image_suffix) and "://" not in reference
+        return ImageFile(engine_image(reference) if runtime.kind == "edf" else reference, is_file=is_file)
 
     def _files(self) -> Files:
         is_folder = not is_address(self._checkpoint)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from builder.site.edf import NO_ENGINE
 from builder.site.job import Job, RayJob
 from builder.site.shell import ShellText, command_line, quote
 
@@ -42,6 +43,7 @@ def templates() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701  scripts, not HTML: every value passes a quoting filter
     )
+    environment.globals["no_engine"] = NO_ENGINE
     environment.filters |= {
         "q": quote,
         "line": command_line,

@@ -1,0 +1,160 @@
+"""A plain squashfs of an image's root file system, as enroot and CSCS's Container Engine take it.
+
+A squashfs has no place for the image's config, so enroot keeps it in four files below ``/etc``. Here they
+have the form that ``enroot import`` gives them (enroot 4.1.2: doc/image-format.md, ``docker::configure`` in
+src/docker.sh); all files belong to root.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Compression
+from builder.errors import ImageError
+from builder.model import Image
+from builder.oci.manifest import require_layers
+from builder.progress import QUIET, Reporter, working
+from builder.settings import Settings
+from builder.sif.partitions import Files, PartitionMaker
+from builder.sif.singularity import Metadata
+from builder.store.blobs import Store
+from builder.store.durable import durable_file
+from builder.store.files import require_space, sha256_file, space_errors
+from builder.trees.member import Kind, Member
+
+_RC = """\
+# builder: {digest}
+{labels}
+mkdir -p {workdir} 2> /dev/null
+cd {workdir} && unset OLDPWD || exit 1
+
+if [ -s /etc/rc.local ]; then
+    . /etc/rc.local
+fi
+
+if [ $# -gt 0 ]; then
+    exec {entrypoint}"$@"
+else
+    exec {command}
+fi
+"""
+_RC_LOCAL = """\
+# This file is sourced by /etc/rc when the container starts.
+# It can be used to manipulate the entrypoint or the command of the container.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainImage:
+    """A squashfs that was written."""
+
+    path: Path
+    digest: str
+    """``sha256:...`` of the file."""
+    size: int
+    """Bytes."""
+
+
+def write_plain(
+    image: Image,
+    path: Path,
+    settings: Settings,
+    store: Store,
+    *,
+    compression: Compression = "gzip",
+    reporter: Reporter = QUIET,
+) -> PlainImage:
+    """Writes an image as a plain squashfs. The same image, compression and epoch produce the same bytes.
+
+    Args:
+        image: the image; its layers are on this machine.
+        path: the file. It is written under another name and renamed when it is complete.
+        settings: the epoch, and the threads to compress with.
+        store: the cache; it keeps the squashfs too.
+        compression: every squashfs reader knows gzip.
+        reporter: receives a note if variables cannot be stored as they are.
+
+    Raises:
+        ImageError: a layer is damaged or not on this machine, or the path is a folder.
+        SpaceError: the disk is full.
+    """
+    require_layers(image, f"write {path}")
+    if path.is_dir():
+        raise ImageError(f"{path} is a folder", "name a file for the squashfs")
+    config = json.loads(image.config)
+    inner = config.get("config") or {}
+    _warn(inner, reporter)
+    maker = PartitionMaker(
+        image, Metadata(config, image.digest), None, compression, settings, store, reporter
+    )
+    folders = _folders(inner, settings.epoch)
+    with space_errors(path.parent):
+        made = maker.plain(folders, _files(inner, image.digest, settings.epoch))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        require_space(path.parent, made.size, f"writing {path}")
+        with working(reporter, f"writing {path}"), durable_file(path) as temporary:
+            shutil.copyfile(made.path, temporary)
+            if sha256_file(temporary) != made.digest:
+                store.refuse(made.path, made.digest)
+            temporary.chmod(0o644)
+    return PlainImage(path, made.digest, made.size)
+
+
+def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
+    """Returns the texts that stand for an image's config, by path.
+
+    Args:
+        config: the inner part of the image's config.
+        digest: of the image, for a comment.
+    """
+    entrypoint, command = list(config.get("Entrypoint") or ()), list(config.get("Cmd") or ())
+    labels = [
+        f"# {key} {' '.join(value.splitlines())}\n" for key, value in (config.get("Labels") or {}).items()
+    ]
+    volumes = sorted(config.get("Volumes") or {})
+    mounts = [f"${{ENROOT_ROOTFS}}{v} {v} none x-create=dir,bind,rw,nosuid,nodev\n" for v in volumes]
+    script = _RC.format(
+        digest=digest,
+        labels="".join(labels),
+        workdir=shlex.quote(config.get("WorkingDir") or "/"),
+        entrypoint=f"{shlex.join(entrypoint)} " if entrypoint else "",
+        command=shlex.join([*entrypoint, *command] or ["/bin/sh"]),
+    )
+    env = [entry for entry in config.get("Env") or () if "\n" not in entry]
+    return {
+        "etc/rc": script,
+        "etc/rc.local": _RC_LOCAL,
+        "etc/fstab": "".join(mounts),
+        "etc/environment": "".join(f"{entry}\n" for entry in env),
+    }
+
+
+def _files(config: Mapping[str, Any], digest: str, time: int) -> Files:
+    found: Files = []
+    for path, text in config_files(config, digest).items():
+        data = text.encode()
+        found.append((Member(path, Kind.FILE, 0o644, size=len(data), mtime=time), data))
+    return found
+
+
+def _folders(config: Mapping[str, Any], time: int) -> Files:
+    """The folder of the files and the working folder, for images that do not have them."""
+    workdir = Path("/", config.get("WorkingDir") or "").relative_to("/")
+    names = {"etc", *(str(path) for path in (workdir, *workdir.parents))} - {"."}
+    return [(Member(name, Kind.DIRECTORY, 0o755, mtime=time), b"") for name in sorted(names)]
+
+
+def _warn(config: Mapping[str, Any], reporter: Reporter) -> None:
+    """Reports variables that enroot reads otherwise than an OCI runtime."""
+    pairs = [entry.partition("=") for entry in config.get("Env") or ()]
+    odd = [name for name, _, value in pairs if "\n" in value or "${" in value]
+    if odd:
+        reporter.warn(
+            f"{', '.join(odd)}: enroot has no line breaks in variables, and fills in ${{NAME}} from the host"
+        )

@@ -1,0 +1,315 @@
+"""The runtime ``edf``: the files for ``srun --environment``, and the scripts that use them."""
+
+from __future__ import annotations
+
+import re
+import stat
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from builder.config.recipe import Recipe, load_recipe
+from builder.errors import ConfigError, RunnerError
+from builder.site.command import ContainerRequest, site_command
+from builder.site.edf import NO_ENGINE, edf_lines, engine_image, require_engine, toml
+from builder.site.plan import interactive_edf, plan_job, salloc
+from builder.site.render import render
+from builder.site.request import JobRequest
+from builder.site.shell import ShellText
+
+SITE: dict[str, Any] = {
+    "title": "Engine",
+    "images": "$SCRATCH/ce-images",
+    "runtime": {
+        "kind": "edf",
+        "binds": ["/store", "/data:/input:ro"],
+        "env": {"CACHE": "$SCRATCH/cache", "PRICE": "5 $$"},
+        "annotations": {"com.hooks.nccl.enabled": "true", "odd key": 'a "b" \\ $c'},
+    },
+    "node": {"gpus": 4, "cores": 16},
+    "slurm": {"account": "none", "salloc_on_node": False, "queues": {"node": {}, "gpu": {}}},
+}
+
+
+def make_recipe(folder: Path, format: str = "oci", **site: Any) -> Recipe:
+    """A target ``engine`` of a site with the Container Engine. ``site`` replaces keys of the site."""
+    values = {
+        "format": format,
+        "base": "docker://debian:bookworm-slim",
+        "environment": "environment.yml",
+        "gpu": {"vendor": "nvidia", "architectures": ["sm_90"]},
+        "registry": {"host": "ghcr.io", "repository": "me/engine"},
+        "cmd": ["python", "-V"],
+        "site": SITE | site,
+    }
+    (folder / "recipes").mkdir(exist_ok=True)
+    (folder / "recipes/engine.yaml").write_text(yaml.safe_dump(values))
+    return load_recipe("engine", folder)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    return make_recipe(tmp_path)
+
+
+def job_script(recipe: Recipe, *command: str, **request: Any) -> str:
+    return render(plan_job(recipe, JobRequest(command=command, **request)))
+
+
+def written(script: str) -> dict[str, Any]:
+    """The file that a script writes."""
+    found = re.search(r"<<'EOF'\n(.*?)\nEOF\n", script, re.DOTALL)
+    assert found
+    return tomllib.loads(found[1])
+
+
+# files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ['a "b"', "back\\slash", "tab\t, new\nline", "del\x7f", "ü 🦀", "'", "#", "\x01"]
+)
+def test_strings(text: str) -> None:
+    """A literal text arrives unchanged."""
+    assert tomllib.loads(f"a = {toml(text)}") == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$HOME/x", "$$HOME/x"),
+        (ShellText("$HOME/x"), "${HOME}/x"),
+        (ShellText('${A}b "c" 5 $$ \\'), '${A}b "c" 5 $$ \\'),
+    ],
+)
+def test_variables(text: str, expected: str) -> None:
+    """The Container Engine fills in ${NAME}; it reads $$ as a dollar sign."""
+    assert tomllib.loads(f"a = {toml(text)}") == {"a": expected}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("docker://ghcr.io/me/x:1", "ghcr.io#me/x:1"),
+        ("docker://localhost:5000/x@sha256:00", "localhost:5000#x@sha256:00"),
+        ("docker://library/debian", "library/debian"),
+        ("/x/y.sqsh", "/x/y.sqsh"),
+        ("y.sqsh", "./y.sqsh"),
+        (ShellText("$SCRATCH/y.sqsh"), "$SCRATCH/y.sqsh"),
+    ],
+)
+def test_engine_image(text: str, expected: str) -> None:
+    """The registry is separated by # in an EDF, and a relative path begins with a dot."""
+    assert engine_image(text) == expected
+
+
+def test_edf_lines() -> None:
+    """All keys together are one valid file; mounts have a source and a target."""
+    mounts = [("/a", "/a", False), ('/b "c"', "/d", True)]
+    lines = edf_lines("/i.sqsh", mounts, "/w", {"A": "1"}, {"com.x.y": "true", "com.x.z": "b"})
+    assert tomllib.loads("\n".join(lines)) == {
+        "image": "/i.sqsh",
+        "workdir": "/w",
+        "entrypoint": False,
+        "writable": True,
+        "mounts": ["/a:/a", '/b "c":/d:ro'],
+        "env": {"A": "1"},
+        "annotations": {"com": {"x": {"y": "true", "z": "b"}}},
+    }
+    assert set(tomllib.loads("\n".join(edf_lines("i", (), "", {}, {})))) == {
+        "image",
+        "entrypoint",
+        "writable",
+    }
+
+
+# jobs -------------------------------------------------------------------------------------------------------
+
+
+def test_job(recipe: Recipe) -> None:
+    """The script writes the file; values that differ between processes precede the command."""
+    script = job_script(recipe, "python", "t.py", env={"MINE": "a 'b' $c", "CACHE": "/c"}, gpus=4)
+    assert written(script) == {
+        "image": "${BUILDER_IMAGE}",
+        "workdir": "${SLURM_SUBMIT_DIR}",
+        "entrypoint": False,
+        "writable": True,
+        "mounts": ["/store:/store", "/data:/input:ro", "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}"],
+        "env": {
+            "NVIDIA_VISIBLE_DEVICES": "all",
+            "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
+            "PRICE": "5 $$",
+        },
+        "annotations": {"com": {"hooks": {"nccl": {"enabled": "true"}}}, "odd key": 'a "b" \\ $$c'},
+    }
+    assert 'BUILDER_IMAGE="$SCRATCH/ce-images/engine.sqsh"' in script
+    assert re.search(r'exec env .*"RANK=\$SLURM_PROCID"', script, re.DOTALL) and "CACHE=/c" in script
+    assert '--environment="$BUILDER_EDF" bash -c "$(declare -f task); task"' in script
+    assert "export -f task" not in script, "a function in the environment may not reach the container"
+
+
+def test_own_command(recipe: Recipe) -> None:
+    """srun needs a command: the recipe's, if the job names none."""
+    assert job_script(recipe).rstrip().splitlines()[-1].startswith("srun ")
+    assert re.search(r"exec env .*\n.* python -V\n", job_script(recipe), re.DOTALL)
+
+
+def test_image(recipe: Recipe) -> None:
+    """An image of a registry is no file on the site."""
+    script = job_script(recipe, "true", image="docker://ghcr.io/me/x:1")
+    assert "BUILDER_IMAGE='ghcr.io#me/x:1'" in script and "-r $BUILDER_IMAGE" not in script
+    digest = "@sha256:" + "0" * 64
+    assert f"BUILDER_IMAGE='ghcr.io#me/x{digest}'" in job_script(
+        recipe, "true", image=f"ghcr.io/me/x{digest}"
+    )
+    assert 'BUILDER_IMAGE="$SLURM_SUBMIT_DIR/x.sqsh"' in job_script(recipe, "true", image="x.sqsh")
+
+
+SRUN = """\
+#!/bin/bash
+if [[ $1 == --help ]]; then
+    echo "      --{option}=FILE"
+    exit
+fi
+for word; do
+    [[ $word == --environment=* ]] && cp "${{word#*=}}" "$COPY"
+    [[ $word == bash || $word == rm ]] && break
+    shift
+done
+SLURM_PROCID=0 SLURM_LOCALID=0 exec "$@"
+"""
+
+
+def submit(folder: Path, script: str, option: str = "environment") -> subprocess.CompletedProcess[str]:
+    """Runs a script with a srun that copies the file and runs the command, without its function."""
+    names = {"srun": SRUN.format(option=option), "scontrol": "#!/bin/sh\necho node1\n"}
+    (folder / "bin").mkdir()
+    (folder / "my 'submit\" \\ folder").mkdir()
+    for name, text in names.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(stat.S_IRWXU)
+    (folder / "ce-images").mkdir()
+    (folder / "ce-images/engine.sqsh").touch()
+    return subprocess.run(
+        ["bash", "-s"],
+        input=script,
+        capture_output=True,
+        text=True,
+        cwd=folder / "my 'submit\" \\ folder",
+        env={
+            "PATH": f"{folder}/bin:/usr/bin:/bin",
+            "SCRATCH": str(folder),
+            "COPY": str(folder / "copy.toml"),
+            "USER": "me",
+            "SLURM_SUBMIT_DIR": str(folder / "my 'submit\" \\ folder"),
+            "SLURM_JOB_ID": "7",
+            "SLURM_NTASKS": "1",
+            "SLURM_NNODES": "1",
+            "SLURM_CPUS_PER_TASK": "4",
+            "SLURM_JOB_NODELIST": "node1",
+        },
+    )
+
+
+def test_run(recipe: Recipe, tmp_path: Path) -> None:
+    """The command gets its words unchanged, variables too; file and data are removed at the end."""
+    (tmp_path / "secrets").write_text("# comment\nTOKEN='q' \"$x\" `id`\n\nRANK=9")
+    word = 'it\'s "$x" \\ `id`'
+    code = "import os, sys; print(sys.argv[1:], [os.environ[n] for n in ('TOKEN', 'RANK', 'MINE')])"
+    script = job_script(
+        recipe, "python3", "-c", code, word, env={"MINE": word}, env_file=str(tmp_path / "secrets")
+    )
+    done = submit(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == str([word]) + " " + str(["'q' \"$x\" `id`", "0", word])
+    assert (
+        tomllib.loads((tmp_path / "copy.toml").read_text())["mounts"][-1] == f"{tmp_path}/secrets:" * 2 + "ro"
+    )
+    assert not list(tmp_path.glob("my*/.builder-*")), "the script removes the file"
+
+
+def test_no_plugin(recipe: Recipe, tmp_path: Path) -> None:
+    """A Slurm without the plugin is reported before anything else happens."""
+    done = submit(tmp_path, job_script(recipe, "true", data="set.tar"), option="export")
+    assert done.returncode == 1 and done.stderr.strip() == NO_ENGINE
+
+
+def test_data(recipe: Recipe) -> None:
+    """One trap removes file and data."""
+    traps = re.findall("^trap .*", job_script(recipe, "true", data="set.tar", nodes=2), re.MULTILINE)
+    assert traps[-1].startswith('trap \'rm -f "$BUILDER_EDF"; srun ') and traps[-1].endswith("EXIT")
+    assert 'rm -rf "$BUILDER_DATA"' in traps[-1]
+
+
+def test_require_engine(tmp_path: Path) -> None:
+    """srun is asked for its options."""
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    (tmp_path / "srun").write_text("#!/bin/sh\necho --export\n")
+    (tmp_path / "srun").chmod(stat.S_IRWXU)
+    with pytest.raises(RunnerError, match="no option --environment"):
+        require_engine(env)
+    (tmp_path / "srun").write_text("#!/bin/sh\necho --environment=FILE\n")
+    require_engine(env)
+    with pytest.raises(RunnerError, match="srun is not installed"):
+        require_engine({"PATH": str(tmp_path / "none")})
+
+
+def test_interactive(recipe: Recipe) -> None:
+    """salloc, then srun with a terminal; the current folder is mounted."""
+    allocate, then = salloc(recipe, JobRequest())
+    assert allocate[0] == "salloc"
+    assert then == ["srun", "--pty", "--environment=./engine.toml", "bash"]
+    found = tomllib.loads("\n".join(interactive_edf(recipe, JobRequest())))
+    assert found["image"] == "${SCRATCH}/ce-images/engine.sqsh"
+    assert found["workdir"] == "${SLURM_SUBMIT_DIR}"
+    assert "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}" in found["mounts"]
+
+
+def test_env_file_of_run(recipe: Recipe) -> None:
+    """A relative file is one of the current folder."""
+    request = ContainerRequest(image="/i.sqsh", command=("true",), env_file="s.env")
+    made = site_command(recipe, request)
+    assert tomllib.loads("\n".join(made.edf))["mounts"][-1] == "${PWD}/s.env:${PWD}/s.env:ro"
+    assert made.words[-2:] == ["$PWD/s.env", "true"]
+
+
+# site files -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("program", "srun"),
+        ("options", ["--x"]),
+        ("gpu", ["--nv"]),
+        ("gpu_all", ["--x"]),
+        ("gpu_each", ["--x"]),
+        ("ranks", ["--x"]),
+        ("shm_size", "8g"),
+        ("groups", ["video"]),
+    ],
+)
+def test_useless_keys(tmp_path: Path, key: str, value: object) -> None:
+    """Keys of a command line are refused by name."""
+    with pytest.raises(ConfigError, match=rf"engine.yaml:\d+: .*runtime.*{key} does not apply"):
+        make_recipe(tmp_path, runtime={"kind": "edf", key: value})
+
+
+def test_useless_additions(tmp_path: Path) -> None:
+    """Options of the network are refused too."""
+    with pytest.raises(ConfigError, match=r"engine.yaml:\d+: .*fabric.options: edf has no command line"):
+        make_recipe(tmp_path, fabric={"options": ["--x"]})
+
+
+def test_useless_parts(tmp_path: Path) -> None:
+    """A site with edf has Slurm, no Ray, and OCI images."""
+    with pytest.raises(ConfigError, match="ray needs docker or podman, not edf"):
+        make_recipe(tmp_path, ray={})
+    with pytest.raises(ConfigError, match="edf needs 'slurm:'"):
+        make_recipe(tmp_path, slurm=None)
+    with pytest.raises(ConfigError, match="made of an OCI image; write 'oci'"):
+        make_recipe(tmp_path, format="sif")
