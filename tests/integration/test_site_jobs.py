@@ -35,6 +35,7 @@ from tests.integration.conftest import CLONE, Builder
 from tests.support.sitetrials import UNKNOWN, Trial, gpu_options, minutes, trials, written
 from tests.support.slurm import Slurm
 from tests.support.slurmsites import USER, Accounting, FakeSite, fake_site, running_accounting, running_site
+from tests.support.spank import plugin
 
 #: A program in the place of a container runtime: each rank records its words and variables.
 RUNTIME = """\
@@ -43,6 +44,13 @@ RUNTIME = """\
 name=$RECORD/$SLURM_JOB_ID.$SLURM_PROCID
 printf '%s\\0' "${0##*/}" "$@" > "$name.words"
 env -0 > "$name.env"
+"""
+#: A program in the place of the Container Engine, with FILE COMMAND...: only ``python`` is in the container.
+ENGINE = """\
+#!/bin/bash
+export EDF=$(<"$1") PATH=${0%/*}/container:$PATH
+shift
+exec "$@"
 """
 RUNTIMES = ("singularity", "apptainer", "podman-hpc")
 #: What Slurm says when it refuses a job for its own reasons.
@@ -121,9 +129,10 @@ class SiteJobs:
 def accounting() -> Iterator[Accounting]:
     with running_accounting(list(SITES.values())) as part:
         programs = part.folder / "bin"
-        programs.mkdir()
-        for name in RUNTIMES:
-            (programs / name).write_text(RUNTIME)
+        (programs / "container").mkdir(parents=True)
+        stand_ins = {**dict.fromkeys((*RUNTIMES, "container/python"), RUNTIME), "edf": ENGINE}
+        for name, text in stand_ins.items():
+            (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         yield part
 
@@ -241,11 +250,18 @@ def test_interactive(site: SiteJobs) -> None:
 def test_run(site: SiteJobs) -> None:
     """A job on two nodes runs: all ranks start the container with what the site file says."""
     if site.fake.site.runtime.kind == "edf":
-        pytest.skip("the Container Engine is a plugin of srun: tests/integration/test_edf.py")
+        add_container_engine(site)
     request = site.request(2, site.fake.main.gpus)
     launchers = [None] if site.fake.site.mpi is None else [None, "mpi"]
     for launcher in dict.fromkeys(launchers):
         check_run(site, replace(request, launcher=launcher))
+
+
+def add_container_engine(site: SiteJobs) -> None:
+    """Adds the option ``--environment`` to srun, which starts :data:`ENGINE` for each rank."""
+    engine = site.env["PATH"].partition(":")[0] + "/edf"
+    line = f"required {plugin(site.slurm.folder)} {engine}\n"
+    (site.slurm.folder / "plugstack.conf").write_text(line)
 
 
 def check_run(site: SiteJobs, request: JobRequest) -> None:
@@ -261,8 +277,13 @@ def check_run(site: SiteJobs, request: JobRequest) -> None:
     if described.mpi and (request.launcher or described.launcher) == "mpi":
         additions.append(described.mpi)
     for words, env in records.values():
-        assert words[0] == described.runtime.command and words[-2:] == ["python", "train.py"]
-        assert request.image in words and env["MASTER_ADDR"].startswith("node1")
+        if described.runtime.kind == "edf":
+            assert words == ["python", "train.py"] and 'image = "${BUILDER_IMAGE}"' in env["EDF"]
+            assert env["BUILDER_IMAGE"] == request.image
+        else:
+            assert words[0] == described.runtime.command and words[-2:] == ["python", "train.py"]
+            assert request.image in words
+        assert env["MASTER_ADDR"].startswith("node1")
         for wrapper in (described.runtime.wrapper, *(a.wrapper for a in additions)):
             assert set(wrapper) <= set(words)
         if described.proxy:
