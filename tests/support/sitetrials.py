@@ -69,7 +69,10 @@ class Place:
         """GPUs per node of a job here: all, if a job may have them."""
         if self.partition_limits.gpu_counts:
             return max(self.partition_limits.gpu_counts)
-        return 1 if self.qos_limits.max_gpus else self.site.main.gpus
+        if self.qos_limits.max_gpus:
+            return 1
+        own = self.partition_limits.gpus
+        return self.site.main.gpus if own is None else own
 
     def base(self) -> JobRequest:
         """A job that this place allows."""
@@ -132,14 +135,15 @@ class Place:
 
 
 def places(site: FakeSite) -> list[Place]:
-    """Returns the partitions and QOS for jobs on the nodes that the site file describes."""
+    """Returns the partitions and QOS that builder's jobs can take: not those for image builds only."""
     queues = site.slurm.queues
     # Without a table of partitions, those that the site's jobs take.
     taken = {queue.partition for kind, queue in queues.items() if kind in ("gpu", "node", "nodes")} or {""}
     found = []
     for part in site.partitions:
         name = "" if part.is_default else part.name
-        if site.main not in part.hardware or (not site.slurm.partitions and name not in taken):
+        of_builds = site.main.gpus and part.limits.gpus == 0 and "cpu" not in queues
+        if of_builds or (not site.slurm.partitions and name not in taken):
             continue
         for qos in part.limits.qos or tuple(site.qos) or ("",):
             found.append(Place(site, name, part.limits, qos, site.qos.get(qos, Qos())))

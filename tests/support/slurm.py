@@ -61,6 +61,8 @@ MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
 KillWait=5
+MessageTimeout=60
+BatchStartTimeout=60
 MinJobAge=3600
 SlurmdParameters=config_overrides
 NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN {nodes}

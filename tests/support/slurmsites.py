@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +35,7 @@ from tests.support.slurm import (
 from tests.support.slurm import Slurm as RunningSlurm
 
 #: The user of the tests: root may use every QOS and partition.
-USER = "nobody"
+USER, GROUP = "nobody", 65534
 #: The partition that Slurm takes for jobs without ``--partition``, where the site file does not name it.
 DEFAULT_PARTITION = "main"
 #: The name of all clusters: adding one to the accounting database takes a second.
@@ -353,7 +351,10 @@ def running_accounting(sites: Sequence[FakeSite]) -> Iterator[Accounting]:
         env = clean_environment(
             HOME=folder, SLURM_CONF=folder / "slurm.conf", MYSQL_UNIX_PORT=database_socket
         )
-        data = stack.enter_context(_memory_folder())
+        data = folder / "database"
+        data.mkdir()
+        # In memory if that is allowed: a database creates many files. It is unmounted with its folder.
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", data], capture_output=True, check=False)
         _initialize_database(mariadbd, data, env)
         own = [f"--datadir={data}", f"--socket={database_socket}"]
         command = [mariadbd, "--no-defaults", "--user=root", *own, "--skip-networking", *_SMALL]
@@ -376,16 +377,7 @@ def running_accounting(sites: Sequence[FakeSite]) -> Iterator[Accounting]:
         yield accounting
 
 
-@contextlib.contextmanager
-def _memory_folder() -> Iterator[str]:
-    """A temporary folder in memory if there is one: a database creates many files."""
-    memory = Path("/dev/shm")  # noqa: S108
-    free = shutil.disk_usage(memory).free if memory.is_dir() else 0
-    with tempfile.TemporaryDirectory(dir=memory if free > 1 << 30 else "/var/tmp") as folder:  # noqa: S108
-        yield folder
-
-
-def _initialize_database(mariadbd: str, data: str, env: dict[str, str]) -> None:
+def _initialize_database(mariadbd: str, data: Path, env: dict[str, str]) -> None:
     """Makes the system tables of an empty database: slurmdbd needs those of stored procedures.
 
     ``mariadb-install-db`` would do it, but needs programs of another package.
@@ -439,5 +431,5 @@ def running_site(fake: FakeSite, accounting: Accounting) -> Iterator[RunningSlur
     with running_cluster(folder, accounting.folder, configuration(fake, lines)) as part:
         accounting.set_limits(fake, gpus=True)
         (setpriv,) = need("setpriv")
-        part.user = (setpriv, f"--reuid={USER}", "--regid=nogroup", "--clear-groups", "--")
+        part.user = (setpriv, f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups", "--")
         yield part
