@@ -24,8 +24,8 @@ export PYTEST_DEBUG_TEMPROOT := $(CURDIR)/.cache/tmp
 endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
-APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs libseccomp2 \
-	gcc libc6-dev libslurm-dev libsqlite3-0 mariadb-server-core munge openssl podman postgresql prometheus \
+APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs gcc libc6-dev \
+	libseccomp2 libslurm-dev libsqlite3-0 mariadb-server-core munge openssl podman postgresql prometheus \
 	qemu-user-static runc shellcheck siftool skopeo slurm-wlm slurmdbd squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah

@@ -56,7 +56,9 @@ def parse_options() -> argparse.Namespace:
         "--epochs", type=int, default=20, help="total number of epochs, including those before a resume"
     )
     parser.add_argument("--workers", type=int, help="default: one per GPU of the cluster, else one")
-    parser.add_argument("--batch-size", type=int, default=96, help="images per step, in total over all workers")
+    parser.add_argument(
+        "--batch-size", type=int, default=96, help="images per step, in total over all workers"
+    )
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")
