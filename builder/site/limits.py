@@ -101,9 +101,10 @@ def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = ""
 
 
 def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
-    """The two nearest places that allow a job, as hints."""
-    places = alternatives(recipe, resources, time, kind)[:2]
-    return [f"{place.options or 'no --partition'} allows it" for place in places]
+    """The two nearest places that allow a job, as hints; else one whose limit is not known."""
+    places = [(place, "allows it") for place in alternatives(recipe, resources, time, kind)[:2]]
+    unknown = [(place, "has no limit that is known") for place in alternatives(recipe, resources, time)[:1]]
+    return [f"{place.options or 'no --partition'} {says}" for place, says in places or unknown]
 
 
 def _is_interactive(slurm: Slurm, place: Place) -> bool:
