@@ -40,6 +40,7 @@ from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
+from builder.site.pulled import forget_pull
 from builder.smoke.evidence import BuiltImage
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan, plan_smoke
@@ -91,12 +92,12 @@ def _solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
 
 
 @dataclass(frozen=True)
-class PulledImage:
-    """An image in ``dist/`` that was pulled and not built here."""
+class StoredImage:
+    """An image in ``dist/``."""
 
     image: Image
-    reference: str
-    """Where it was pulled from."""
+    pulled_from: str
+    """Where ``builder pull`` took it from; empty: it was built here."""
 
 
 @dataclass(frozen=True)
@@ -419,6 +420,7 @@ class Project:
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
+        forget_pull(folder, name)
         if result.definition is not None:
             suffix, text = result.definition
             write_atomic(folder / f"{name}.{suffix}", text.encode())
@@ -431,17 +433,18 @@ class Project:
             write_layout(result.artifact, folder, name, self.store)
         return folder
 
-    def pulled(self, recipe: Recipe) -> PulledImage | None:
-        """The target's image in ``dist/`` if ``builder pull`` put it there; None after a later build.
+    def stored(self, recipe: Recipe) -> StoredImage | None:
+        """The target's image in ``dist/``, pulled or built, whichever came last; None if there is none.
 
         Raises:
             ImageError: ``dist/`` is damaged.
         """
-        reference = tag_annotations(self.layout, recipe.name).get(PULLED_FROM)
-        if reference is None:
+        has_layout = (self.layout / "index.json").exists()
+        digest = list_tags(self.layout).get(recipe.name) if has_layout else None
+        if digest is None:
             return None
-        digest = list_tags(self.layout)[recipe.name]
-        return PulledImage(read_layout(self.layout, digest, recipe.architecture), reference)
+        pulled_from = tag_annotations(self.layout, recipe.name).get(PULLED_FROM, "")
+        return StoredImage(read_layout(self.layout, digest, recipe.architecture), pulled_from)
 
     @property
     def reports(self) -> Path:

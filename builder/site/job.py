@@ -32,6 +32,11 @@ class ImageFile:
     """A reference or a path; empty for ``userns``, which finds the image by the target."""
     is_file: bool
     """Whether the reference is a SIF or squashfs, whose existence the script checks."""
+    engine: str = ""
+    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls it if it is
+    missing. Empty: none."""
+    migrates: bool = False
+    """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The pages of docs/sites: each system has one, whose first lines say when it was compared."""
+"""The pages of docs/sites: each system has one, and its first lines say when somebody read its sources."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def headed() -> dict[str, tuple[str, str]]:
     """Site file -> the page that names it in its first lines, and the date there."""
     found: dict[str, tuple[str, str]] = {}
     for page in sorted(FOLDER.glob("*.md")):
-        head = "\n".join(page.read_text().splitlines()[:6])
-        names = re.search(r"^Site files: (.+)$", head, re.MULTILINE)
+        head = "\n".join(page.read_text().splitlines()[:8])
+        names = re.search(r"^Site files?: (.+)$", head, re.MULTILINE)
         date = re.search(r"^Checked: (\d{4}-\d\d-\d\d)$", head, re.MULTILINE)
         if names:
             assert date, f"{page.name} has no line 'Checked: DATE'"
-            found |= {name: (page.name, date[1]) for name in names[1].split(", ")}
+            found |= {name: (page.name, date[1]) for name in names[1].replace("`", "").split(", ")}
     return found
 
 

@@ -39,8 +39,9 @@ def test_printed_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["job", "lumi-g", "--chain", "0", "--account", "project_465000000", "--", "y"]
-    error = builder(capsys, *words, code=2)
+    error = builder(
+        capsys, "job", "lumi-g", "--chain", "0", "--account", "project_465000000", "--", "y", code=2
+    )
     assert "--chain must be at least 1, not 0" in error
     error = builder(capsys, "job", "chameleon-a100", "--submit", "--", "y", code=2)
     assert "has no scheduler to submit jobs to" in error

@@ -18,6 +18,15 @@ GOLDEN = ROOT / "tests" / "golden"
 
 #: Golden file -> target and options of builder job: the job of the script that is named above it.
 SCRIPTS = {
+    # docs.cscs.ch, software/ml/pytorch, 2026-02-23: "dist-train-ddp", with its environment definition file
+    "alps-clariden.nodes.sh": ("alps-clariden", "--account g123 --nodes 2 --check-fabric"),
+    # docs.cscs.ch, tutorials/ml/llm-nanotron-training, 2025-08-22: "pretrain-nanotron"
+    "alps-daint.torchrun.sh": (
+        "alps-daint",
+        "--account g123 --nodes 2 --launcher torchrun --time 00:45:00",
+    ),
+    # docs.cscs.ch, running/slurm, 2026-06-24: one rank per GPU of a GH200 node
+    "alps-santis.node.sh": ("alps-santis", "--gpus 4 --checkpoint $SCRATCH/run"),
     # docs.cirrus.ac.uk, user-guide/containers, 2025-11-15: "apptainer_parallel", with 8 processes a node
     "cirrus.mpi.sh": ("cirrus", "--account t01 --nodes 2 --time 0:10:0"),
     # olcf_containers_examples 032b962, 2026-03-24: frontier/.../apptainer_wrappers_lammps/gpu/submit.slurm;
@@ -76,6 +85,8 @@ SCRIPTS = {
 }
 
 INTERACTIVE = {
+    # docs.cscs.ch, clusters/clariden, 2026-06-09: partition debug; software/container-engine/run: srun --pty
+    "alps-clariden.salloc.txt": ("alps-clariden", "--interactive --gpus 4"),
     # docs.olcf.ornl.gov, containers on Frontier: salloc -t 00:50:00 -A gen107 -N2 -qdebug
     "frontier.salloc.txt": ("frontier", "--account gen107 --interactive --time 00:50:00"),
     # skills.isambard.ac.uk, slurm: salloc stays on the login node; users: partition and reservation
@@ -89,6 +100,21 @@ INTERACTIVE = {
 #: Golden file -> what the site's script has, in the words of builder job. Left out: other programs, and
 #: options that say the same (-N 2 and --nodes=2; --gpus=8 of two nodes and --gpus-per-node=4).
 OF_THE_SITE = {
+    "alps-clariden.nodes.sh": (
+        "--account=g123", "--time=01:00:00", "--nodes=2", "--ntasks-per-node=4", "--cpus-per-task=72",
+        'image = "${', '"/capstor:/capstor"', '"/iopsstor:/iopsstor"', 'workdir = "${SLURM_SUBMIT_DIR}"',
+        '[annotations]\ncom.hooks.aws_ofi_nccl.enabled = "true"\ncom.hooks.aws_ofi_nccl.variant = "cuda-dl"',
+        'CUDA_CACHE_DISABLE = "1"', 'TORCH_NCCL_ASYNC_ERROR_HANDLING = "1"',
+        'MPICH_GPU_SUPPORT_ENABLED = "0"', 'NVIDIA_VISIBLE_DEVICES = "all"', "NCCL_DEBUG=INFO",
+        "Using network AWS Libfabric", "--environment=",
+        'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+    ),
+    "alps-daint.torchrun.sh": (
+        "--account=g123", "--time=00:45:00", "--nodes=2", "--ntasks-per-node=1", "--environment=",
+        "torchrun --nnodes=2 --nproc-per-node=4", "--master-addr=",
+    ),
+    "alps-santis.node.sh": ("--ntasks-per-node=4", "--gpus-per-node=4", "--cpus-per-task=72"),
+    "alps-clariden.salloc.txt": ("--partition=debug", "srun --pty --environment="),
     "cirrus.mpi.sh": (
         "--time=0:10:0", "--exclusive", "--nodes=2", "--partition=standard", "--qos=standard",
         "module load cray-mpich-abi/8.1.32", "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK",
@@ -172,6 +198,7 @@ NOT_OF_THE_SITE = {
     "marenostrum5.torchrun.sh": ("--mem",),
     "alliance-trillium.gpu.sh": ("--mem", "--partition"),
     "alliance-trillium.nodes.sh": ("--mem", "--partition"),
+    "alps-clariden.nodes.sh": ("--mem", "--gres", "--mpi="),
     "isambard-ai.gpu.sh": ("--partition", "adapt.sh", "--mpi="),
     "isambard-ai.nodes.sh": ("--partition", "--mpi="),
     "leonardo.gpu.sh": ("--exclusive",),
@@ -196,6 +223,9 @@ def refused(capsys: pytest.CaptureFixture[str], options: str) -> str:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
+        ("alps-clariden --time 13:00:00", "partition normal (12:00:00)", "--chain 2"),
+        ("alps-clariden --partition debug --nodes 4 --time 0:30:00", "partition debug (00:22:30)", ""),
+        ("alps-santis --partition debug --nodes 3 --time 0:30:00", "at most 2", "--partition normal"),
         ("cirrus --account t01 --mem 4G", "memory comes with the cores", ""),
         ("cirrus --account t01 --time 72:00:00", "standard with QOS standard", "--qos long"),
         ("cirrus --account t01 --nodes 200", "QOS standard allows at most 128", "--qos largescale"),
@@ -233,4 +263,4 @@ def test_whole_nodes_are_the_default(capsys: pytest.CaptureFixture[str]) -> None
 def test_processors() -> None:
     """Systems with GH200 take images for arm64."""
     arm = {name for name, _ in SCRIPTS.values() if load_recipe(name, ROOT).platform == "linux-aarch64"}
-    assert arm == {"isambard-ai", "jupiter"}
+    assert arm == {"alps-clariden", "alps-daint", "alps-santis", "isambard-ai", "jupiter"}

@@ -46,9 +46,23 @@ done
 
 
 #: A container runtime: records its arguments and environment as one line of JSON; FAIL is its exit code.
+#: Its storage has one image: at once, or with IMAGE=pull after a pull, or with IMAGE=local so that only this
+#: node sees it. Of podman-hpc's ``image exists`` and ``image inspect`` nothing is expected.
 RUNTIME = """\
 #!{python} -IS
 import json, os, sys
+image, pulled = os.environ.get("IMAGE", ""), os.environ["RECORD"] + ".pulled"
+here = not image or os.path.exists(pulled)
+if sys.argv[1] == "pull":
+    open(pulled, "w").write(" ".join(sys.argv[1:]))
+    sys.exit(int(os.environ.get("PULL", "0")))
+if sys.argv[1] == "image":
+    sys.exit(0 if here and "podman-hpc" not in sys.argv[0] else 1)
+if sys.argv[1] == "images":
+    if here:
+        readonly = "false" if image == "local" else "true"
+        print("sha256:cafe" if "--quiet" in sys.argv else readonly + " sha256:cafe")
+    sys.exit(0)
 with open(os.environ["RECORD"], "a") as file:
     found = {{k: v for k, v in os.environ.items()}}
     data = os.environ.get("BUILDER_DATA", "")
@@ -66,10 +80,16 @@ class Cluster:
     root: Path
     env: dict[str, str]
 
+    @property
+    def pulled(self) -> Path:
+        """The arguments of the last pull, if there was one."""
+        return self.root / "record.pulled"
+
     def run(self, script: str, code: int = 0, **env: str) -> list[dict[str, Any]]:
         """Runs a script as Slurm would. Returns the record of each task."""
         record = self.root / "record"
         record.unlink(missing_ok=True)
+        self.pulled.unlink(missing_ok=True)
         done = subprocess.run(
             ["bash", "-s"],
             input=script,
@@ -140,7 +160,7 @@ def test_command_is_unchanged(cluster: Cluster) -> None:
     """Every launcher passes the command's words unchanged."""
     image = cluster.root / "my image.sif"
     image.touch()
-    for target, tail in (("alliance-fir", image), ("perlmutter", image), ("archer2-cpu", image)):
+    for target, tail in (("alliance-fir", image), ("perlmutter", "cafe"), ("archer2-cpu", image)):
         (task,) = cluster.run(script(target, image=str(image)))
         words = task["words"]
         assert words[-len(AWKWARD) - 1 :] == [str(tail), *AWKWARD], target
@@ -398,3 +418,28 @@ def test_clean_environment_without_slurm(cluster: Cluster) -> None:
         name: task["env"].get(f"APPTAINERENV_{name}") for name in ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES")
     }
     assert passed == {"NCCL_DEBUG": "IN FO", "CUDA_VISIBLE_DEVICES": "2"}
+
+
+def test_image_of_podman_hpc(cluster: Cluster) -> None:
+    """An image that all nodes see runs by its id; another is pulled once; an error names what to type."""
+    name = "registry.nersc.gov/m558/superfacility/synapse-ml:latest"
+    text = script("perlmutter", nodes=2)
+    for image, pulled in (("", False), ("pull", True)):
+        first, *_ = cluster.run(text, SLURM_NTASKS="2", IMAGE=image)
+        assert cluster.pulled.exists() == pulled
+        assert first["words"][first["words"].index("python") - 1] == "cafe"
+    assert cluster.pulled.read_text() == f"pull {name}"
+    for env in ({"IMAGE": "local"}, {"IMAGE": "pull", "PULL": "125"}):
+        assert cluster.run(text, code=1, **env) == [], "not migrated, or not pulled"
+        assert f"no image {name}; on a login node: podman-hpc pull {name}" in cluster.output
+
+
+def test_image_of_docker(cluster: Cluster) -> None:
+    text = script("chameleon-a100", launcher="torchrun")
+    (first,) = cluster.run(text)
+    image = next(word for word in first["words"] if word.endswith(":latest"))
+    assert not cluster.pulled.exists()
+    cluster.run(text, IMAGE="pull")
+    assert cluster.pulled.read_text() == f"pull {image}"
+    assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
+    assert f"docker pull {image}" in cluster.output

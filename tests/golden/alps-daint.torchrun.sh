@@ -1,0 +1,83 @@
+#!/bin/bash
+# Alps Daint: target alps-daint on 2 nodes, 4 GPUs per node, processes started by torchrun.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=alps-daint
+#SBATCH --account=g123
+#SBATCH --partition=normal
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=288
+#SBATCH --gpus-per-node=4
+#SBATCH --time=00:45:00
+#SBATCH --output=%x-%j.out
+
+set -euo pipefail
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE="$SCRATCH/ce-images/alps-daint.sqsh"
+if [[ ! -r $BUILDER_IMAGE ]]; then
+    echo "no image $BUILDER_IMAGE: download it with builder pull alps-daint --output $BUILDER_IMAGE" >&2
+    exit 1
+fi
+if [[ $(srun --help 2>&1) != *--environment* ]]; then
+    echo 'this Slurm has no option --environment: the Container Engine is not installed' >&2
+    exit 1
+fi
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# A login shell in the container would replace the image's PATH.
+export ENROOT_LOGIN_SHELL=no
+# The container, for srun. The Container Engine fills in the variables.
+BUILDER_EDF=$SLURM_SUBMIT_DIR/.builder-$SLURM_JOB_ID.toml
+trap 'rm -f "$BUILDER_EDF"' EXIT
+cat >"$BUILDER_EDF" <<'EOF'
+image = "${BUILDER_IMAGE}"
+workdir = "${SLURM_SUBMIT_DIR}"
+entrypoint = false
+writable = true
+mounts = [
+    "/capstor:/capstor",
+    "/iopsstor:/iopsstor",
+    "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}",
+]
+
+[env]
+NVIDIA_VISIBLE_DEVICES = "all"
+NVIDIA_DRIVER_CAPABILITIES = "compute,utility"
+CUDA_CACHE_DISABLE = "1"
+TORCH_NCCL_ASYNC_ERROR_HANDLING = "1"
+MPICH_GPU_SUPPORT_ENABLED = "0"
+
+[annotations]
+com.hooks.aws_ofi_nccl.enabled = "true"
+com.hooks.aws_ofi_nccl.variant = "cuda-dl"
+EOF
+
+# Runs on each node; torchrun starts the node's processes.
+task() {
+    exec env "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" \
+        torchrun --nnodes=2 --nproc-per-node=4 "--node-rank=$SLURM_NODEID" "--master-addr=$MASTER_ADDR" "--master-port=$MASTER_PORT" --no-python python train.py --note "it's \"100 \$\" & more"
+}
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+srun --kill-on-bad-exit=1 --environment="$BUILDER_EDF" bash -c "$(declare -f task); task"
