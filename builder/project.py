@@ -230,14 +230,12 @@ class Project:
             if update and previous is None:
                 raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
             base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-            # Only base and OS packages change.
-            if previous and not update and has_base_python(previous, base):
+            if previous and not update and has_base_python(previous, base):  # only OS packages change
                 lock = replace(previous, base=base or self._resolve_base(recipe))
                 return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
             locked = previous.packages if previous else _packages_in(path)
-            wheels = ImageWheelBuilder(
-                recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
-            )
+            tools = (self.settings, self.store, self.reporter)
+            wheels = ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
             request = LockRequest(
                 recipe,
                 self.settings,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
+from builder.cli.joboptions import ACCOUNT_VARIABLES
 from builder.cli.slurmoptions import slurm_options, take_slurm_request
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class JobOutput:
 @click.option(
     "--account",
     default="",
-    envvar=["SBATCH_ACCOUNT", "SLURM_ACCOUNT"],
+    envvar=ACCOUNT_VARIABLES,
     metavar="A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
+from builder.cli.joboptions import ACCOUNT_VARIABLES
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     help="The file or folder for a SIF, or the OCI layout; FILE.sqsh: also a plain squashfs. "
     "Default: site.images on a machine of the site, else dist/.",
 )
-@click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} in site.images.")
+@click.option("--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images.")
 @click.option(
     "--into",
     type=click.Choice(["podman-hpc", "podman", "docker"]),
