@@ -192,6 +192,8 @@ def _print_differences(context: Context, result: BuildResult) -> None:
 
 def print_build(context: Context, result: BuildResult, place: Path) -> dict[str, Any]:
     """Prints a build that was written to ``place`` and returns it as JSON."""
+    from builder.site.images import image_reference
+
     print_build_notes(context, result)
     name = result.recipe.name
     layers = f"{len(result.image.layers)} layers, " if result.image else ""
@@ -201,6 +203,9 @@ def print_build(context: Context, result: BuildResult, place: Path) -> dict[str,
         f"  {layers}{human_bytes(result.artifact.size)}, built in {seconds:.1f} s\n"
         f"  {place if result.sif else f'oci:{place}:{name}'}"
     )
+    if result.recipe.site.runtime.kind == "edf" and result.image:
+        file = image_reference(result.recipe)
+        context.output.note(f'jobs run it as a squashfs: builder convert oci:{place}:{name} "{file}"')
     where = {"sif": str(place)} if result.sif else {"layout": str(place), "tag": name}
     return describe_build(result) | where
 

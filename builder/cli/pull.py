@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
-    help="The file or folder for a SIF, or the OCI layout. "
+    help="The file or folder for a SIF, or the OCI layout; FILE.sqsh: also a plain squashfs. "
     "Default: site.images on a machine of the site, else dist/.",
 )
 @click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} in site.images.")
@@ -68,8 +68,8 @@ def pull(
 ) -> None:
     """Download the published image of TARGET.
 
-    A SIF goes to where jobs look for it, an OCI image into dist/ or an engine's storage. `builder run TARGET`
-    then runs it, until the next `builder build TARGET`.
+    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/ or an engine's storage.
+    `builder run TARGET` then runs it, until the next `builder build TARGET`.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
 
@@ -105,8 +105,11 @@ def pull(
         if into and isinstance(place, RegistryPlace):
             done = pull_into(into, recipe, place, tag, project.settings, if_changed=if_changed, reporter=out)
         else:
-            path = _output(recipe, output, account, project.layout)
+            squashfs = _squashfs(recipe, output, account)
+            path = project.layout if squashfs else _output(recipe, output, account, project.layout)
             done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
+            if squashfs:
+                done = _write_squashfs(context, recipe, done, squashfs)
     verb = "is now" if done.changed else "is already"
     text = f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}"
     out.result(_value(done, recipe.name), text)
@@ -159,3 +162,36 @@ def _output(recipe: Recipe, output: Path | None, account: str, layout: Path) -> 
     if output is None:
         return site_sif(recipe, account, os.environ) or layout / f"{recipe.name}.sif"
     return output / f"{recipe.name}.sif" if output.is_dir() else output
+
+
+def _squashfs(recipe: Recipe, output: Path | None, account: str) -> Path | None:
+    """The file for a plain squashfs, which is made of the OCI image in dist/; None: none is wanted.
+
+    Raises:
+        UsageError: the target is a SIF.
+    """
+    from builder.image.convert import SQUASHFS_SUFFIXES
+    from builder.site.images import site_sif
+
+    if output is None:
+        return site_sif(recipe, account, os.environ) if recipe.site.runtime.kind == "edf" else None
+    if output.suffix not in SQUASHFS_SUFFIXES:
+        return None
+    if recipe.format == "sif":
+        raise UsageError(
+            f"--output {output}: {recipe.name} is a SIF",
+            f"pull the SIF, then: builder convert {recipe.name}.sif {output}",
+        )
+    return output
+
+
+def _write_squashfs(context: Context, recipe: Recipe, done: Pulled, path: Path) -> Pulled:
+    """Writes the image that was pulled into dist/ as a plain squashfs too."""
+    from dataclasses import replace
+
+    from builder.image.convert import convert_image
+
+    project = context.project
+    source = f"oci:{project.layout}:{recipe.name}"
+    convert_image(source, str(path), project.settings, project.store, reporter=context.output)
+    return replace(done, place=str(path))

@@ -261,6 +261,12 @@ class Recipe(Model):
         conda = data.get("conda") or {}
         return {**data, "conda": {"prefix": _VENV, **conda}} if isinstance(conda, dict) else data
 
+    @model_validator(mode="after")
+    def _format_fits_site(self) -> Recipe:
+        if self.format == "sif" and self.site.runtime.kind == "edf":
+            raise ValueError("format: sif: jobs with edf run a squashfs, made of an OCI image; write 'oci'")
+        return self
+
     @field_validator("env")
     @classmethod
     def _env_is_complete(cls, env: dict[str, str]) -> dict[str, str]:

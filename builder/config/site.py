@@ -321,6 +321,8 @@ class Site(Model):
             raise ValueError("retired and successors need 'status: retired'")
         if self.runtime.kind == "edf" and self.slurm is None:
             raise ValueError("runtime edf needs 'slurm:': srun starts the container")
+        if self.runtime.kind == "edf" and self.ray is not None:
+            raise ValueError("ray needs docker or podman, not edf")
         with_options = [key for key in ("fabric", "mpi") if getattr(getattr(self, key), "options", ())]
         if self.runtime.kind == "edf" and with_options:
             raise ValueError(f"{with_options[0]}.options: edf has no command line; use runtime.annotations")

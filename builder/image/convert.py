@@ -28,8 +28,8 @@ from builder.trees.member import Kind, Member
 from builder.trees.sources import Source, layer_source
 
 KINDS = ("oci", "oci-archive", "docker-archive", "docker", "sif", "squashfs")
-#: How the names of files end whose kind need not be named.
-_SUFFIXES = {".sif": "sif", ".sqsh": "squashfs", ".squashfs": "squashfs"}
+#: How the names of plain squashfs images end.
+SQUASHFS_SUFFIXES = (".sqsh", ".squashfs")
 _NAMES = (
     "write it as FILE.sif, oci:DIR:TAG, oci-archive:FILE, docker-archive:FILE or docker://host/repository:tag"
 )
@@ -44,9 +44,10 @@ def split_image(reference: str) -> tuple[str, str]:
     kind, sep, rest = reference.partition(":")
     if sep and rest and kind in KINDS:
         return kind, rest
-    suffix = Path(reference).suffix
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix], reference
+    if reference.endswith(".sif"):
+        return "sif", reference
+    if reference.endswith(SQUASHFS_SUFFIXES):
+        return "squashfs", reference
     raise UsageError(f"{reference!r} does not name an image", _NAMES)
 
 

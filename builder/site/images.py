@@ -51,8 +51,7 @@ def digest_reference(recipe: Recipe, digest: str) -> str:
     """
     if recipe.site.runtime.kind == "userns":
         return digest
-    scheme = "docker://" if recipe.site.runtime.kind == "edf" else ""  # else it would be the name of a file
-    return f"{scheme}{_repository(recipe)}@{digest}"
+    return f"{_repository(recipe)}@{digest}"
 
 
 def _repository(recipe: Recipe) -> str:

@@ -52,6 +52,11 @@ def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) 
     _check_names(recipe, slurm, queue)
     for kind, problem in _broken(slurm, resources, queue, time):
         raise UsageError(f"{recipe.site_title}: {problem}", _hint(recipe, resources, queue, time, kind))
+    if slurm.partitions and not queue.partition and "" not in slurm.partitions:
+        raise UsageError(
+            f"{recipe.site_title} has no default partition, and no queue for such a job",
+            f"add it to site.slurm.queues in the recipe; partitions: {', '.join(slurm.partitions)}",
+        )
 
 
 def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:

@@ -26,6 +26,8 @@ CHECKPOINTS = (
     "step_*/",
     "global_step*/",
 )
+#: At the end of a reference; no file is named like that.
+_DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 _PATTERN = re.compile(r"[\w.*?\[\]=+@-]+/?")
 #: The folder of the data if the recipe names none.
 _LOCAL = "/tmp/$USER-builder"  # noqa: S108  a folder of the job's user on the node
@@ -69,6 +71,8 @@ def job_image(recipe: Recipe, request: JobRequest) -> str:
     """Returns the image of a job: a reference, or a path on the site."""
     if not request.image:
         return image_reference(recipe, request.account)
+    if recipe.site.runtime.kind == "edf" and _DIGEST.search(request.image) and "://" not in request.image:
+        return f"docker://{request.image}"
     is_file = recipe.site.runtime.image_suffix and "://" not in request.image
     return host_path(request.image, start_folder(recipe.site)) if is_file else request.image
 

@@ -1,5 +1,4 @@
-"""A private Slurm with two simulated nodes on this machine. Each has a host name, a disk (``/mnt``), 128
-cores and 16 "GPUs".
+"""A private Slurm with two simulated nodes on this machine. Each has a host name and a disk (``/mnt``).
 
 It does not use or change a Slurm or munge of the host: key, sockets, ports, configuration, spool and logs are
 in one temporary folder. The slurmd of each node runs in its own mount and host name namespace, whose
@@ -18,25 +17,31 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from builder.site.scheduler import ENDED
-from tests.support.parts import clean_environment, need, need_root, part_folder, start, stop, wait_for
+from tests.support.parts import (
+    READY_S,
+    clean_environment,
+    need,
+    need_root,
+    part_folder,
+    start,
+    stop,
+    wait_for,
+)
 
 NODES = ("node1", "node2")
-#: Partitions of the shipped recipes, and ``closed``.
-PARTITIONS = ("debug", "small-g", "standard-g", "dev-g", "gpu", "standard", "closed")
-#: The account that jobs in partition ``closed`` need. A Lua script checks it: Slurm's own accounting needs a
-#: database.
-ACCOUNT = "project_465000001"
-CONFIGURATION = """\
-ClusterName=tests
+#: What every Slurm here has; :class:`Configuration` adds nodes, partitions and accounting.
+BASE = """\
+ClusterName={cluster}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket
+AuthInfo=socket={socket}
 CredType=cred/munge
 SlurmUser=root
 SlurmdUser=root
@@ -53,29 +58,44 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 MpiDefault=none
-JobSubmitPlugins=lua
 SwitchType=switch/none
 ReturnToService=2
 KillWait=5
+MessageTimeout=60
+BatchStartTimeout=60
 MinJobAge=3600
 SlurmdParameters=config_overrides
-GresTypes=gpu
-NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] \
-Sockets=2 CoresPerSocket=64 ThreadsPerCore=1 RealMemory=524288 \
-Gres=gpu:h100:8,gpu:a100:8 Feature=gpu State=UNKNOWN
+NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN {nodes}
 """
 
-SUBMIT = """\
-function slurm_job_submit(job, partitions, user)
-  if job.partition == "closed" and job.account ~= "{account}" then
-    return slurm.ESLURM_INVALID_ACCOUNT
-  end
-  return slurm.SUCCESS
-end
-function slurm_job_modify(job, record, partitions, user)
-  return slurm.SUCCESS
-end
-"""
+
+@dataclass(frozen=True)
+class Configuration:
+    """What one Slurm differs in from others. ``{folder}`` in a text is the folder of this Slurm."""
+
+    nodes: str
+    """Size, GPUs and features of the two nodes, as slurm.conf writes them."""
+    lines: tuple[str, ...]
+    """Further lines of slurm.conf: partitions, nodes without a daemon, accounting."""
+    gres: str
+    """The content of gres.conf."""
+    cluster: str = "tests"
+    own_folders: tuple[str, ...] = ("/mnt",)
+    """Folders of which each node has its own."""
+
+
+#: Two nodes with 128 cores and 16 "GPUs", and partitions of shipped recipes. It has no accounting, so every
+#: account and QOS is accepted: tests/support/slurmsites.py has it.
+DEFAULT = Configuration(
+    nodes="Sockets=2 CoresPerSocket=64 RealMemory=524288 Gres=gpu:h100:8,gpu:a100:8 Feature=gpu",
+    lines=(
+        "GresTypes=gpu",
+        "PartitionName=DEFAULT Nodes=ALL MaxTime=2-0 State=UP",
+        "PartitionName=debug Default=YES",
+        *(f"PartitionName={name}" for name in ("small-g", "standard-g", "dev-g", "gpu", "standard")),
+    ),
+    gres="Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n",
+)
 
 
 @dataclass
@@ -84,6 +104,8 @@ class Slurm:
 
     env: dict[str, str]
     folder: Path
+    user: tuple[str, ...] = ()
+    """Words before a command that run it as the user of this Slurm's tests; empty: as this user."""
 
     def run(
         self,
@@ -95,6 +117,7 @@ class Slurm:
         """Runs a command such as ``sbatch``. With ``check``, a failure ends the test with the command's
         output."""
         words = [str(word) for word in command]
+        words = [*self.user, *words]
         done = subprocess.run(words, env={**self.env, **(env or {})}, cwd=cwd, capture_output=True, text=True)
         if check and done.returncode:
             pytest.fail(f"{shlex.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
@@ -102,7 +125,11 @@ class Slurm:
 
     def disk(self, node: str) -> Path:
         """Returns the folder that a node sees as ``/mnt``: its own storage."""
-        return self.folder / f"disk-{node}"
+        return self.own(node, "/mnt")
+
+    def own(self, node: str, folder: str) -> Path:
+        """Returns the folder that a node sees as ``folder``, of which each node has its own."""
+        return self.folder / f"{Path(folder).name}-{node}"
 
     def submit(
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
@@ -167,37 +194,56 @@ def slurm() -> Iterator[Slurm]:
 def running_slurm() -> Iterator[Slurm]:
     """Starts munged, slurmctld and one slurmd per node. Ends them with all processes of their jobs."""
     need_root()
-    munged, slurmctld, slurmd, unshare, _ = need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
-    with part_folder("slurm") as folder, contextlib.ExitStack() as stack:
+    need("munged", "slurmctld", "slurmd", "unshare", "sbatch")
+    with (
+        part_folder("slurm") as folder,
+        running_munge(folder),
+        running_cluster(folder, folder, DEFAULT) as part,
+    ):
+        yield part
+
+
+@contextlib.contextmanager
+def running_cluster(folder: Path, shared: Path, configuration: Configuration) -> Iterator[Slurm]:
+    """Starts slurmctld and two slurmd in an empty folder; the socket of munged is below ``shared``."""
+    slurmctld, slurmd, unshare = need("slurmctld", "slurmd", "unshare")
+    with contextlib.ExitStack() as stack:
         env = clean_environment(HOME=folder, SLURM_CONF=folder / "slurm.conf")
-        _write_configuration(folder)
+        _write_configuration(folder, shared, configuration)
         stack.callback(_end_processes_of, folder)
-        _start_munge(stack, munged, folder, env)
         part = Slurm(env, folder)
 
         def controller_is_up() -> bool:
             return "UP" in part.run("scontrol", "ping", check=False).stdout
 
         command = [slurmctld, "-D", "-f", folder / "slurm.conf"]
-        _daemon(stack, command, folder / "slurmctld.out", env, controller_is_up)
-        for node in NODES:
-            _start_node(stack, part, node, unshare, slurmd)
+        controller = daemon(stack, command, folder / "slurmctld.out", env, controller_is_up)
+        nodes = [
+            _start_node(stack, part, node, [unshare, slurmd], configuration.own_folders) for node in NODES
+        ]
+        for node, process in zip(NODES, nodes, strict=True):
+            log = folder / f"slurmd-{node}.out"
+            wait_for(partial(_node_is_idle, part, node), process, log, log.stem, READY_S)
         try:
             yield part
         finally:
             _cancel_all(part)
+            for process in (*nodes, controller):  # all at once
+                process.terminate()
 
 
-def _write_configuration(folder: Path) -> None:
-    host = socket.gethostname().partition(".")[0]
-    text = CONFIGURATION.format(host=host, folder=folder, ports=free_ports(3))
-    partitions = [f"PartitionName={name} Nodes=ALL MaxTime=2-0 State=UP" for name in PARTITIONS]
-    partitions[0] += " Default=YES"
-    (folder / "slurm.conf").write_text("\n".join([text, *partitions, ""]))
-    (folder / "job_submit.lua").write_text(SUBMIT.format(account=ACCOUNT))
-    (folder / "gres.conf").write_text(
-        f"Name=gpu Type=h100 File={folder}/gpu[0-7]\nName=gpu Type=a100 File={folder}/gpu[8-15]\n"
+def _write_configuration(folder: Path, shared: Path, configuration: Configuration) -> None:
+    text = BASE.format(
+        cluster=configuration.cluster,
+        host=short_host_name(),
+        folder=folder,
+        socket=munge_socket(shared),
+        ports=free_ports(3),
+        nodes=configuration.nodes,
     )
+    lines = [line.replace("{folder}", str(folder)) for line in configuration.lines]
+    (folder / "slurm.conf").write_text("\n".join([text, *lines, ""]))
+    (folder / "gres.conf").write_text(configuration.gres.replace("{folder}", str(folder)))
     for number in range(16):
         (folder / f"gpu{number}").touch()
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
@@ -205,50 +251,68 @@ def _write_configuration(folder: Path) -> None:
     (folder / "state").mkdir()
 
 
-def _start_munge(
-    stack: contextlib.ExitStack, munged: str | Path, folder: Path, env: Mapping[str, str]
-) -> None:
+def short_host_name() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def munge_socket(folder: Path) -> Path:
+    """The socket of the munged in a folder."""
+    return folder / "munge" / "socket"
+
+
+@contextlib.contextmanager
+def running_munge(folder: Path) -> Iterator[None]:
+    """Starts a munged with a key of its own."""
+    (munged,) = need("munged")
     (folder / "munge").mkdir()
     key = folder / "munge" / "key"
     key.touch(mode=0o600)
     key.write_bytes(secrets.token_bytes(128))
     files = [f"--{name}-file={folder}/munge/{name}" for name in ("key", "pid", "log", "seed")]
-    options = ["--foreground", "--force", "--num-threads=2", f"--socket={folder}/munge/socket"]
-    _daemon(stack, [munged, *options, *files], folder / "munged.log", env, (folder / "munge/socket").exists)
+    options = ["--foreground", "--force", "--num-threads=2", f"--socket={munge_socket(folder)}"]
+    with contextlib.ExitStack() as stack:
+        command = [munged, *options, *files]
+        daemon(stack, command, folder / "munged.log", clean_environment(), munge_socket(folder).exists)
+        yield
 
 
 def _start_node(
-    stack: contextlib.ExitStack, part: Slurm, node: str, unshare: str | Path, slurmd: str | Path
-) -> None:
-    """Starts slurmd with the node's own host name, disk and /etc/hosts."""
+    stack: contextlib.ExitStack, part: Slurm, node: str, programs: Sequence[str], own_folders: Sequence[str]
+) -> subprocess.Popen[bytes]:
+    """Starts slurmd with the node's own host name, folders and /etc/hosts."""
+    unshare, slurmd = programs
     folder = part.folder
     (folder / f"spool-{node}").mkdir()
-    part.disk(node).mkdir()
-    script = [
-        "set -e",
-        f"hostname {node}",
-        f"mount --bind {folder}/hosts /etc/hosts",
-        f"mount --bind {part.disk(node)} /mnt",
-        shlex.join(["exec", str(slurmd), "-D", "-N", node, "-f", f"{folder}/slurm.conf"]),
-    ]
-
-    def node_is_idle() -> bool:
-        return "IDLE" in part.run("scontrol", "show", "node", node, check=False).stdout
-
-    command = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
-    _daemon(stack, command, folder / f"slurmd-{node}.out", part.env, node_is_idle)
+    mounts = [f"mount --bind {folder}/hosts /etc/hosts"]
+    for own in own_folders:
+        place = part.own(node, own)
+        place.mkdir()
+        place.chmod(0o1777)
+        mounts.append(f"mount --bind {place} {own}")
+    command = ["exec", slurmd, "-D", "-N", node, "-f", f"{folder}/slurm.conf"]
+    script = ["set -e", "cd /", f"hostname {node}", *mounts, shlex.join(command)]
+    words = [unshare, "--mount", "--uts", "--propagation=private", "sh", "-c", "\n".join(script)]
+    process = start(words, folder / f"slurmd-{node}.out", part.env)
+    stack.callback(stop, process)
+    return process
 
 
-def _daemon(
+def _node_is_idle(part: Slurm, node: str) -> bool:
+    return "IDLE" in part.run("scontrol", "show", "node", node, check=False).stdout
+
+
+def daemon(
     stack: contextlib.ExitStack,
     command: Sequence[str | Path],
     log: Path,
     env: Mapping[str, str],
     ready: Callable[[], bool],
-) -> None:
+) -> subprocess.Popen[bytes]:
+    """Starts a server and waits until it is ready; the stack ends it."""
     process = start(command, log, env)
     stack.callback(stop, process)
-    wait_for(ready, process, log, log.stem, 30)
+    wait_for(ready, process, log, log.stem, READY_S)
+    return process
 
 
 def _cancel_all(part: Slurm) -> None:

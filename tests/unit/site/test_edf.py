@@ -35,9 +35,10 @@ SITE: dict[str, Any] = {
 }
 
 
-def make_recipe(folder: Path, **site: Any) -> Recipe:
+def make_recipe(folder: Path, format: str = "oci", **site: Any) -> Recipe:
     """A target ``engine`` of a site with the Container Engine. ``site`` replaces keys of the site."""
     values = {
+        "format": format,
         "base": "docker://debian:bookworm-slim",
         "environment": "environment.yml",
         "gpu": {"vendor": "nvidia", "architectures": ["sm_90"]},
@@ -45,7 +46,7 @@ def make_recipe(folder: Path, **site: Any) -> Recipe:
         "cmd": ["python", "-V"],
         "site": SITE | site,
     }
-    (folder / "recipes").mkdir()
+    (folder / "recipes").mkdir(exist_ok=True)
     (folder / "recipes/engine.yaml").write_text(yaml.safe_dump(values))
     return load_recipe("engine", folder)
 
@@ -161,6 +162,10 @@ def test_image(recipe: Recipe) -> None:
     """An image of a registry is no file on the site."""
     script = job_script(recipe, "true", image="docker://ghcr.io/me/x:1")
     assert "BUILDER_IMAGE='ghcr.io#me/x:1'" in script and "-r $BUILDER_IMAGE" not in script
+    digest = "@sha256:" + "0" * 64
+    assert f"BUILDER_IMAGE='ghcr.io#me/x{digest}'" in job_script(
+        recipe, "true", image=f"ghcr.io/me/x{digest}"
+    )
     assert 'BUILDER_IMAGE="$SLURM_SUBMIT_DIR/x.sqsh"' in job_script(recipe, "true", image="x.sqsh")
 
 
@@ -295,6 +300,16 @@ def test_useless_keys(tmp_path: Path, key: str, value: object) -> None:
 
 
 def test_useless_additions(tmp_path: Path) -> None:
-    """Options of the network are refused too; edf needs Slurm."""
+    """Options of the network are refused too."""
     with pytest.raises(ConfigError, match=r"engine.yaml:\d+: .*fabric.options: edf has no command line"):
         make_recipe(tmp_path, fabric={"options": ["--x"]})
+
+
+def test_useless_parts(tmp_path: Path) -> None:
+    """A site with edf has Slurm, no Ray, and OCI images."""
+    with pytest.raises(ConfigError, match="ray needs docker or podman, not edf"):
+        make_recipe(tmp_path, ray={})
+    with pytest.raises(ConfigError, match="edf needs 'slurm:'"):
+        make_recipe(tmp_path, slurm=None)
+    with pytest.raises(ConfigError, match="made of an OCI image; write 'oci'"):
+        make_recipe(tmp_path, format="sif")

@@ -1,0 +1,141 @@
+"""Jobs with the Container Engine under a real Slurm: a SPANK plugin adds srun's option ``--environment``."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from builder.bases.pack import pack_tar
+from builder.config.recipe import Recipe, load_recipe
+from builder.sif.plain import write_plain
+from builder.site.edf import NO_ENGINE
+from builder.site.plan import plan_job
+from builder.site.render import render
+from builder.site.request import JobRequest
+from builder.store.blobs import Store
+from tests.support import image_kit
+from tests.support.parts import need
+from tests.support.rootfs import make_rootfs
+from tests.support.slurm import Slurm
+from tests.support.spank import container_engine
+
+RECIPE = {
+    "base": "docker://debian:bookworm-slim",
+    "environment": "environment.yml",
+    "site": {
+        "title": "Engine",
+        "runtime": {
+            "kind": "edf",
+            "env": {"FROM_SITE": "$SLURM_JOB_NAME 5 $$"},
+            "annotations": {"com.hooks.x.enabled": "true"},
+        },
+        "node": {"cores": 4, "tasks": 2},
+        "local": "/mnt/data-$SLURM_JOB_ID",
+        "slurm": {"account": "none", "time": "00:05:00", "queues": {"cpu": {}}},
+    },
+}
+#: What each process prints, as one word per value.
+SHOW = 'printf "%s|" "$0" "$RANK" "$WORLD_SIZE" "$FROM_IMAGE" "$FROM_SITE" "$MINE" "$TOKEN" "$PWD" '
+SHOW += '"$(cat "$BUILDER_DATA/file")" "$(cat /etc/builder-test)"; echo end'
+WORD = 'it\'s "$x" \\ `id`'
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A squashfs of a few programs of this host."""
+    folder = tmp_path_factory.mktemp("image")
+    tree = make_rootfs(folder / "tree", ("sh", "bash", "env", "cat", "ls", "mkdir", "id"))
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.add(tree, "")
+    settings = image_kit.settings(folder)
+    store = Store(settings.cache)
+    bottom = pack_tar([out.getvalue()], store, 2, "programs")
+    made = image_kit.image(store, bottom, env={"PATH": "/bin", "FROM_IMAGE": 'it\'s "$x"'}, workdir="/work")
+    return write_plain(made, folder / "engine.sqsh", settings, store).path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/engine.yaml").write_text(yaml.safe_dump(RECIPE))
+    return load_recipe("engine", tmp_path)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Path]:
+    """The folder to submit from, with an awkward name and a tar."""
+    folder = tmp_path / "my \"submit' $folder"
+    folder.mkdir()
+    (tmp_path / "file").write_text("data")
+    with tarfile.open(folder / "set.tar", "w") as tar:
+        tar.add(tmp_path / "file", "file")
+    return folder
+
+
+def run(slurm: Slurm, work: Path, recipe: Recipe, **request: object) -> tuple[list[str], str]:
+    """Submits a job and waits; returns its states and output."""
+    (work / "job.sh").write_text(render(plan_job(recipe, JobRequest(**request))))  # type: ignore[arg-type]
+    job = slurm.submit("job.sh", cwd=work)
+    states = slurm.wait(job)
+    return states, (work / f"engine-{job}.out").read_text()
+
+
+def test_job(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
+    """Four processes on two nodes run in the image, each with its own values; file and data are removed."""
+    (work / "secrets").write_text("TOKEN=a 'b' $c\n")
+    with container_engine(slurm.folder):
+        assert "--environment=FILE" in slurm.run("srun", "--help").stdout
+        states, output = run(
+            slurm,
+            work,
+            recipe,
+            command=("bash", "-c", SHOW, WORD),
+            nodes=2,
+            data="set.tar",
+            image=str(image),
+            env={"MINE": WORD},
+            env_file="secrets",
+        )
+    assert states == ["COMPLETED"], output
+    lines = sorted(line for line in output.splitlines() if line.endswith("|end"))
+    ranks = [line.split("|") for line in lines]
+    assert [(words[1], words[2]) for words in ranks] == [(str(rank), "4") for rank in range(4)]
+    for words in ranks:
+        assert words[0] == words[5] == WORD
+        assert words[3] == 'it\'s "$x"'
+        assert words[4] == "engine 5 $"
+        assert words[6:10] == ["a 'b' $c", str(work), "data", "tiny"]
+    assert not list(work.glob(".builder-*")), output
+    assert not [path for node in ("node1", "node2") for path in slurm.disk(node).glob("*/data")]
+
+
+def test_own_command(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
+    """Without a folder to start in, a process starts where the image says."""
+    site = recipe.site.model_copy(update={"node": recipe.site.node.model_copy(update={"tasks": 1})})
+    own = recipe.model_copy(update={"cmd": ("bash", "-c", 'echo "in $PWD: $(ls /)"'), "site": site})
+    with container_engine(slurm.folder):
+        states, output = run(slurm, work, own, image=str(image))
+    assert states == ["COMPLETED"], output
+    assert "in /work:" in output and "sbin" not in output
+
+
+def test_without_plugin(slurm: Slurm, recipe: Recipe, image: Path, work: Path) -> None:
+    """A Slurm without the plugin: the script says so."""
+    states, output = run(slurm, work, recipe, command=("true",), image=str(image))
+    assert states == ["FAILED"] and NO_ENGINE in output
+
+
+def test_squashfs_tools(image: Path) -> None:
+    """squashfs-tools read the squashfs; enroot tests an image with unsquashfs -s."""
+    (unsquashfs,) = need("unsquashfs")
+    shown = subprocess.run([unsquashfs, "-s", image], check=True, capture_output=True, text=True).stdout
+    assert "Compression gzip" in shown
+    listed = subprocess.run([unsquashfs, "-lls", image], check=True, capture_output=True, text=True).stdout
+    assert "root/root" in listed and "squashfs-root/etc/rc.local" in listed

@@ -1,0 +1,198 @@
+"""The jobs of a site that are tried: for each partition and QOS one at each limit and one beyond it, and
+names that the site does not have. One table for builder, which checks before it submits, and for Slurm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from builder.config.fields import seconds
+from builder.config.queues import Limits, Partition, Qos
+from builder.site.request import JobRequest, SlurmRequest
+from tests.support.slurmsites import FakeSite
+
+#: A name that no site has.
+UNKNOWN = "nosuch"
+#: The time limit of jobs whose time is not tried, in minutes.
+_SHORT = 10
+_OPTIONS = ("partition", "qos", "constraint", "mem")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job that the site allows, and a change of it."""
+
+    what: str
+    base: JobRequest
+    """A job that the site allows."""
+    change: dict[str, object] = field(default_factory=dict)
+    """Fields of the request, and of its options of Slurm, that are changed; ``gres`` is ``--gres``."""
+    builder: bool = False
+    """Whether builder refuses the changed job."""
+    slurm: bool = False
+    """Whether Slurm refuses it."""
+
+    @property
+    def request(self) -> JobRequest:
+        """The changed request."""
+        own = {key: value for key, value in self.change.items() if key not in (*_OPTIONS, "gres")}
+        options = {key: value for key, value in self.change.items() if key in _OPTIONS}
+        if "gres" in self.change:
+            options["extra"] = (f"--gres={self.change['gres']}",)
+        return replace(self.base, **own, slurm=replace(self.base.slurm, **options))
+
+    @property
+    def options(self) -> list[str]:
+        """Options of sbatch that change the script of the base in the same way."""
+        names = {"gpus": "gpus-per-node"}
+        return [f"--{names.get(key, key)}={value}" for key, value in self.change.items()]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A partition and a QOS of a site."""
+
+    site: FakeSite
+    partition: str
+    """Empty: the default one."""
+    partition_limits: Partition
+    qos: str
+    qos_limits: Qos
+
+    @property
+    def limits(self) -> tuple[Limits, Limits]:
+        return self.partition_limits, self.qos_limits
+
+    @property
+    def gpus(self) -> int:
+        """GPUs per node of a job here: all, if a job may have them."""
+        if self.partition_limits.gpu_counts:
+            return max(self.partition_limits.gpu_counts)
+        if self.qos_limits.max_gpus:
+            return 1
+        own = self.partition_limits.gpus
+        return self.site.main.gpus if own is None else own
+
+    def base(self) -> JobRequest:
+        """A job that this place allows."""
+        fewest = max(limits.min_nodes for limits in self.limits)
+        shortest = max(minutes(limits.min_time) for limits in self.limits)
+        return JobRequest(
+            command=("python", "train.py"),
+            image="/image.sif",
+            account=self.site.account if self.site.slurm.account != "none" else "",
+            nodes=fewest,
+            gpus=self.gpus,
+            time=written(max(shortest, _SHORT)),
+            slurm=SlurmRequest(partition=self.partition, qos=self.qos),
+        )
+
+    def trials(self) -> Iterator[Trial]:
+        """Yields jobs at each limit and beyond."""
+        name = f"partition {self.partition or 'by default'}, QOS {self.qos or 'by default'}"
+        for trial in (*self._node_trials(), *self._time_trials(), *self._gpu_trials()):
+            yield replace(trial, what=f"{name}: {trial.what}")
+
+    def _node_trials(self) -> Iterator[Trial]:
+        base = self.base()
+        if base.nodes > 1:
+            yield Trial("too few nodes", base, {"nodes": base.nodes - 1}, builder=True, slurm=True)
+        most = min((x.max_nodes for x in self.limits if x.max_nodes), default=0)
+        if most:
+            yield Trial("most nodes", base, {"nodes": most})
+            yield Trial("too many nodes", base, {"nodes": most + 1}, builder=True, slurm=True)
+
+    def _time_trials(self) -> Iterator[Trial]:
+        base = self.base()
+        for limits in self.limits:
+            if limits.min_time:
+                short = written(minutes(limits.min_time) - 1)
+                yield Trial("too short, by a plugin of the site", base, {"time": short}, builder=True)
+            for nodes, time in limits.time_by_nodes.items():
+                long = {"nodes": nodes, "time": written(minutes(time) + 1)}
+                yield Trial("too long for its nodes, by a plugin of the site", base, long, builder=True)
+            if limits.node_minutes:
+                long = {"nodes": 2, "time": written(limits.node_minutes // 2 + 1)}
+                yield Trial("too many minutes of nodes", base, long, builder=True, slurm=True)
+        longest = min((minutes(x.max_time) for x in self.limits if x.max_time), default=0)
+        if longest:
+            most = [x.max_nodes for x in self.limits if x.time_by_nodes and x.max_nodes]
+            base = replace(base, nodes=most[0]) if most and not self.qos_limits.max_nodes else base
+            yield Trial("longest", base, {"time": written(longest)})
+            yield Trial("too long", base, {"time": written(longest + 1)}, builder=True, slurm=True)
+
+    def _gpu_trials(self) -> Iterator[Trial]:
+        base, most = self.base(), self.qos_limits.max_gpus
+        if most:
+            yield Trial("most GPUs", base, {"gpus": most})
+            yield Trial("too many GPUs", base, {"gpus": most + 1}, builder=True, slurm=True)
+        allowed = self.partition_limits.gpu_counts
+        others = set(range(1, self.site.main.gpus)) - set(allowed)
+        if allowed and others:
+            wrong = {"gpus": max(others)}
+            yield Trial("another number of GPUs, by a plugin of the site", base, wrong, builder=True)
+
+
+def places(site: FakeSite) -> list[Place]:
+    """Returns the partitions and QOS that builder's jobs can take: not those for image builds only."""
+    queues = site.slurm.queues
+    # Without a table of partitions, those that the site's jobs take.
+    taken = {queue.partition for kind, queue in queues.items() if kind in ("gpu", "node", "nodes")} or {""}
+    found = []
+    for part in site.partitions:
+        name = "" if part.is_default else part.name
+        of_builds = site.main.gpus and part.limits.gpus == 0 and "cpu" not in queues
+        if of_builds or (not site.slurm.partitions and name not in taken):
+            continue
+        for qos in part.limits.qos or tuple(site.qos) or ("",):
+            found.append(Place(site, name, part.limits, qos, site.qos.get(qos, Qos())))
+    return found
+
+
+def unknown_names(site: FakeSite, base: JobRequest) -> list[Trial]:
+    """Returns jobs with names that the site does not have; builder knows some of them."""
+    slurm = site.slurm
+    trials = [
+        Trial("unknown partition", base, {"partition": UNKNOWN}, builder=bool(slurm.partitions), slurm=True),
+        Trial("unknown QOS", base, {"qos": UNKNOWN}, builder=bool(slurm.qos), slurm=True),
+        Trial("unknown constraint", base, {"constraint": UNKNOWN}, slurm=True),
+    ]
+    if slurm.account != "none":
+        wrong = {"account": UNKNOWN}
+        trials.append(Trial("wrong account", base, wrong, builder=bool(slurm.account_form), slurm=True))
+    if slurm.account == "required":
+        trials.append(Trial("no account", base, {"account": ""}, builder=True))
+    if site.main.gpus:
+        trials.append(Trial("unknown GPU type", base, {"gres": f"gpu:{UNKNOWN}:1"}, slurm=True))
+        trials.append(Trial("GPUs of no node", base, {"gpus": 64}, builder=True, slurm=True))
+    if "mem" in slurm.refused:
+        trials.append(Trial("memory, by a plugin of the site", base, {"mem": "1G"}, builder=True))
+    return trials
+
+
+def trials(site: FakeSite) -> list[Trial]:
+    """Returns all trials of a site."""
+    all_places = places(site)
+    return [
+        *(trial for place in all_places for trial in place.trials()),
+        *unknown_names(site, all_places[0].base()),
+    ]
+
+
+def minutes(time: str) -> int:
+    """Returns a time limit in minutes; 0 for an empty one."""
+    return seconds(time) // 60 if time else 0
+
+
+def written(number: int) -> str:
+    """Returns minutes as Slurm writes them."""
+    days, rest = divmod(number, 24 * 60)
+    return f"{days}-{rest // 60:02}:{rest % 60:02}:00"
+
+
+def gpu_options(trial: Trial, option: str) -> Sequence[str]:
+    """Returns the options of a trial, with the site's own way to request GPUs."""
+    gpus = trial.change.get("gpus")
+    own = option.replace("{gpus}", str(gpus)).replace("{total}", str(gpus))
+    return [own if given.startswith("--gpus-per-node=") else given for given in trial.options]

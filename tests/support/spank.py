@@ -1,0 +1,42 @@
+"""A SPANK plugin for a private Slurm: the option ``--environment`` of srun, which starts containers."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.parts import need, part_missing
+
+_HERE = Path(__file__).parent
+_HEADER = Path("/usr/include/slurm/spank.h")
+
+
+def plugin(folder: Path) -> Path:
+    """Compiles the plugin into a folder. Skips the test if the compiler or Slurm's headers are missing."""
+    (gcc,) = need("gcc")
+    if not _HEADER.exists():
+        part_missing("not installed: libslurm-dev (make apt-test)")
+    path = folder / "environment.so"
+    command = [gcc, "-shared", "-fPIC", "-O", "-o", path, _HERE / "spank_edf.c"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+@contextlib.contextmanager
+def container_engine(folder: Path) -> Iterator[None]:
+    """Gives a Slurm the plugin. srun and slurmstepd read the file beside slurm.conf each time they start.
+
+    Args:
+        folder: of slurm.conf.
+    """
+    container = _HERE / "spank_container.py"
+    line = f"required {plugin(folder)} {sys.executable} {container}\n"
+    (folder / "plugstack.conf").write_text(line)
+    try:
+        yield
+    finally:
+        (folder / "plugstack.conf").unlink()

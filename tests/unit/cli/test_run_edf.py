@@ -1,0 +1,128 @@
+"""Commands for a site with the Container Engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.run import trial
+from builder.site.edf import NO_ENGINE
+from tests.support.cli import Cli
+from tests.support.project import TinyProject, edit
+
+SITE = {
+    "title": "Engine",
+    "images": "$SCRATCH/images",
+    "runtime": {"kind": "edf", "binds": ["/store"]},
+    "node": {"gpus": 4, "cores": 8},
+    "slurm": {"account": "none", "salloc_on_node": False, "gpus": "--gpus-per-node={gpus}"},
+}
+#: Records its words, and the file that they name.
+SRUN = """\
+#!{python} -IS
+import json, os, pathlib, sys
+if sys.argv[1] == "--help":
+    sys.exit("      --environment=FILE" if os.path.exists("{folder}/engine") else "      --export=ALL")
+file = next(word.partition("=")[2] for word in sys.argv if word.startswith("--environment="))
+found = {{"words": sys.argv[1:], "edf": pathlib.Path(file).read_text(), "env": dict(os.environ)}}
+pathlib.Path("{folder}/record").write_text(json.dumps(found))
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def site(copy: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project for the site, and a folder with srun. It has the plugin if there is a file ``engine``."""
+    edit(copy.recipe, site=SITE, cmd=["greet"])
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "srun").write_text(SRUN.format(python=sys.executable, folder=folder))
+    (folder / "srun").chmod(stat.S_IRWXU)
+    (folder / "engine").touch()
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    return folder
+
+
+def edf(shell: str) -> dict[str, Any]:
+    """The file that shell lines write."""
+    return tomllib.loads(shell.partition("<<'EOF'\n")[2].partition("\nEOF\n")[0])
+
+
+def test_print(do: Cli, site: Path) -> None:
+    """``--print`` prints lines for a shell on the site: the file, then srun."""
+    done = do("run", "tiny", "--print", "-i", "--env", "A=it's", "--", "bash")
+    assert edf(done.out)["image"] == "${SCRATCH}/images/tiny.sqsh"
+    assert edf(done.out)["mounts"] == ["/store:/store"]
+    last = done.out.splitlines()[-1]
+    assert last == "ENROOT_LOGIN_SHELL=no srun --pty --environment=./tiny.toml env 'A=it'\"'\"'s' bash"
+    assert tomllib.loads(do("run", "tiny", "--print", "--json").json["edf"]) == edf(done.out)
+
+
+def test_run(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``run`` needs the plugin, an allocation and the image; the file is removed at the end."""
+    (site / "engine").unlink()
+    assert NO_ENGINE in do("run", "tiny").err
+    (site / "engine").touch()
+    refused = do("run", "tiny")
+    assert refused.code == 2 and "Engine runs containers with srun, and this shell has no all" in refused.err
+    assert "builder job tiny --interactive" in refused.err
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    scratch = Path(os.environ["SCRATCH"])
+    refused = do("run", "tiny")
+    assert f"{scratch}/images/tiny.sqsh: no such image" in refused.err
+    (scratch / "images").mkdir()
+    (scratch / "images/tiny.sqsh").touch()
+    assert do("run", "tiny").code == 3
+    found = json.loads((site / "record").read_text())
+    assert found["words"][-1] == "greet" and found["env"]["ENROOT_LOGIN_SHELL"] == "no"
+    root = str(Path.cwd().resolve())
+    assert tomllib.loads(found["edf"])["mounts"] == ["/store:/store", f"{root}:{root}"]
+    assert not list(Path().glob(".builder-*"))
+
+
+def test_job(do: Cli, site: Path) -> None:
+    """``--interactive`` prints salloc, the file and srun; ``--submit`` asks srun first."""
+    done = do("job", "tiny", "--interactive")
+    assert done.out.startswith("salloc ") and edf(done.out)["workdir"] == "${SLURM_SUBMIT_DIR}"
+    assert done.out.splitlines()[-1].endswith("srun --pty --environment=./tiny.toml bash")
+    (site / "engine").unlink()
+    refused = do("job", "tiny", "--submit")
+    assert refused.code == 10 and NO_ENGINE in refused.err
+
+
+def test_doctor(do: Cli, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "try_runner", lambda kind: None)
+
+    def row() -> dict[str, str]:
+        return next(f for f in do("doctor", "tiny", "--json").json if "--environment" in f["what"])
+
+    assert row()["status"] == "ok"
+    (site / "engine").unlink()
+    assert (row()["status"], row()["found"]) == ("missing", NO_ENGINE)
+    assert "builder run tiny --print" in row()["hint"]
+
+
+def test_pull(do: Cli, site: Path, copy: TinyProject) -> None:
+    """A pulled image becomes a squashfs: where jobs look for it, or the file of ``--output``."""
+    place = f"oci:{copy.root}/published"
+    built = do("build", "tiny", "--json")
+    digest = built.json["digest"]
+    file = "$SCRATCH/images/tiny.sqsh"
+    assert f'jobs run it as a squashfs: builder convert oci:{copy.root}/dist:tiny "{file}"' in built.err
+    assert do("publish", "tiny", "--to", place, "--no-tags").code == 0
+    pull = ("pull", "tiny", "--from", place, "--tag", digest, "--json")
+    found = do(*pull).json
+    expected = Path(os.environ["SCRATCH"], "images/tiny.sqsh")
+    assert (found["digest"], found["place"]) == (digest, str(expected))
+    found = do(*pull, "--output", copy.root / "mine.sqsh").json
+    assert (copy.root / "mine.sqsh").read_bytes() == expected.read_bytes()
+    assert do(*pull, "--output", copy.root / "layout").json["place"] == f"oci:{copy.root}/layout:tiny"
