@@ -25,8 +25,8 @@ endif
 
 APT_IMAGE := ca-certificates mmdebstrap uidmap
 APT_TEST := $(APT_IMAGE) apache2-utils apparmor containerd docker.io docker-registry fuse-overlayfs gcc libc6-dev \
-	libseccomp2 libslurm-dev libsqlite3-0 mariadb-server-core munge openssl podman qemu-user-static runc shellcheck \
-	siftool skopeo slurm-wlm slurmdbd squashfs-tools squashfuse umoci util-linux
+	libseccomp2 libslurm-dev libsqlite3-0 mariadb-server-core munge openssl podman postgresql prometheus \
+	qemu-user-static runc shellcheck siftool skopeo slurm-wlm slurmdbd squashfs-tools squashfuse umoci util-linux
 APT_HEAVY := chromium docker-compose
 APT_BENCH := $(APT_TEST) buildah
 SHELL_SCRIPTS := .ci/run scripts/apt-install scripts/bundle scripts/setup
@@ -49,7 +49,7 @@ apt-image: ## install the Debian packages that make image needs (root or sudo)
 apt-test: ## install the Debian packages that make test needs: engines, a registry, tools (root or sudo)
 	@scripts/apt-install "make test" $(APT_TEST) $(if $(HEAVY),$(APT_HEAVY))
 
-parts: setup ## put Apptainer, crane and Pulp (with PostgreSQL) into .cache/parts, for the tests
+parts: setup ## put Apptainer, crane, Pulp (with PostgreSQL), MLflow and Ray into .cache/parts, for the tests
 	@$(BIN)/python -m tests.support.install $(CURDIR)/.cache/parts
 
 image: apt-image setup ## build an image (TARGET=cpu), smoke-test it, and print the next command

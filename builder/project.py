@@ -32,6 +32,7 @@ from builder.lock.groups import chosen_groups, left_out
 from builder.lock.imported import import_lock
 from builder.lock.inputs import BASE_PACKAGES, stale_reasons
 from builder.lock.ospackages import OS_PACKAGES, names_of_os_only, os_packages_text
+from builder.lock.reach import all_silent_named
 from builder.lock.request import LockRequest
 from builder.lock.solve import check_environment, lock_target
 from builder.model import Image, Lock, LockedBase, LockedPackage, SifImage
@@ -39,6 +40,7 @@ from builder.oci.digest import sha256
 from builder.oci.layout import list_tags, prune_layout, read_layout, tag_annotations, write_layout
 from builder.progress import QUIET, Reporter, working
 from builder.settings import Settings
+from builder.site.pulled import forget_pull
 from builder.smoke.evidence import BuiltImage
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan, plan_smoke
@@ -90,12 +92,12 @@ def _solver(recipe: Recipe, solver: Solver) -> Callable[[LockRequest], Lock]:
 
 
 @dataclass(frozen=True)
-class PulledImage:
-    """An image in ``dist/`` that was pulled and not built here."""
+class StoredImage:
+    """An image in ``dist/``."""
 
     image: Image
-    reference: str
-    """Where it was pulled from."""
+    pulled_from: str
+    """Where ``builder pull`` took it from; empty: it was built here."""
 
 
 @dataclass(frozen=True)
@@ -215,40 +217,41 @@ class Project:
         Raises:
             LockError: the recipe names a lock of conda-lock, or there is no lock to update.
             SolveError: no set of packages satisfies the environment.
+            FetchError, RegistryError: base, channel or index do not answer; the message names all of them.
         """
         path = path or recipe.lock_path
         _refuse_unchanged(recipe)
         self.check(recipe)
         check_environment(recipe, exclude_newer)
-        previous = read_lock(path) if path.exists() and (update or update_base) else None
-        only_os = names_of_os_only(previous, update) if previous else frozenset()
-        update = [name for name in update if name not in only_os]
-        if update and previous is None:
-            raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
-        base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
-        if previous and not update and has_base_python(previous, base):  # only base and OS packages change
-            lock = replace(previous, base=base or self._resolve_base(recipe))
-            return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
-        locked = previous.packages if previous else _packages_in(path)
-        wheels = ImageWheelBuilder(
-            recipe, self.settings, self.store, self.reporter, base, exclude_newer, locked
-        )
-        request = LockRequest(
-            recipe,
-            self.settings,
-            base=base,
-            previous=previous,
-            update=update,
-            exclude_newer=exclude_newer,
-            wheel_builder=wheels,
-            reporter=self.reporter,
-        )
-        lock = _solver(recipe, solver)(request)
-        place_wheels(lock, self.root, self.store)
-        if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
-            lock = replace(lock, base=self._resolve_base(recipe))
-        lock = self._with_os_packages(recipe, lock, None if only_os else previous)
-        return write_lock(dated(lock, path), path)
+        with all_silent_named(recipe, self.settings):
+            previous = read_lock(path) if path.exists() and (update or update_base) else None
+            only_os = names_of_os_only(previous, update) if previous else frozenset()
+            update = [name for name in update if name not in only_os]
+            if update and previous is None:
+                raise LockError(f"{path}: no lock file to update", f"builder lock {recipe.name}")
+            base = self._base_to_lock(recipe, previous.base if previous and not update_base else None)
+            if previous and not update and has_base_python(previous, base):  # only OS packages change
+                lock = replace(previous, base=base or self._resolve_base(recipe))
+                return write_lock(dated(self._with_os_packages(recipe, lock), path), path)
+            locked = previous.packages if previous else _packages_in(path)
+            tools = (self.settings, self.store, self.reporter)
+            wheels = ImageWheelBuilder(recipe, *tools, base, exclude_newer, locked)
+            request = LockRequest(
+                recipe,
+                self.settings,
+                base=base,
+                previous=previous,
+                update=update,
+                exclude_newer=exclude_newer,
+                wheel_builder=wheels,
+                reporter=self.reporter,
+            )
+            lock = _solver(recipe, solver)(request)
+            place_wheels(lock, self.root, self.store)
+            if base is None:  # a Debian base takes a minute: an environment that has no solution comes first
+                lock = replace(lock, base=self._resolve_base(recipe))
+            lock = self._with_os_packages(recipe, lock, None if only_os else previous)
+            return write_lock(dated(lock, path), path)
 
     def _base_to_lock(self, recipe: Recipe, base: LockedBase | None) -> LockedBase | None:
         """The base, with the package of its Python if the recipe uses that; None if it is made later."""
@@ -415,6 +418,7 @@ class Project:
         """
         folder = layout or self.layout
         name = tag or result.recipe.name
+        forget_pull(folder, name)
         if result.definition is not None:
             suffix, text = result.definition
             write_atomic(folder / f"{name}.{suffix}", text.encode())
@@ -427,17 +431,18 @@ class Project:
             write_layout(result.artifact, folder, name, self.store)
         return folder
 
-    def pulled(self, recipe: Recipe) -> PulledImage | None:
-        """The target's image in ``dist/`` if ``builder pull`` put it there; None after a later build.
+    def stored(self, recipe: Recipe) -> StoredImage | None:
+        """The target's image in ``dist/``, pulled or built, whichever came last; None if there is none.
 
         Raises:
             ImageError: ``dist/`` is damaged.
         """
-        reference = tag_annotations(self.layout, recipe.name).get(PULLED_FROM)
-        if reference is None:
+        has_layout = (self.layout / "index.json").exists()
+        digest = list_tags(self.layout).get(recipe.name) if has_layout else None
+        if digest is None:
             return None
-        digest = list_tags(self.layout)[recipe.name]
-        return PulledImage(read_layout(self.layout, digest, recipe.architecture), reference)
+        pulled_from = tag_annotations(self.layout, recipe.name).get(PULLED_FROM, "")
+        return StoredImage(read_layout(self.layout, digest, recipe.architecture), pulled_from)
 
     @property
     def reports(self) -> Path:

@@ -29,7 +29,8 @@ from builder.store.blobs import Store
 
 #: The hint for a registry that does not answer.
 _WITHOUT_REGISTRY = (
-    "or take a base that needs no registry: base: debian:bookworm in the recipe, or --base with --env"
+    "or name a copy of the base in BUILDER_MIRRORS (docs/offline.md); or take a base that needs no registry: "
+    "base: debian:bookworm in the recipe, or --base with --env"
 )
 #: Images whose names tell that they have no apt, by the beginning of the last part of the repository.
 _OTHERS = {

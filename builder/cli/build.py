@@ -17,6 +17,8 @@ from builder.cli.context import (
     pass_context,
     wishes_options,
 )
+from builder.cli.joboptions import default_account, require_no_job_options
+from builder.cli.slurmoptions import queue_options, take_queue_request
 from builder.engines.dispatch import ENGINES
 from builder.errors import ImageError, UsageError
 from builder.progress import working
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from builder.config.recipe import Recipe
     from builder.engines.base import BuildResult
     from builder.model import Image
+    from builder.site.request import SlurmRequest
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -49,6 +52,7 @@ class BuildOptions:
     on: str | None
     account: str | None
     time: str | None
+    asked: SlurmRequest
     accept_licenses: bool
     rebuild: bool
     check_reproducible: bool
@@ -62,8 +66,8 @@ class BuildOptions:
                 "--lock, --oci-archive and --docker-archive accept only one target",
                 "build the targets one by one",
             )
-        if (self.account or self.time) and not self.on:
-            raise UsageError("--account and --time are for a build job", "add --on slurm, or omit them")
+        if not self.on:
+            require_no_job_options({"--account": self.account, "--time": self.time}, self.asked)
         sifs = [recipe.name for recipe in recipes if recipe.format == "sif"]
         if sifs and (self.oci_archive or self.docker_archive or self.load):
             raise UsageError(
@@ -98,8 +102,9 @@ class BuildOptions:
     type=click.Choice(["slurm"]),
     help="Build in a job on a compute node, with the settings of the recipe's site.",
 )
-@click.option("--account", help="Account that pays for the job (with --on).")
+@click.option("--account", help="Account that pays for the job (with --on). Default: $SBATCH_ACCOUNT.")
 @click.option("--time", metavar="H:MM:SS", help="Time limit of the job, instead of the site's (with --on).")
+@queue_options
 @click.option(
     "--accept-licenses",
     is_flag=True,
@@ -125,7 +130,8 @@ def build(context: Context, /, names: tuple[str, ...], more: tuple[str, ...], **
 
     Without TARGET it builds the only target of the project.
     """
-    options = BuildOptions(**values)
+    asked = take_queue_request(values)
+    options = BuildOptions(**values, asked=asked)
     recipes = context.chosen_recipes([*names, *more])
     if options.on and context.project.only:
         raise UsageError(
@@ -286,7 +292,8 @@ def _build_in_job(context: Context, recipe: Recipe, options: BuildOptions) -> di
     from builder.site.build_job import build_job, run_build_job
 
     command = _job_command(context, recipe, options)
-    job = build_job(recipe, command, account=options.account, time=options.time)
+    account = options.account or default_account()
+    job = build_job(recipe, command, account=account, time=options.time or "", asked=options.asked)
     request = replace(context.project, says_left_out=True).request(recipe, options.lock_file)
     if (options.engine or recipe.engine) != "cotainr":  # there, conda and pip download the packages
         download_inputs(request)

@@ -9,7 +9,7 @@ import click
 
 from builder.cli import failed, run
 from builder.cli.context import Context
-from builder.cli.joboptions import JOB_OPTIONS, check_job_options
+from builder.cli.joboptions import JOB_OPTIONS, take_job_options
 from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
@@ -54,21 +54,14 @@ def command(root: Path) -> click.Command:
         registry: str | None,
         to: str | None,
         force: bool,
-        where: str | None,
-        nodes: int,
-        account: str,
-        time_limit: str,
-        **flags: bool,
+        **more: Any,
     ) -> None:
         from builder.publishing.publish import PublishOptions
-        from builder.smoke.options import SlurmOptions
 
-        groups = [name for name in names if flags.get(_parameter(name))]
+        job = take_job_options(more)
+        groups = [name for name in names if more.get(_parameter(name))]
         if not groups:
             raise UsageError("no group given", f"name a group: {' '.join('--' + name for name in names)}")
-        slurm = SlurmOptions(nodes=nodes, account=account, time_limit=time_limit)
-        check_job_options(slurm, on_slurm=where == "slurm")
-        job = slurm if where == "slurm" else None
         options = PublishOptions(to=to, registry=registry, month=tag, force=force, job=job, dry_run=dry_run)
         _publish_groups(root, groups, options, yes=yes)
 

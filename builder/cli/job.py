@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, site_options, target_and_command
+from builder.cli.joboptions import ACCOUNT_VARIABLES
 from builder.cli.slurmoptions import slurm_options, take_slurm_request
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class JobOutput:
     """Where to write the script; None: print it."""
     submit: bool
     """Submit the script with sbatch."""
+    pin: bool
+    """Name the image by the digest that the registry has now."""
 
 
 @click.command()
@@ -47,7 +50,7 @@ class JobOutput:
 @click.option(
     "--account",
     default="",
-    envvar=["SBATCH_ACCOUNT", "SLURM_ACCOUNT"],
+    envvar=ACCOUNT_VARIABLES,
     metavar="A",
     help="The account to charge. Default: $SBATCH_ACCOUNT.",
 )
@@ -135,6 +138,11 @@ class JobOutput:
     help="Write the script to this file instead of printing it.",
 )
 @click.option("--submit", is_flag=True, help="Submit the script with sbatch.")
+@click.option(
+    "--pin",
+    is_flag=True,
+    help="Name the image by the digest that its tag has now, as --submit does. Asks the registry once.",
+)
 @site_options
 @common_options
 @pass_context
@@ -146,6 +154,7 @@ def job(
     interactive: bool,
     file: Path | None,
     submit: bool,
+    pin: bool,
     **values: Any,
 ) -> None:
     """Write a batch script that runs COMMAND in TARGET's image on its site.
@@ -157,6 +166,7 @@ def job(
         builder job lumi-g --nodes 2 --account project_465000000 --output train.sh -- python train.py
         builder job alliance-fir --account def-me --data set.tar --chain 7 --submit -- python train.py
     """
+    from builder.cli.run_image import with_image
     from builder.site.arguments import parse_env, split_words
     from builder.site.jobvariables import unfilled
     from builder.site.request import JobRequest
@@ -167,12 +177,12 @@ def job(
     slurm = take_slurm_request(values)
     values["warmup"] = split_words("--warmup", values["warmup"])
     request = JobRequest(command=command, env=parse_env(env), slurm=slurm, **values)
-    output = JobOutput(interactive, file, submit)
+    output = JobOutput(interactive, file, submit, pin)
     warning = unfilled(command)
     if warning:
         context.output.warn(warning)
     if interactive:
-        _print_salloc(context, recipe, request)
+        _print_salloc(context, recipe, with_image(context, recipe, request, submit=False, pin=pin))
     else:
         _write_script(context, recipe, request, output)
 
@@ -192,6 +202,7 @@ def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None
 
 
 def _write_script(context: Context, recipe: Recipe, request: JobRequest, output: JobOutput) -> None:
+    from builder.cli.run_image import with_image
     from builder.errors import UsageError
     from builder.site.edf import require_engine
     from builder.site.plan import plan_job
@@ -209,6 +220,8 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
         require_current(recipe)
     if output.submit and recipe.site.runtime.kind == "edf":
         require_engine(os.environ)
+    plan_job(recipe, request)  # what is wrong is reported before the registry is asked
+    request = with_image(context, recipe, request, submit=output.submit, pin=output.pin)
     script = render(plan_job(recipe, request))
     if output.file is not None:
         if not output.file.parent.is_dir():

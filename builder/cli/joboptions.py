@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.cli.slurmoptions import QUEUE_OPTIONS, queue_values, take_queue_request
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
+    from builder.site.request import SlurmRequest
     from builder.smoke.options import SlurmOptions
 
 #: Declarations and settings of the options, for click.
@@ -35,7 +39,7 @@ JOB_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
         {
             "default": "",
             "metavar": "A",
-            "help": "With --on slurm: account that the job is charged to.",
+            "help": "With --on slurm: account that the job is charged to. Default: $SBATCH_ACCOUNT.",
         },
     ),
     (
@@ -46,14 +50,51 @@ JOB_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
             "help": "With --on slurm: time limit of the job, in Slurm's notation.",
         },
     ),
+    *QUEUE_OPTIONS,
 )
+#: Where the account comes from without ``--account``, in this order: sbatch reads the first, srun the second.
+ACCOUNT_VARIABLES = ("SBATCH_ACCOUNT", "SLURM_ACCOUNT")
+
+
+def default_account() -> str:
+    """The account of jobs without ``--account``; empty: none."""
+    return next((os.environ[name] for name in ACCOUNT_VARIABLES if os.environ.get(name)), "")
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the parameters ``where``, ``nodes``, ``account`` and ``time_limit`` to a command."""
+    """Adds the options to a command; :func:`take_job_options` takes their values."""
     for declarations, settings in reversed(JOB_OPTIONS):
         command = click.option(*declarations, **settings)(command)
     return command
+
+
+def take_job_options(
+    values: dict[str, Any], *, runner: str | None = None, image: str = ""
+) -> SlurmOptions | None:
+    """Takes the values of the options out of those of a command; None without ``--on slurm``.
+
+    Args:
+        values: the command's parameters.
+        runner: the value of ``--runner``; None: the option was not given.
+        image: the value of ``--image``.
+
+    Raises:
+        UsageError: see :func:`check_job_options`.
+    """
+    from builder.smoke.options import SlurmOptions
+
+    on_slurm = values.pop("where") == "slurm"
+    options = SlurmOptions(
+        image=image,
+        nodes=values.pop("nodes"),
+        account=values.pop("account"),
+        time_limit=values.pop("time_limit"),
+        asked=take_queue_request(values),
+    )
+    check_job_options(options, runner, on_slurm=on_slurm)
+    if not on_slurm:
+        return None
+    return replace(options, account=options.account or default_account())
 
 
 def check_job_options(slurm: SlurmOptions, runner: str | None = None, *, on_slurm: bool) -> None:
@@ -74,12 +115,27 @@ def check_job_options(slurm: SlurmOptions, runner: str | None = None, *, on_slur
                 "leave out one of them",
             )
         return
-    only_jobs = {
-        "--nodes": slurm.nodes != 1,
-        "--account": slurm.account,
-        "--time": slurm.time_limit,
-        "--image": slurm.image,
-    }
-    for option, given in only_jobs.items():
-        if given:
+    require_no_job_options(
+        {
+            "--nodes": slurm.nodes != 1,
+            "--account": slurm.account,
+            "--time": slurm.time_limit,
+            "--image": slurm.image,
+        },
+        slurm.asked,
+    )
+
+
+def require_no_job_options(given: Mapping[str, object], asked: SlurmRequest) -> None:
+    """Checks a command without ``--on slurm``.
+
+    Args:
+        given: options and their values.
+        asked: the values of the options of Slurm.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    for option, value in {**given, **queue_values(asked)}.items():
+        if value:
             raise UsageError(f"{option} requires --on slurm", "add --on slurm")

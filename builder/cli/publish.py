@@ -19,7 +19,7 @@ from builder.cli.context import (
     pass_context,
     wishes_options,
 )
-from builder.cli.joboptions import check_job_options, job_options
+from builder.cli.joboptions import job_options, take_job_options
 from builder.errors import UsageError
 from builder.run.select import RUNNER_NAMES
 from builder.text import human_bytes
@@ -105,16 +105,13 @@ def publish(
     force: bool,
     policy: SmokePolicy,
     runner: str | None,
-    where: str | None,
-    nodes: int,
-    account: str,
-    time_limit: str,
     all_gpus: bool,
     mount_from: tuple[str, ...],
     verify: VerifyMode,
     dry_run: bool,
     source: str | None,
     revision: str | None,
+    **job_values: Any,
 ) -> None:
     """Build, smoke-test and push targets, then move their tags. No tag moves unless the smoke test passed.
 
@@ -122,10 +119,9 @@ def publish(
     With --on slurm the image is pushed first, and a job tests it by its digest.
     """
     from builder.publishing.publish import PublishOptions, refuse_shared_tags
-    from builder.smoke.options import SlurmOptions, SmokeOptions
+    from builder.smoke.options import SmokeOptions
 
-    job = SlurmOptions(nodes=nodes, account=account, time_limit=time_limit)
-    check_job_options(job, runner, on_slurm=where == "slurm")
+    job = take_job_options(job_values, runner=runner)
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
     options = PublishOptions(
@@ -137,7 +133,7 @@ def publish(
         force=force,
         policy=policy,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
-        job=job if where == "slurm" else None,
+        job=job,
         mount_from=mount_from,
         verify=verify,
         dry_run=dry_run,
@@ -165,9 +161,12 @@ def publish_one(
     """
     from builder.publishing.publish import can_build_without_base
     from builder.publishing.publish import publish as publish_image
+    from builder.smoke.slurm import check_smoke_job
 
     project = context.project
     where = options.place_of(recipe)  # an error here comes before the build
+    if options.job is not None:
+        check_smoke_job(recipe, options.job, options.smoke, all_gpus=options.smoke.all_gpus)
     result = project.build(
         recipe,
         annotations=dict(options.annotations),

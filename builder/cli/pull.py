@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli.context import Context, common_options, pass_context, target_argument, wishes_options
+from builder.cli.joboptions import ACCOUNT_VARIABLES
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     help="The file or folder for a SIF, or the OCI layout; FILE.sqsh: also a plain squashfs. "
     "Default: site.images on a machine of the site, else dist/.",
 )
-@click.option("--account", default="", envvar="SBATCH_ACCOUNT", help="The {account} in site.images.")
+@click.option("--account", default="", envvar=ACCOUNT_VARIABLES, help="The {account} in site.images.")
 @click.option(
     "--into",
     type=click.Choice(["podman-hpc", "podman", "docker"]),
@@ -68,8 +69,8 @@ def pull(
 ) -> None:
     """Download the published image of TARGET.
 
-    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/ or an engine's storage.
-    `builder run TARGET` then runs it, until the next `builder build TARGET`.
+    A SIF or squashfs goes to where jobs look for it, an OCI image into dist/, or with --into into an engine's
+    storage. `builder run TARGET` and jobs then run it, until the next `builder build TARGET`.
 
     In place of TARGET an image can be named, without a project: it goes into the cache.
 
@@ -77,7 +78,7 @@ def pull(
         builder pull ghcr.io/me/mine:latest
         builder run ghcr.io/me/mine:latest -- python train.py
     """
-    from builder.publishing.engines import pull_into
+    from builder.publishing.engines import Engine, pull_into
     from builder.publishing.places import RegistryPlace, open_place
     from builder.publishing.publish import destination_text
     from builder.publishing.pull import is_reference
@@ -103,7 +104,8 @@ def pull(
     )
     with closing(place):
         if into and isinstance(place, RegistryPlace):
-            done = pull_into(into, recipe, place, tag, project.settings, if_changed=if_changed, reporter=out)
+            engine = Engine(into, project.settings, out)
+            done = pull_into(engine, recipe, place, tag, if_changed=if_changed, record=project.layout)
         else:
             squashfs = _squashfs(recipe, output, account)
             path = project.layout if squashfs else _output(recipe, output, account, project.layout)
@@ -130,7 +132,7 @@ def _value(done: Pulled, target: str | None) -> dict[str, Any]:
 
 def _pull_reference(context: Context, reference: str, profile: Path | None, into: EngineName | None) -> None:
     """Pulls an image by its name: into the cache, or into an engine's storage."""
-    from builder.publishing.engines import pull_into
+    from builder.publishing.engines import Engine, pull_into
     from builder.publishing.places import RegistryPlace, open_place
     from builder.publishing.pull import AnyImage, Pulled, pull_reference, split_image
     from builder.registry.profile import named_credentials
@@ -148,7 +150,7 @@ def _pull_reference(context: Context, reference: str, profile: Path | None, into
         with closing(open_place(where, settings, store, credentials=credentials, reporter=out)) as place:
             if not isinstance(place, RegistryPlace):
                 raise UsageError(f"--into {into} needs a registry, not {where}", "leave out --into")
-            done = pull_into(into, AnyImage(reference), place, tag, settings, reporter=out)
+            done = pull_into(Engine(into, settings, out), AnyImage(reference), place, tag)
         text = done.place
     out.result(_value(done, None), f"[bold]{done.reference}[/bold] is here: {done.digest}\n  {text}")
 

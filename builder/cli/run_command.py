@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,9 +18,9 @@ from builder.cli.context import (
     target_and_command,
 )
 from builder.errors import UsageError
-from builder.oci.reference import is_digest
 
 if TYPE_CHECKING:
+    from builder.cli.run_image import RunImage
     from builder.config.recipe import Recipe
     from builder.site.command import ContainerRequest
 
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
 @click.option("--image", default="", help="Use another image: a reference, or a SIF.")
 @click.option(
     "--digest", default="", help="With builder's own runtime: refuse any other image than this one."
+)
+@click.option(
+    "--no-build",
+    is_flag=True,
+    help="With builder's own runtime: run only an image that was built or pulled before, as jobs do.",
 )
 @click.option("--gpus", type=int, help="Number of GPUs; 0 for none. Default: all GPUs of the node.")
 @click.option(
@@ -64,6 +71,7 @@ def run(
     only_print: bool,
     image: str,
     digest: str,
+    no_build: bool,
     gpus: int | None,
     binds: tuple[str, ...],
     env: tuple[str, ...],
@@ -86,25 +94,20 @@ def run(
         builder run ghcr.io/me/mine:latest -- python train.py
         builder run perlmutter --print -- python -u /app/ml/train_model.py
     """
-    from builder.cli.run_here import bind_here, run_reference
-    from builder.publishing.pull import is_reference
+    from builder.cli.run_here import bind_here
+    from builder.cli.run_image import chosen_image
     from builder.site.arguments import parse_bind, parse_env
     from builder.site.command import ContainerRequest
     from builder.site.shell import from_user
 
     env = context.take_environment_file(env, name)
-    if name and context.wishes.env is None:
-        raise UsageError("--name: only with --env FILE.yml", f"name the target as an argument: {name}")
-    target = words[0] if words and is_reference(words[0]) else None
-    if target is not None:
-        _refuse_recipe_options(target, only_print, image, digest)
-        recipe, image_name, command = None, target, words[1:]
-    else:
-        recipe, command = context.recipe_and_command(words)
-        image_name = _image(context, recipe, image, digest, only_print=only_print)
+    _check_name(context, name)
+    recipe, command = _recipe_and_command(context, words)
+    if recipe is None:
+        _refuse_recipe_options(words[0], {"--image": image, "--digest": digest, "--no-build": no_build})
     has_volumes = recipe is not None and recipe.site.runtime.has_volumes
     request = ContainerRequest(
-        image=image_name,
+        image="",
         command=command,
         gpus=gpus,
         binds=tuple(parse_bind(bind, volumes=has_volumes) for bind in binds),
@@ -112,82 +115,103 @@ def run(
         env_file=from_user(env_file),
         interactive=interactive,
         workdir=None if workdir is None else from_user(workdir),
+        may_build=not no_build,
     )
-    if target is not None:
-        code = run_reference(context, target, request if no_bind else bind_here(context, request))
-    elif recipe is not None:
-        code = _print_or_run(context, recipe, request, only_print=only_print, bind=not no_bind)
-    if code:
-        context_exit(code)
+    if recipe is None:
+        request = request if no_bind else bind_here(context, request)
+        code = _print_or_run_reference(context, words[0], request, only_print=only_print)
+    else:
+        given = chosen_image(recipe, image, digest)
+        run_it = _print if only_print else _run
+        code = run_it(context, recipe, request, given, bind=not no_bind)
+    context_exit(code)
 
 
-def _refuse_recipe_options(target: str, only_print: bool, image: str, digest: str) -> None:
+def _check_name(context: Context, name: str) -> None:
+    """Raises UsageError for ``--name`` without a file of packages."""
+    if name and context.wishes.env is None:
+        raise UsageError("--name: only with --env FILE.yml", f"name the target as an argument: {name}")
+
+
+def _recipe_and_command(context: Context, words: tuple[str, ...]) -> tuple[Recipe | None, tuple[str, ...]]:
+    """The target's recipe, or None if the first word is an image's name, and the command."""
+    from builder.publishing.pull import is_reference
+
+    if words and is_reference(words[0]):
+        return None, words[1:]
+    return context.recipe_and_command(words)
+
+
+def _refuse_recipe_options(reference: str, options: Mapping[str, object]) -> None:
     """Raises UsageError for options that need a recipe."""
-    for option, given in {"--print": only_print, "--image": image, "--digest": digest}.items():
+    for option, given in options.items():
         if given:
-            raise UsageError(f"{option} needs a target, and {target} is an image", f"leave out {option}")
+            raise UsageError(f"{option} needs a target, and {reference} is an image", f"leave out {option}")
 
 
-def _image(context: Context, recipe: Recipe, image: str, digest: str, *, only_print: bool) -> str:
-    """The image to run: a reference, a SIF's path or a digest; empty: builder's own runner finds it.
-
-    Raises:
-        UsageError: ``--digest`` has another form, or the site's runtime takes none.
-    """
-    from builder.site.images import image_reference, site_sif
-    from builder.site.shell import from_user
-
-    if digest and (image or recipe.site.runtime.kind != "userns"):
-        raise UsageError(
-            f"--digest is for builder's own runtime; {recipe.name} runs with {recipe.site.runtime.kind}",
-            "name the image: --image REPOSITORY@sha256:...",
-        )
-    if digest and not is_digest(digest):
-        raise UsageError(f"--digest {digest}: not a digest", "write --digest sha256:...")
-    if digest:
-        return digest
-    if image:
-        return from_user(image)
-    if recipe.site.runtime.kind == "userns":
-        return ""
-    if recipe.site.runtime.takes_sif and not only_print and site_sif(recipe, "", os.environ) is None:
-        pulled = context.project.layout / f"{recipe.name}.sif"
-        if pulled.is_file():  # where build and pull put it on a machine that is not the site's
-            return str(pulled)
-    return image_reference(recipe)
-
-
-def _print_or_run(
-    context: Context, recipe: Recipe, request: ContainerRequest, *, only_print: bool, bind: bool
+def _print_or_run_reference(
+    context: Context, reference: str, request: ContainerRequest, *, only_print: bool
 ) -> int:
-    """Returns the exit code of the command."""
-    from builder.cli.run_edf import print_edf, run_edf
-    from builder.cli.run_here import bind_folder, run_userns
-    from builder.site.command import run_site, site_command
-    from builder.site.images import check_sif
+    from builder.cli.run_here import print_reference, run_reference
     from builder.site.shell import command_line
 
-    runtime = recipe.site.runtime
-    if only_print and runtime.kind == "edf":
+    if not only_print:
+        return run_reference(context, reference, request)
+    words = print_reference(context, reference, request)
+    _show(context, {"target": None, "command": words, "shell": command_line(words)})
+    return 0
+
+
+def _print(
+    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None, *, bind: bool
+) -> int:
+    """Prints the command line: for a shell on the site, where the folder is another one. Returns 0."""
+    from builder.cli.run_edf import print_edf
+    from builder.cli.run_image import printed_image
+    from builder.site.command import shell_line, site_command
+
+    request = replace(request, image=(given or printed_image(context, recipe)).name)
+    if recipe.site.runtime.kind == "edf":
         print_edf(context, recipe, request)
         return 0
-    if only_print:  # for a shell on the site, where the folder is another one
-        words = site_command(recipe, request).words
-        line = context.adapted(command_line(words))
-        if runtime.kind == "userns":
-            context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
-        context.output.result({"target": recipe.name, "command": words, "shell": line})
-        if not context.output.as_json:
-            click.echo(line)
-        return 0
+    words = site_command(recipe, request).words
+    if recipe.site.runtime.kind == "userns":
+        context.output.note(f"builder's own runner runs {recipe.name}: no other program is called")
+    line = context.adapted(shell_line(recipe, words))
+    _show(context, {"target": recipe.name, "command": words, "shell": line})
+    return 0
+
+
+def _show(context: Context, value: dict[str, Any]) -> None:
+    context.output.result(value)
+    if not context.output.as_json:
+        click.echo(value["shell"])
+
+
+def _run(
+    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None, *, bind: bool
+) -> int:
+    """Runs the command on this machine; returns its exit code."""
+    from builder.cli.run_edf import run_edf
+    from builder.cli.run_here import bind_folder, bind_start, run_userns, where
+    from builder.cli.run_image import image_to_run
+    from builder.site.command import run_site, site_command
+    from builder.site.images import check_sif
+
+    runtime = recipe.site.runtime
     if bind:
         request = bind_folder(request, context.project.root, recipe.conda.prefix)
+        request = bind_start(request, recipe.conda.prefix)
+    site_command(recipe, request)  # what is wrong is reported before an image is loaded or built
+    chosen = given or image_to_run(context, recipe)
+    request = replace(request, image=chosen.name)
     if runtime.kind == "userns":
-        site_command(recipe, request)  # checks the request
         return run_userns(context, recipe, request)
     if runtime.kind == "edf":
         return run_edf(recipe, request)
     if runtime.takes_sif and "://" not in request.image:
         check_sif(request.image, os.environ)
+    if chosen.origin:
+        context.output.note(f"running {recipe.name}{where(request)}: {chosen.origin}")
     names = [name for name, value in request.env.items() if value is None]
     return run_site(recipe, site_command(recipe, request).words, names=names).returncode

@@ -8,23 +8,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.errors import ImageError, RunnerError
+from builder.errors import RunnerError
 from builder.oci.reference import is_digest
 from builder.run.select import SIF_RUNNER_NAMES
 
 if TYPE_CHECKING:
     from builder.cli.context import Context
     from builder.config.recipe import GpuVendor, Recipe
-    from builder.model import Image, SifImage
     from builder.run.base import Mount, Runner, RunOptions
     from builder.site.command import ContainerRequest
     from builder.store.blobs import Store
 
 #: Folders of an image that a bound folder would hide.
 _SYSTEM = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/run", "/sbin", "/sys", "/usr")
-#: Runners for an image without a recipe, in the order in which they are tried. The first two unpack an image
-#: once; docker and podman load it for each run.
-_OCI_RUNNERS = ("userns", "apptainer", "podman-hpc", "podman", "docker")
+#: Runners for an image without a recipe, in the order in which they are tried. podman-hpc has the settings of
+#: its site, and images that it has migrated. The next two unpack an image once; docker and podman load it for
+#: each run.
+_OCI_RUNNERS = ("podman-hpc", "userns", "apptainer", "podman", "docker")
+#: The options that make all GPUs available, by engine and vendor.
+_GPU_OPTIONS = {
+    ("podman-hpc", "nvidia"): ["--gpu"],
+    ("podman", "nvidia"): ["--device=nvidia.com/gpu=all"],
+    ("docker", "nvidia"): ["--gpus=all"],
+    ("apptainer", "nvidia"): ["--nv"],
+    ("apptainer", "amd"): ["--rocm"],
+    ("podman-hpc", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"],
+    ("podman", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups"],
+    ("docker", "amd"): ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"],
+}
 
 
 def bind_folder(request: ContainerRequest, root: Path, prefix: str = "/opt/conda") -> ContainerRequest:
@@ -59,42 +70,48 @@ def bind_here(context: Context, request: ContainerRequest) -> ContainerRequest:
     The home folder and those above it are not bound.
     """
     folder = Path.cwd().resolve()
-    home = os.environ.get("HOME")
-    if home and Path(home).resolve().is_relative_to(folder):
+    if is_home(folder):
         context.output.note("the home folder is not mounted: start in a folder of the project, or --bind")
         return request
     return bind_folder(request, folder)
 
 
+def bind_start(request: ContainerRequest, prefix: str = "/opt/conda") -> ContainerRequest:
+    """The request with the current folder bound too, if it is not below a folder that is bound at its path.
+
+    The home folder and those above it are not bound.
+    """
+    from builder.site.arguments import read_bind
+
+    here = Path.cwd().resolve()
+    if not request.command or is_home(here):
+        return request
+    bound = [read_bind(bind) for bind in request.binds]
+    if any(here.is_relative_to(bind.source) for bind in bound if bind.source == bind.target):
+        return request
+    return replace(bind_folder(request, here, prefix), workdir=request.workdir)
+
+
+def is_home(folder: Path) -> bool:
+    """Whether a folder is the home folder or above it."""
+    home = os.environ.get("HOME")
+    return bool(home) and Path(str(home)).resolve().is_relative_to(folder)
+
+
 def run_userns(context: Context, recipe: Recipe, request: ContainerRequest) -> int:
     """Runs a command in the target's image without a container engine; returns its exit code.
 
-    The image is the one that was pulled, if no build came after the pull; else it is built here.
+    For the image see :func:`builder.cli.run_image.own_image`.
     """
+    from builder.cli.run_image import own_image
     from builder.run.userns import UsernsRunner
 
     options = _options(request, recipe.gpu.vendor)  # a wrong bind is reported before anything is built
-    artifact, origin = _image_of(context, recipe, request)
-    context.output.note(f"running {recipe.name}{_where(request)}: {origin}")
+    wanted = request.image if is_digest(request.image) else ""
+    artifact, origin = own_image(context, recipe, wanted, may_build=request.may_build)
+    context.output.note(f"running {recipe.name}{where(request)}: {origin}")
     runner = UsernsRunner(context.settings, context.project.store, context.output)
     return runner.run(artifact, request.command, options).returncode
-
-
-def _image_of(context: Context, recipe: Recipe, request: ContainerRequest) -> tuple[Image | SifImage, str]:
-    """The image to run, and where it comes from."""
-    wanted = request.image if is_digest(request.image) else ""
-    project = context.project
-    pulled = project.pulled(recipe)
-    if pulled is not None and wanted in ("", pulled.image.digest):
-        origin = f"pulled from {pulled.reference} ({pulled.image.digest[:19]})"
-        return pulled.image, f"{origin}; to build it here: {context.adapted(f'builder build {recipe.name}')}"
-    result = project.build(recipe)
-    if wanted and wanted != result.digest:
-        raise ImageError(
-            f"{recipe.name} is {result.digest} on this machine, not {wanted}",
-            "a file of the recipe, or the lock, has changed since: start again",
-        )
-    return result.artifact, f"built here ({result.digest[:19]})"
 
 
 def run_reference(context: Context, reference: str, request: ContainerRequest) -> int:
@@ -115,9 +132,31 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     present = [vendor for vendor in vendors if gpu_devices(vendor)]
     vendor: GpuVendor = present[0] if present else "none"
     context.output.note(
-        f"running {pulled.reference}{_where(request)}: {pulled.digest[:19]}, with {runner.name}"
+        f"running {pulled.reference}{where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
     return runner.run(pulled.artifact, request.command, _options(request, vendor)).returncode
+
+
+def print_reference(context: Context, reference: str, request: ContainerRequest) -> list[str]:
+    """Returns the command line that runs an image by its name with the runner that would run it.
+
+    Nothing is pulled. It is one of ``builder run`` where builder's own runner runs the image.
+    """
+    from builder.config.recipe import Gpu, Recipe
+    from builder.config.site import Node, Runtime, Site
+    from builder.run.gpu import gpu_devices
+    from builder.site.command import site_command
+    from builder.store.blobs import Store
+
+    names = ("userns",) if reference.startswith("oci:") else _OCI_RUNNERS
+    kind = _first_runner(context, Store(context.settings.cache), names).name
+    present = [vendor for vendor in ("nvidia", "amd") if request.gpus != 0 and gpu_devices(vendor)]
+    vendor = present[0] if present else "none"
+    runtime = Runtime.model_validate({"kind": kind, "gpu": _GPU_OPTIONS.get((kind, vendor), [])})
+    site = Site(runtime=runtime, node=Node(gpus=1 if present else 0))
+    recipe = Recipe.model_construct(name=reference, site=site, gpu=Gpu.model_construct(vendor=vendor))
+    image = f"docker://{reference}" if kind == "apptainer" else reference
+    return site_command(recipe, replace(request, image=image, gpus=None)).words
 
 
 def _first_runner(context: Context, store: Store, names: Sequence[str]) -> Runner:
@@ -173,6 +212,6 @@ def _mount(bind: str) -> Mount:
     return Mount(Path(mount.source), mount.target, readonly=mount.mode == "ro")
 
 
-def _where(request: ContainerRequest) -> str:
+def where(request: ContainerRequest) -> str:
     """The folder in which the command starts, for a note; empty if the image decides."""
     return f" in {request.workdir}" if request.workdir else ""

@@ -42,11 +42,44 @@ _OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
 )
 
 
+#: The options of ``builder build``, ``smoke`` and ``publish`` with ``--on slurm``.
+QUEUE_OPTIONS: tuple[tuple[list[str], dict[str, Any]], ...] = (
+    (["--partition"], {"metavar": "P", "help": "With --on slurm: partition in the place of the recipe's."}),
+    (["--qos"], {"metavar": "Q", "help": "With --on slurm: QOS in the place of the recipe's."}),
+    (["--constraint"], {"metavar": "C", "help": "With --on slurm: features that the nodes must have."}),
+    (["--reservation"], {"metavar": "R", "help": "With --on slurm: a reservation to run in."}),
+)
+
+
 def slurm_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options to a command; :func:`take_slurm_request` takes their values."""
     for declarations, settings in reversed(_OPTIONS):
         command = click.option(*declarations, **settings)(command)
     return command
+
+
+def queue_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds :data:`QUEUE_OPTIONS` to a command; :func:`take_queue_request` takes their values."""
+    for declarations, settings in reversed(QUEUE_OPTIONS):
+        command = click.option(*declarations, **settings)(command)
+    return command
+
+
+def take_queue_request(values: dict[str, Any]) -> SlurmRequest:
+    """Takes the values of :data:`QUEUE_OPTIONS` out of those of a command."""
+    from builder.site.request import SlurmRequest
+
+    given = {name: values.pop(name) for name in _queue_names()}
+    return SlurmRequest(**{name: value for name, value in given.items() if value is not None})
+
+
+def queue_values(asked: SlurmRequest) -> dict[str, str]:
+    """Returns the values of :data:`QUEUE_OPTIONS`, by option."""
+    return {f"--{name}": getattr(asked, name) for name in _queue_names()}
+
+
+def _queue_names() -> list[str]:
+    return [declarations[0].removeprefix("--") for declarations, _ in QUEUE_OPTIONS]
 
 
 def take_slurm_request(values: dict[str, Any]) -> SlurmRequest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -19,7 +19,7 @@ from builder.cli.context import (
     target_argument,
     wishes_options,
 )
-from builder.cli.joboptions import check_job_options, job_options
+from builder.cli.joboptions import job_options, take_job_options
 from builder.errors import BuilderError, SmokeError, SmokeNotRun
 from builder.run.select import RUNNER_NAMES
 
@@ -105,15 +105,12 @@ def smoke(
     budget_s: float | None,
     compare: str | None,
     repeat: int | None,
-    where: str | None,
-    nodes: int,
-    account: str,
-    time_limit: str,
     image: str,
     source: str | None,
     revision: str | None,
     mlflow: str | None,
     tensorboard: Path | None,
+    **job_values: Any,
 ) -> None:
     """Build TARGET if needed, run the benchmark inside its image, and grade the results.
 
@@ -121,21 +118,22 @@ def smoke(
         builder smoke cpu --compare previous
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
     """
-    from builder.smoke.options import SlurmOptions, SmokeOptions
-    from builder.smoke.slurm import complete_job
+    from builder.smoke.options import SmokeOptions
+    from builder.smoke.slurm import check_smoke_job, complete_job
 
     options = SmokeOptions(
         runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
     )
-    slurm = SlurmOptions(image=image, nodes=nodes, account=account, time_limit=time_limit)
-    check_job_options(slurm, runner, on_slurm=where == "slurm")
+    slurm = take_job_options(job_values, runner=runner, image=image)
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
     recipe = context.one_recipe(target)
+    if slurm is not None:
+        check_smoke_job(recipe, slurm, options, all_gpus=all_gpus)
     result = context.project.build(recipe, annotations=origin_annotations(source, revision))
     place = context.project.place(result)
     baseline = _baseline(context, recipe, compare, result.digest) if compare else []
-    job = complete_job(slurm, result, place, all_gpus=all_gpus) if where == "slurm" else None
+    job = complete_job(slurm, result, place, all_gpus=all_gpus) if slurm is not None else None
     if job and "@" in job.image and not job.is_other and result.sif is None:
         hint = f"push it first: builder publish {recipe.name} --no-tags"
         context.output.note(f"the job runs {job.image}; {hint}")

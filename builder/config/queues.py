@@ -92,6 +92,9 @@ class Queue(Model):
     """Longest time limit that this queue allows; empty: that of its partition and QOS."""
     options: tuple[Option, ...] = ()
     """Additional options of sbatch and salloc."""
+    options_one_gpu: tuple[Option, ...] = ()
+    """The same for jobs with one GPU in all, such as ``--gpu-bind=single:1``: with more GPUs each process
+    would see only one of them."""
     srun: tuple[Option, ...] = ()
     """Additional options of srun."""
 

@@ -51,6 +51,22 @@ def _index_lines(request: SolveRequest, configuration: PipConfiguration) -> list
     return lines + [f"--extra-index-url {url}" for url in dict.fromkeys(indexes) if url]
 
 
+def mirrored_indexes(request: SolveRequest) -> dict[str, str]:
+    """Returns the URLs of all indexes that are asked for packages, each with its public URL.
+
+    The public URL of an index in pip's own configuration is empty: ``BUILDER_MIRRORS`` does not apply to it.
+    """
+    recipe, environment, own = request.recipe.pip, request.environment, pip_configuration()
+    main = recipe.index_url or environment.index_url
+    if not main and not own.index_url and not own.no_index:
+        main = _default_index()
+    public = [main or "", *environment.extra_index_urls, *recipe.extra_index_urls]
+    found = {_mirrored(request, url): url for url in public if url}
+    if not main and own.index_url and not own.no_index:
+        found.setdefault(own.index_url, "")
+    return found
+
+
 def _find_links_lines(request: SolveRequest, configuration: PipConfiguration) -> list[str]:
     recipe, environment = request.recipe, request.environment
     places = []

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,68 +19,125 @@ from builder.publishing.places import RegistryPlace
 from builder.publishing.pull import Pulled, Wanted, reference_of, resolve_published
 from builder.registry.credentials import Credentials
 from builder.run.docker import docker_client, docker_errors
+from builder.run.podman import migrated_ids
 from builder.run.process import execute
 from builder.settings import Settings
+from builder.site.pulled import EnginePull, record_pull
 from builder.store.files import space_errors, write_atomic
 
 EngineName = Literal["podman-hpc", "podman", "docker"]
 
 
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A container engine that pulls."""
+
+    name: EngineName
+    settings: Settings
+    """A temporary file with the credentials is in its ``tmpdir``."""
+    reporter: Reporter = QUIET
+    """Receives progress."""
+
+    @property
+    def migrates(self) -> bool:
+        """Whether it makes a squashfs file of what it pulls, in a storage that all nodes see."""
+        return self.name == "podman-hpc"
+
+    def check(self, wanted: Wanted) -> None:
+        """Checks that it is installed, and runs images of this format.
+
+        Raises:
+            RunnerError: it is not installed.
+            UsageError: the target runs a SIF.
+        """
+        if wanted.format == "sif":
+            raise UsageError(
+                f"target {wanted.name} runs a SIF, which {self.name} does not",
+                "leave out --into: the SIF is a file",
+            )
+        if self.name != "docker" and shutil.which(self.name) is None:
+            raise RunnerError(
+                f"{self.name} is not installed here", "pull on a machine that has it, or leave out --into"
+            )
+
+    def has(self, name: str, image_id: str, digest: str) -> bool:
+        """Whether it has this image, for podman-hpc where all nodes see it.
+
+        Args:
+            name: what it was pulled as.
+            image_id: digest of the config, which some engines report.
+            digest: of the manifest, which others report.
+        """
+        if self.migrates:
+            return image_id in migrated_ids(self.name)
+        return bool(_digests(self.name, name) & {image_id, digest})
+
+    def pull(self, place: RegistryPlace, name: str, tag: str) -> None:
+        """Pulls an image by its name, for docker by its tag."""
+        with working(self.reporter, f"{self.name} pulls {name}"):
+            if self.name == "docker":
+                _docker_pull(place, tag)
+            else:
+                _podman_pull(self.name, place, name, self.settings)
+
+
 def pull_into(
-    engine: EngineName,
+    engine: Engine,
     wanted: Wanted,
     place: RegistryPlace,
     tag: str,
-    settings: Settings,
     *,
     if_changed: bool = False,
-    reporter: Reporter = QUIET,
+    record: Path | None = None,
 ) -> Pulled:
-    """Has a container engine pull the image of a tag; podman-hpc then converts it to a squashfs file.
+    """Has a container engine pull the image of a tag; podman-hpc pulls it by its digest, and migrates it.
 
     Args:
         engine: the engine whose storage receives the image.
         wanted: the target's recipe, or any image.
         place: where it was published.
         tag: a tag or a digest.
-        settings: a temporary file with the credentials is in its ``tmpdir``.
         if_changed: do nothing if the engine already has the registry's image under this name.
-        reporter: receives a note.
+        record: the project's ``dist/``, which receives the record of the pull for ``run`` and ``job``.
 
     Raises:
-        RunnerError: the engine is not installed, or cannot pull.
+        RunnerError: the engine is not installed, cannot pull, or did not migrate the image.
         UsageError: the target runs a SIF.
         RegistryError, ImageError: see :func:`builder.publishing.pull.pull`.
     """
     where = reference_of(place, tag)
-    if wanted.format == "sif":
-        raise UsageError(
-            f"target {wanted.name} runs a SIF, which {engine} does not", "leave out --into: the SIF is a file"
-        )
-    if engine != "docker" and shutil.which(engine) is None:
-        raise RunnerError(
-            f"{engine} is not installed here", "pull on a machine that has it, or leave out --into"
-        )
+    engine.check(wanted)
     described, layer = resolve_published(wanted, place, tag)
     if layer is not None:
-        raise UsageError(f"{where} is a SIF, which {engine} does not run", "leave out --into")
+        raise UsageError(f"{where} is a SIF, which {engine.name} does not run", "leave out --into")
     manifest = parse_manifest(place.manifest(described), described, where)
-    # Some engines report the manifest's digest, others the config's.
-    digests = {described.digest, str(manifest["config"]["digest"])}
-    is_current = bool(_digests(engine, where) & digests)
+    image_id = str(manifest["config"]["digest"])
+    image = reference_of(place, described.digest)
+    name = image if engine.migrates else where
+    is_current = engine.has(name, image_id, described.digest)
     if not is_current or not if_changed:
-        with working(reporter, f"{engine} pulls {where}"):
-            if engine == "docker":
-                _docker_pull(place, tag)
-            else:
-                _podman_pull(engine, place, where, settings)
-        if not _digests(engine, where) & digests:
-            raise RegistryError(
-                f"{engine} pulled another image than {described.digest}, which {where} was before the pull",
-                "the tag has moved: pull again",
-                host=place.client.host,
-            )
-    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine}:{where}")
+        engine.pull(place, name, tag)
+        if not engine.has(name, image_id, described.digest):
+            raise _not_migrated(name, image_id) if engine.migrates else _moved(place, where, described.digest)
+    if record is not None:
+        record_pull(record, wanted.name, EnginePull(engine.name, where, image, image_id))
+    return Pulled(wanted.name, where, described.digest, not is_current, f"{engine.name}:{name}")
+
+
+def _not_migrated(name: str, image_id: str) -> RunnerError:
+    """podman-hpc ends with 0 although the migration failed."""
+    return RunnerError(
+        f"podman-hpc pulled {name}, but compute nodes do not see it: it was not migrated",
+        f"podman-hpc migrate {image_id.partition(':')[2][:12]}",
+    )
+
+
+def _moved(place: RegistryPlace, where: str, digest: str) -> RegistryError:
+    return RegistryError(
+        f"the engine pulled another image than {digest}, which {where} was before the pull",
+        "the tag has moved: pull again",
+        host=place.client.host,
+    )
 
 
 def _digests(engine: EngineName, name: str) -> set[str]:

@@ -27,6 +27,8 @@ from builder.publishing.places import Place, open_place, verify_layers
 from builder.registry.credentials import Credentials
 from builder.registry.oras import sif_layer
 from builder.settings import Settings
+from builder.site.images import image_reference
+from builder.site.pulled import forget_pull
 from builder.store.blobs import Store
 
 
@@ -116,6 +118,7 @@ def pull(
         descriptor = replace(image.manifest_descriptor, annotations={PULLED_FROM: where})
         with working(reporter, f"writing {recipe.name} into {output}"):
             write_layout(replace(image, manifest_descriptor=descriptor), output, recipe.name, store)
+    forget_pull(output, recipe.name)
     return Pulled(recipe.name, where, described.digest, not is_here, f"oci:{output}:{recipe.name}")
 
 
@@ -186,6 +189,32 @@ def pull_reference(
         changed = place.sif(layer, path)
         sif = SifImage(path, layer.digest, layer.size, wanted.architecture)
         return PulledReference(reference, layer.digest, sif, changed)
+
+
+def pinned_reference(
+    recipe: Recipe, settings: Settings, store: Store, *, image: str = "", reporter: Reporter = QUIET
+) -> str:
+    """Asks the registry which image a tag names now; returns ``HOST/REPOSITORY@sha256:...``.
+
+    Args:
+        recipe: the target.
+        settings: its ``offline`` forbids registries on other machines.
+        store: of this machine; nothing is downloaded into it.
+        image: a reference in place of the recipe's; one with a digest is returned unchanged.
+        reporter: receives warnings.
+
+    Raises:
+        UsageError: the recipe names no repository.
+        RegistryError: there is no such tag, or the registry does not answer.
+        ImageError: it is not what the target runs.
+    """
+    where, tag = split_image(image or image_reference(recipe))
+    if is_digest(tag):
+        return image
+    place = open_place(where, settings, store, option="--image", reporter=reporter)
+    with closing(place):
+        described, _ = resolve_published(recipe, place, tag)
+        return reference_of(place, described.digest)
 
 
 def reference_of(place: Place, tag: str) -> str:

@@ -10,7 +10,7 @@ from builder.engines.base import BuildResult
 from builder.errors import SmokeError, UsageError
 from builder.model import Image
 from builder.project import Project
-from builder.publishing.engines import pull_into
+from builder.publishing.engines import Engine, pull_into
 from builder.publishing.places import Place, RegistryPlace
 from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
 from builder.smoke.options import SlurmOptions, SmokeOptions
@@ -93,8 +93,8 @@ class SmokeGate:
         """
         recipe = result.recipe
         if recipe.site.runtime.kind == "podman-hpc" and isinstance(place, RegistryPlace):
-            settings, reporter = self.project.settings, self.project.reporter
-            pull_into("podman-hpc", recipe, place, image.digest, settings, if_changed=True, reporter=reporter)
+            engine = Engine("podman-hpc", self.project.settings, self.project.reporter)
+            pull_into(engine, recipe, place, image.digest, if_changed=True)
         return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
 
     def _run(self, result: BuildResult, job: SlurmOptions | None, hint: str) -> Passed:

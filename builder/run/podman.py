@@ -16,7 +16,7 @@ from builder.config.recipe import GpuVendor
 from builder.errors import RunnerError
 from builder.model import Image, SifImage
 from builder.oci.layout import write_layout
-from builder.progress import working
+from builder.progress import Reporter, working
 from builder.run.base import (
     DEFAULT_OPTIONS,
     SHM_SIZE,
@@ -150,16 +150,18 @@ class PodmanRunner(Runner):
             return known
         remove_podman_leftovers(self.name)
         image_id = image.config_descriptor.digest.partition(":")[2]
-        names = _names_of(self.name, image_id)
+        if self._has_migrated(image):
+            return image_id
+        names = names_of(self.name, image_id)
         own_name = f"localhost/{REPOSITORY}:{new_tag()}"
         if names is not None and not any(_is_own(name) for name in names):
             return image_id  # the user's own
         # Another process may have loaded the image; it will remove only its own name.
         if names is None or not self._tag(image_id, own_name):
-            image_id = self._pull(image)
+            image_id = pull_layout(self.name, image, self._settings, self._store, self._reporter)
             self._tag(image_id, own_name)
             # podman 4 names the image by the layout's path, podman 5 by the tag in the layout
-            others = [name for name in _names_of(self.name, image_id) or () if not _is_own(name)]
+            others = [name for name in names_of(self.name, image_id) or () if not _is_own(name)]
             if others:
                 execute([self.name, "untag", image_id, *others], timeout_s=60)
         remove = [self.name, "rmi", own_name]
@@ -167,19 +169,12 @@ class PodmanRunner(Runner):
         remember(self.name, image.digest, image_id, lambda: execute(remove, env=env, timeout_s=60))
         return image_id
 
+    def _has_migrated(self, image: Image) -> bool:
+        """Whether the image is in a storage that only ``run`` sees."""
+        return False
+
     def _tag(self, image_id: str, name: str) -> bool:
         return execute([self.name, "tag", image_id, name], timeout_s=60).returncode == 0
-
-    def _pull(self, image: Image) -> str:
-        with (
-            working(self._reporter, f"loading the image into {self.name}"),
-            temporary_layout(image, self._settings, self._store) as layout,
-        ):
-            # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
-            done = execute([self.name, "image", "pull", "--quiet", layout])
-        if done.returncode:
-            raise self._error(f"{self.name} could not load the image: {reason(done.stderr)}")
-        return done.stdout.strip().splitlines()[-1]
 
     def _check_started(self, done: Completed) -> None:
         """Raises RunnerError if podman itself failed, and not the command in the container."""
@@ -189,14 +184,13 @@ class PodmanRunner(Runner):
             raise self._error(f"{self.name} could not run the image: {message}")
 
     def _error(self, message: str) -> RunnerError:
-        default = f"see {self.name} info, or use another --runner"
-        return RunnerError(message, hint_for(self.name, message) or default)
+        return _error(self.name, message)
 
 
 class PodmanHpcRunner(PodmanRunner):
     """Runs images with podman-hpc: podman with the storage, the GPUs and the libraries of an HPC site.
 
-    The image stays in the storage of this node and is not migrated, that is, squashed for other nodes.
+    An image that was not migrated (squashed for all nodes) before is loaded into the storage of this node.
     """
 
     name = "podman-hpc"
@@ -205,6 +199,9 @@ class PodmanHpcRunner(PodmanRunner):
         if gpu == "nvidia" and gpu_devices(gpu):
             return ["--gpu"], {}
         return super().gpu_options(gpu)
+
+    def _has_migrated(self, image: Image) -> bool:
+        return image.config_descriptor.digest in migrated_ids(self.name)
 
 
 def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
@@ -224,13 +221,47 @@ def remove_podman_leftovers(program: str, *, elsewhere: bool = False) -> None:
                 remove_tree(path)
 
 
+def _error(program: str, message: str) -> RunnerError:
+    default = f"see {program} info, or use another --runner"
+    return RunnerError(message, hint_for(program, message) or default)
+
+
 def _is_own(name: str) -> bool:
     """Whether a process of builder has given this name to an image."""
     return name.startswith(f"localhost/{REPOSITORY}:")
 
 
-def _names_of(program: str, image_id: str) -> list[str] | None:
-    """The names of an image in podman's storage; None if it is not there."""
+def pull_layout(program: str, image: Image, settings: Settings, store: Store, reporter: Reporter) -> str:
+    """Copies an image into the storage of podman or podman-hpc, and returns its id.
+
+    Raises:
+        ImageError: A layer is not on this machine.
+        RunnerError: The program does not work.
+    """
+    with (
+        working(reporter, f"loading the image into {program}"),
+        temporary_layout(image, settings, store) as layout,
+    ):
+        # `podman-hpc pull` would also make a squashfs of the image; `image pull` does not
+        done = execute([program, "image", "pull", "--quiet", layout])
+    if done.returncode:
+        raise _error(program, f"{program} could not load the image: {reason(done.stderr)}")
+    return done.stdout.strip().splitlines()[-1]
+
+
+def migrated_ids(program: str) -> frozenset[str]:
+    """Returns the ids of the images in podman-hpc's read-only storage, which all nodes see: ``sha256:...``.
+
+    Of podman-hpc's commands only ``images`` and ``run`` look there: ``image exists`` and ``image inspect`` do
+    not (podman-hpc 1.1.4).
+    """
+    done = execute([program, "images", "--no-trunc", "--format", "{{.ReadOnly}} {{.ID}}"], timeout_s=60)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    return frozenset(words[1] for words in lines if len(words) == 2 and words[0] == "true")
+
+
+def names_of(program: str, image_id: str) -> list[str] | None:
+    """Returns the names of an image in podman's storage; None if it is not there."""
     done = execute([program, "image", "inspect", "--format", "{{json .RepoTags}}", image_id], timeout_s=60)
     if done.returncode:
         return None

@@ -7,7 +7,6 @@ file systems, so that project, cache and builder's own Python have the same path
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -21,10 +20,13 @@ from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.progress import QUIET, Reporter, working
 from builder.run.process import tail
+from builder.site.checks import check_account, check_time
 from builder.site.hostsetup import host_setup
 from builder.site.job import Resources
 from builder.site.limits import check_limits
+from builder.site.request import NOTHING_ASKED, SlurmRequest
 from builder.site.slurm import Allocation, allocation_options, find_queue
+from builder.site.slurmrequest import asked_queue, check_slurm_request, further_options
 from builder.site.status import require_current
 
 #: Seconds to wait for the rest of a finished job's messages.
@@ -32,18 +34,25 @@ _LAST_MESSAGES_S = 5.0
 
 
 def build_job(
-    recipe: Recipe, command: Sequence[str], *, account: str | None = None, time: str | None = None
+    recipe: Recipe,
+    command: Sequence[str],
+    *,
+    account: str = "",
+    time: str = "",
+    asked: SlurmRequest = NOTHING_ASKED,
 ) -> list[str]:
     """Returns the srun command line that runs ``command`` on a compute node, in the site's queue ``build``.
 
     Args:
         recipe: the target, whose site has Slurm.
         command: what runs on the node.
-        account: the account to charge; None: the environment variable SLURM_ACCOUNT.
-        time: the time limit as Slurm writes it; None: the recipe's.
+        account: the account to charge; empty: none.
+        time: the time limit as Slurm writes it; empty: the recipe's.
+        asked: options of Slurm in the place of the recipe's.
 
     Raises:
-        UsageError: the site has no Slurm, requires an account that is missing, or is switched off.
+        UsageError: the site has no Slurm or is switched off, its account is missing or has another form, or
+            it does not allow the job.
     """
     slurm = recipe.site.slurm
     if slurm is None:
@@ -52,22 +61,21 @@ def build_job(
             "leave --on out, or name the site in the recipe: site: NAME (builder sites list)",
         )
     require_current(recipe)
-    if slurm.account == "required" and not account and not os.environ.get("SLURM_ACCOUNT"):
-        raise UsageError(
-            f"build jobs on {recipe.site_title} require an account",
-            f"pass --account {slurm.account_example or 'NAME'}",
-        )
-    queue = find_queue(recipe.site, "build")
+    check_account(recipe, account)
+    check_slurm_request(recipe, asked)
+    if time:
+        check_time(time)
+    queue = asked_queue(slurm, find_queue(recipe.site, "build"), asked)
     allocation = Allocation(
         resources=Resources(nodes=1, gpus=0, tasks=1),
         cpus_per_task=queue.cpus_per_task,
         time=time or queue.time or slurm.time,
-        account=account or "" if slurm.account != "none" else "",
+        account=account if slurm.account != "none" else "",
         name=f"builder-{recipe.name}",
         memory=f"--mem={queue.memory}" if queue.memory else "",
     )
-    options = allocation_options(allocation, queue)
-    check_limits(recipe, allocation.resources, queue, allocation.time)
+    check_limits(recipe, allocation.resources, queue, allocation.time, can_chain=False)
+    options = [*allocation_options(allocation, queue), *further_options(asked)]
     return ["srun", *options, *queue.srun, *_with_setup(recipe, command)]
 
 
@@ -162,7 +170,7 @@ def _failure(recipe: Recipe, done: _Finished) -> RunnerError:
     if from_slurm and not from_build:
         return RunnerError(
             f"Slurm did not run the build job of target {recipe.name}:\n{tail(from_slurm)}",
-            "correct site.slurm.queues.build in the recipe, or --account and --time",
+            "correct site.slurm.queues.build in the recipe, or pass --account, --partition, --qos or --time",
         )
     return RunnerError(
         f"the build job of target {recipe.name} failed with exit code {done.code}:\n{tail(done.messages)}",

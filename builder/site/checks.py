@@ -44,13 +44,41 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
         raise UsageError(
             "--tasks cannot be used with GPUs: there is one process per GPU", "use --gpus N instead"
         )
-    for option, value in (("--account", request.account), ("--name", request.name)):
-        if value and not _WORD.fullmatch(value):
-            raise UsageError(
-                f"{option} {value!r} contains characters that are not allowed",
-                "use letters, digits and . _ + - @ only",
-            )
+    _check_word("--account", request.account)
+    _check_word("--name", request.name)
     return gpus
+
+
+def check_account(recipe: Recipe, account: str) -> None:
+    """Checks the account of a Slurm job.
+
+    Raises:
+        UsageError: the site requires one and there is none, or it has another form.
+    """
+    slurm = recipe.site.slurm
+    assert slurm is not None
+    example = slurm.account_example
+    if slurm.account == "required" and not account:
+        such_as = f", such as {example}" if example else ""
+        raise UsageError(f"jobs on {recipe.site_title} require an account", f"pass --account NAME{such_as}")
+    _check_word("--account", account)
+    if account and not re.fullmatch(slurm.account_form or ".*", account):
+        raise UsageError(
+            f"--account {account}: {recipe.site_title} has no account of this form",
+            f"pass one such as {example}" if example else "check its name",
+        )
+
+
+def check_time(text: str) -> None:
+    """Checks the form of a time limit.
+
+    Raises:
+        UsageError: Slurm would not read it.
+    """
+    try:
+        seconds(text)
+    except ValueError as e:
+        raise UsageError(f"--time: {e}", "write it as Slurm does: HH:MM:SS, or D-HH:MM") from None
 
 
 def check_options(recipe: Recipe, request: JobRequest) -> None:
@@ -60,10 +88,7 @@ def check_options(recipe: Recipe, request: JobRequest) -> None:
         UsageError: the time is not valid, or the network plugin cannot be checked.
     """
     if request.time:
-        try:
-            seconds(request.time)
-        except ValueError as e:
-            raise UsageError(f"--time: {e}", "write it as Slurm does: HH:MM:SS, or D-HH:MM") from None
+        check_time(request.time)
     if not request.check_fabric:
         return
     if recipe.site.fabric.check is None:
@@ -104,6 +129,14 @@ def _check_counts(request: JobRequest) -> None:
     if request.tasks is not None and request.tasks < 1:
         raise UsageError(
             f"--tasks must be at least 1, not {request.tasks}", "pass the number of processes per node"
+        )
+
+
+def _check_word(option: str, value: str) -> None:
+    if value and not _WORD.fullmatch(value):
+        raise UsageError(
+            f"{option} {value!r} contains characters that are not allowed",
+            "use letters, digits and . _ + - @ only",
         )
 
 

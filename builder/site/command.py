@@ -24,7 +24,7 @@ from builder.site.containers import (
     invocation,
 )
 from builder.site.hostsetup import proxy_variables
-from builder.site.shell import ShellText, expand
+from builder.site.shell import ShellText, command_line, expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ class ContainerRequest:
     """Extra settings of the recipe: for the network, for MPI."""
     options: tuple[str, ...] = ()
     """Additional options of the runtime."""
+    may_build: bool = True
+    """Whether ``userns`` may build the image. False in jobs: it must be in ``dist/``."""
 
 
 def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
@@ -79,6 +81,7 @@ def site_command(recipe: Recipe, request: ContainerRequest) -> Invocation:
             interactive=request.interactive,
             ranks=request.ranks,
             site_env={name: value for name, value in site_env.items() if name not in request.env},
+            may_build=request.may_build,
         )
     )
 
@@ -174,6 +177,20 @@ def _further_binds(site: Site, environ: Mapping[str, str]) -> dict[str, str]:
         if path and Path(path).exists():
             found.append(path)
     return {variable: ",".join(found)} if variable and found else {}
+
+
+def shell_line(recipe: Recipe, words: Sequence[str]) -> str:
+    """Returns a command line of :func:`site_command` for a shell on the site.
+
+    Folders that the container gets only if they are there come first, in a subshell.
+    """
+    line, binds = command_line(words), recipe.site.runtime.optional_binds
+    name = BIND_VARIABLE.get(recipe.site.runtime.kind)
+    if not binds or name is None:
+        return line
+    paths = command_line(ShellText(bind) for bind in binds)
+    further = f'export {name}="${{{name}:+${name},}}$path"'
+    return f'(for path in {paths}; do if [ -e "$path" ]; then {further}; fi; done; {line})'
 
 
 def run_site(

@@ -53,6 +53,8 @@ class Container:
     """Whether the container communicates with other containers of the job."""
     site_env: Mapping[str, str]
     """Those variables of ``env`` that come from the site: all processes have the same values."""
+    may_build: bool = True
+    """Whether ``userns`` may build the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +223,8 @@ def _userns_invocation(container: Container) -> Invocation:
     words = ["builder", "run", container.recipe.name]
     if is_digest(container.image):
         words += ["--digest", container.image]
+    if not container.may_build:
+        words.append("--no-build")
     for bind in container.binds:
         words += ["--bind", bind.word]
     if container.env_file:

@@ -5,6 +5,7 @@ Texts can be :class:`~builder.site.shell.ShellText`, with variables of the machi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class ImageFile:
     """A reference or a path; empty for ``userns``, which finds the image by the target."""
     is_file: bool
     """Whether the reference is a SIF or squashfs, whose existence the script checks."""
+    engine: str = ""
+    """The engine whose storage must have the image, such as ``podman-hpc``: the script pulls it if it is
+    missing. Empty: none."""
+    migrates: bool = False
+    """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,10 @@ class RayService:
     ports: tuple[str, ...] = ()
     nvidia_ids: tuple[str, ...] = ()
     """GPUs by NVIDIA device requests: their indexes."""
+    env_file: str = ""
+    """A file with further variables; empty: none."""
+    restart: str = ""
+    """When the engine starts the container again; empty: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,13 @@ class RayJob:
     files: Files
     setup: tuple[str, ...] = ()
     """Shell lines for the host."""
+    batch: None = None
+    """The machine has no scheduler."""
+
+    @property
+    def project(self) -> str:
+        """The beginning of the cluster's name, in the characters that compose allows."""
+        return re.sub(r"[^a-z0-9_-]", "-", f"builder-{self.target.lower()}")
 
     @property
     def services(self) -> tuple[RayService, ...]:

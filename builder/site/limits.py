@@ -12,6 +12,8 @@ from builder.errors import UsageError
 from builder.site.job import Resources
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+#: Takes the place of a limit that is not known.
+_UNKNOWN = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,9 @@ def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
     return min(known, key=lambda time: seconds(time) if time else 0)
 
 
-def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) -> None:
+def check_limits(
+    recipe: Recipe, resources: Resources, queue: Queue, time: str, *, can_chain: bool = True
+) -> None:
     """Checks that the site allows a job.
 
     Args:
@@ -43,6 +47,7 @@ def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) 
         resources: the size of the job.
         queue: the queue that it is for.
         time: its time limit.
+        can_chain: whether the job can be split into segments, for the hint.
 
     Raises:
         UsageError: partition or QOS are not known, or do not allow the job; the hint names those that do.
@@ -51,7 +56,13 @@ def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) 
     assert slurm is not None
     _check_names(recipe, slurm, queue)
     for kind, problem in _broken(slurm, resources, queue, time):
-        raise UsageError(f"{recipe.site_title}: {problem}", _hint(recipe, resources, queue, time, kind))
+        hints = _places_of(recipe, resources, time, kind)
+        if kind == "gpus":
+            hints += [f"--gpus {count}" for count in _gpu_counts(slurm, queue)]
+        if kind == "time" and can_chain:
+            hints += _segments(slurm, resources, queue, time)
+        hint = "; or ".join(hints) or f"no partition of {recipe.site_title} allows it: request less"
+        raise UsageError(f"{recipe.site_title}: {problem}", hint)
     if slurm.partitions and not queue.partition and "" not in slurm.partitions:
         raise UsageError(
             f"{recipe.site_title} has no default partition, and no queue for such a job",
@@ -59,20 +70,46 @@ def check_limits(recipe: Recipe, resources: Resources, queue: Queue, time: str) 
         )
 
 
-def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:
-    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first."""
+def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = "") -> list[Place]:
+    """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first.
+
+    A job without GPUs does not need nodes with GPUs: those without come first. What only interactive jobs
+    take comes last: many sites refuse batch jobs there.
+
+    Args:
+        recipe: the target, whose site has Slurm.
+        resources: the size of the job.
+        time: its time limit.
+        kind: what must be known to be allowed: ``nodes`` or ``time``; others: nothing.
+    """
     slurm = recipe.site.slurm
     assert slurm is not None
-    found: list[tuple[int, int, Place]] = []
+    found: list[tuple[tuple[bool, bool, int, int], Place]] = []
     for place in _places(slurm):
-        partition = slurm.partitions.get(place.partition)
-        has_gpus = partition is None or partition.gpus is None or partition.gpus >= resources.gpus
         queue = Queue(partition=place.partition, qos=place.qos)
-        if has_gpus and not _broken(slurm, resources, queue, time):
-            longest = longest_time(slurm, queue, resources.nodes)
-            most = min((x.max_nodes or 1 << 30 for _, x in _limits(slurm, queue)), default=1 << 30)
-            found.append((seconds(longest) if longest else 1 << 30, most, place))
-    return [place for _, _, place in sorted(found, key=lambda entry: entry[:2])]
+        if _broken(slurm, resources, queue, time):
+            continue
+        longest = longest_time(slurm, queue, resources.nodes)
+        most = min((x.max_nodes or _UNKNOWN for _, x in _limits(slurm, queue)), default=_UNKNOWN)
+        if (kind == "time" and not longest) or (kind == "nodes" and most == _UNKNOWN):
+            continue
+        partition = slurm.partitions.get(place.partition, Partition())
+        wastes_gpus = not resources.gpus and partition.gpus != 0
+        order = (_is_interactive(slurm, place), wastes_gpus, seconds(longest) if longest else _UNKNOWN, most)
+        found.append((order, place))
+    return [place for _, place in sorted(found, key=lambda entry: entry[0])]
+
+
+def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
+    """The two nearest places that allow a job, as hints."""
+    places = alternatives(recipe, resources, time, kind)[:2]
+    return [f"{place.options or 'no --partition'} allows it" for place in places]
+
+
+def _is_interactive(slurm: Slurm, place: Place) -> bool:
+    """Whether the site's interactive jobs, and no batch jobs, go to a partition and a QOS."""
+    kinds = {kind for kind, queue in slurm.queues.items() if Place(queue.partition, queue.qos) == place}
+    return "interactive" in kinds and kinds <= {"interactive", "build"}
 
 
 def _limits(slurm: Slurm, queue: Queue) -> list[tuple[str, Limits]]:
@@ -141,6 +178,10 @@ def _broken(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list
 
 
 def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[str]:
+    available = limits.gpus if isinstance(limits, Partition) else None
+    if available is not None and resources.gpus > available:
+        has = f"{available} GPUs" if available else "no GPUs"
+        yield f"--gpus {resources.gpus}: the nodes of {name} have {has}"
     counts = limits.gpu_counts if isinstance(limits, Partition) else ()
     if resources.gpus and counts and resources.gpus not in counts:
         allowed = " or ".join(str(count) for count in counts)
@@ -150,20 +191,20 @@ def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[st
         yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
 
 
-def _hint(recipe: Recipe, resources: Resources, queue: Queue, time: str, kind: str) -> str:
-    """Where the job fits, and for a time that is too long also how to split it."""
-    slurm = recipe.site.slurm
-    assert slurm is not None
-    places = [place.options or "no --partition" for place in alternatives(recipe, resources, time)[:2]]
-    hints = [f"{options} allows it" for options in places]
-    if kind == "gpus":
-        counts = {n for _, one in _limits(slurm, queue) if isinstance(one, Partition) for n in one.gpu_counts}
-        hints += [f"--gpus {count}" for count in sorted(counts)]
+def _gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
+    """The counts of GPUs per node that a queue allows; empty: any."""
+    return sorted(
+        {n for _, one in _limits(slurm, queue) if isinstance(one, Partition) for n in one.gpu_counts}
+    )
+
+
+def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:
+    """How to split a job whose time limit is too long."""
     longest = longest_time(slurm, queue, resources.nodes)
-    if kind == "time" and longest and seconds(time) > seconds(longest):
-        segments = -(-seconds(time) // seconds(longest))
-        hints.append(f"--time {longest} --chain {segments} splits it into segments that resume")
-    return "; or ".join(hints) or f"no partition of {recipe.site_title} allows it: request less"
+    if not longest or seconds(time) <= seconds(longest):
+        return []
+    segments = -(-seconds(time) // seconds(longest))
+    return [f"--time {longest} --chain {segments} splits it into segments that resume"]
 
 
 def _places(slurm: Slurm) -> Iterator[Place]:

@@ -25,14 +25,14 @@ dependencies:
 {torch}  - pip
 """
 _TORCH = {
-    "nvidia": "  - pytorch\n  - pytorch =*=cuda*\n  - cuda-version=12.4\n",
+    "nvidia": "  - pytorch\n  - pytorch =*=cuda*\n  - cuda-version=12.9\n",
     "none": "  - pytorch =*=cpu*\n",
     "amd": "",
 }
 _ROCM = """\
   - pip:
-      - --extra-index-url https://download.pytorch.org/whl/rocm6.3
-      - torch==2.7.1+rocm6.3
+      - --extra-index-url https://download.pytorch.org/whl/rocm6.4
+      - torch==2.9.1+rocm6.4
 """
 
 

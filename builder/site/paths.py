@@ -63,8 +63,10 @@ def data_path(text: str, base: str) -> str:
 
 
 def unpacked_folder(site: Site) -> str:
-    """Returns the folder for the unpacked data, on the node's own storage."""
-    return ShellText(f"{site.local or _LOCAL}/data")
+    """Returns the folder for the unpacked data, on the node's own storage: one for each job."""
+    # Slurm's sites have the job's number in the folder itself.
+    name = "data" if site.slurm and site.local else "data-$BUILDER_JOB_ID"
+    return ShellText(f"{site.local or _LOCAL}/{name}")
 
 
 def job_image(recipe: Recipe, request: JobRequest) -> str:

@@ -128,6 +128,7 @@ def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> In
             env_file=host_path(request.env_file, start),
             workdir=start if is_edf else None,
             interactive=True,
+            may_build=False,
         ),
     )
 
@@ -248,6 +249,7 @@ class _JobPlan:
                 ranks=several or self.launcher.name == "torchrun",
                 additions=self.launcher.additions(),
                 options=pass_through_options(self.site) if self.site.slurm else (),
+                may_build=False,
             ),
         )
 
@@ -255,8 +257,12 @@ class _JobPlan:
         if self._finds_image:
             return ImageFile("", is_file=False)
         reference, runtime = job_image(self.recipe, self.request), self.site.runtime
-        is_file = bool(runtime.image_suffix) and "://" not in reference
-        return ImageFile(engine_image(reference) if runtime.kind == "edf" else reference, is_file=is_file)
+        return ImageFile(
+            engine_image(reference) if runtime.kind == "edf" else reference,
+            is_file=bool(runtime.image_suffix) and "://" not in reference,
+            engine=runtime.command if runtime.has_volumes else "",
+            migrates=runtime.kind == "podman-hpc",
+        )
 
     def _files(self) -> Files:
         is_folder = not is_address(self._checkpoint)

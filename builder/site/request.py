@@ -32,6 +32,10 @@ class SlurmRequest:
     """Further options of sbatch and salloc, each ``--name=value``."""
 
 
+#: No options of Slurm but the recipe's.
+NOTHING_ASKED = SlurmRequest()
+
+
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What a job runs, and on what. For all fields, an empty text or None means: use the recipe's value."""
@@ -72,6 +76,6 @@ class JobRequest:
     """Words to append to the command if there is a checkpoint, with placeholders."""
     warmup: tuple[str, ...] = ()
     """What runs once on each node, in the container, before the processes start; empty: the site's."""
-    slurm: SlurmRequest = SlurmRequest()
+    slurm: SlurmRequest = NOTHING_ASKED
     check_fabric: bool = False
     """Whether the job fails if the network plugin is not in use."""

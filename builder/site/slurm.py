@@ -46,12 +46,12 @@ def find_queue(site: Site, kind: QueueName) -> Queue:
 
 
 def queue_kind(node: Node, resources: Resources) -> QueueName:
-    """Returns the kind of queue for a job of this size."""
+    """Returns the kind of queue for a job of this size: more nodes than one count first."""
     if not resources.gpus:
         return "cpu"
-    if resources.gpus < node.gpus:
-        return "gpu"
-    return "nodes" if resources.nodes > 1 else "node"
+    if resources.nodes > 1:
+        return "nodes"
+    return "node" if resources.gpus == node.gpus else "gpu"
 
 
 # options ----------------------------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
     options = [f"--{name}={value}" for name, value in values.items() if value]
     options += [option for option in (allocation.gpus, allocation.memory) if option]
     options.append(f"--time={allocation.time}")
-    options += [_fill(option, resources) for option in queue.options]
+    of_queue = queue.options_one_gpu if resources.gpus * resources.nodes == 1 else ()
+    options += [_fill(option, resources) for option in (*queue.options, *of_queue)]
     return options
 
 

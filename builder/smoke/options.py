@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from builder.site.request import NOTHING_ASKED, SlurmRequest
 from builder.smoke.plan import TORCH, SmokePlan
 
 
@@ -52,6 +53,8 @@ class SlurmOptions:
     """The account that is charged for the job."""
     time_limit: str = ""
     """The job's time limit in Slurm's notation; empty: the benchmark's timeout and five minutes."""
+    asked: SlurmRequest = NOTHING_ASKED
+    """Partition, QOS and other options in the place of the recipe's."""
 
 
 #: The default options.

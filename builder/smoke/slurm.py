@@ -99,6 +99,28 @@ def _require_slurm(recipe: Recipe) -> None:
     require_current(recipe)
 
 
+def check_smoke_job(
+    recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions = DEFAULTS, *, all_gpus: bool = False
+) -> None:
+    """Checks the job of a smoke test before the image is built.
+
+    Args:
+        recipe: the target, with its site.
+        slurm: the size of the job, and its options.
+        options: how the benchmark runs.
+        all_gpus: the job gets all GPUs of each node.
+
+    Raises:
+        UsageError: the site has no Slurm or is switched off, or does not allow the job.
+    """
+    if recipe.smoke.none:
+        return
+    _require_slurm(recipe)
+    gpus = recipe.site.node.gpus or None
+    known = replace(slurm, image=slurm.image or "not-built-yet", gpus=gpus if all_gpus else None)
+    plan_job(recipe, _job(recipe, known, options))
+
+
 def complete_job(
     slurm: SlurmOptions, result: BuildResult, place: Path, *, all_gpus: bool = False, reference: str = ""
 ) -> SlurmOptions:
@@ -187,6 +209,7 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
         account=slurm.account,
         image=slurm.image,
         name=f"smoke-{recipe.name}",
+        slurm=slurm.asked,
     )
 
 

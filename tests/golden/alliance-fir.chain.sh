@@ -5,9 +5,9 @@
 #SBATCH --account=def-someuser
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
-#SBATCH --cpus-per-task=6
-#SBATCH --gres=gpu:h100:1
-#SBATCH --mem=32000M
+#SBATCH --cpus-per-task=12
+#SBATCH --gpus-per-node=h100:1
+#SBATCH --mem=280G
 #SBATCH --time=24:00:00
 #SBATCH --signal=TERM@120
 #SBATCH --array=1-7%1
@@ -15,6 +15,7 @@
 
 set -eo pipefail
 module load apptainer
+export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
 set -u
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
@@ -77,6 +78,13 @@ task() {
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "APPTAINERENV_$name=${!name}"
+    done
+    local path
+    # Folders that the container gets if they are there.
+    for path in /project /scratch "$SLURM_TMPDIR"; do
+        if [[ -n $path && -e $path ]]; then
+            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+        fi
     done
     exec apptainer exec --cleanenv --no-eval --nv \
         --bind "$SLURM_SUBMIT_DIR,$BUILDER_DATA,$BUILDER_CHECKPOINT_DIR" --env PYTHONNOUSERSITE=1 \

@@ -5,14 +5,15 @@
 #SBATCH --account=def-someuser
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=8
-#SBATCH --cpus-per-task=6
-#SBATCH --gres=gpu:h100:8
-#SBATCH --mem=512000M
+#SBATCH --cpus-per-task=14
+#SBATCH --gpus-per-node=h100:8
+#SBATCH --mem=2000G
 #SBATCH --time=0-03:00
 #SBATCH --output=%x-%j.out
 
 set -eo pipefail
 module load apptainer
+export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
 set -u
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
@@ -49,6 +50,13 @@ task() {
     # The container has a clean environment. Pass these variables of the host into it.
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "APPTAINERENV_$name=${!name}"
+    done
+    local path
+    # Folders that the container gets if they are there.
+    for path in /project /scratch "$SLURM_TMPDIR"; do
+        if [[ -n $path && -e $path ]]; then
+            export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$path"
+        fi
     done
     exec apptainer exec --cleanenv --no-eval --nv --bind "$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
         --env MPLBACKEND=Agg --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" \

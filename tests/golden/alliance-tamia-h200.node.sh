@@ -13,6 +13,7 @@
 
 set -eo pipefail
 module load apptainer
+export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"
 set -u
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain

@@ -12,6 +12,9 @@
 #SBATCH --output=%x-%j.out
 
 set -eo pipefail
+export HOME="/work/z19/z19/$USER"
+mkdir -p "$HOME"
+export SINGULARITY_HOME="$HOME"
 module load cray-mpich-abi
 set -u
 
@@ -46,7 +49,7 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does no
 # Runs once per process. Slurm sets the rank; torch expects it under other names.
 task() {
     exec singularity exec \
-        --bind "/work,/opt/cray,/var/spool,/opt/xpmem/lib64,/etc/libibverbs.d,/run/munge/munge.socket.2,/usr/lib64/libibverbs,/usr/lib64/libibverbs.so.1,/usr/lib64/libmunge.so.2,/usr/lib64/libnl-3.so.200,/usr/lib64/libnl-genl-3.so.200,/usr/lib64/libnl-route-3.so.200,/usr/lib64/librdmacm.so.1,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
+        --bind "/work,/opt/cray,/var/spool,/etc/host.conf,/etc/libibverbs.d/mlx5.driver,/etc/libnl/classid,/etc/resolv.conf,/opt/xpmem/lib64/libxpmem.so.0,/run/munge/munge.socket.2,/usr/lib64/libibverbs/libmlx5-rdmav34.so,/usr/lib64/libibverbs.so.1,/usr/lib64/libkeyutils.so.1,/usr/lib64/liblnetconfig.so.4,/usr/lib64/liblustreapi.so,/usr/lib64/libmunge.so.2,/usr/lib64/libnl-3.so.200,/usr/lib64/libnl-genl-3.so.200,/usr/lib64/libnl-route-3.so.200,/usr/lib64/librdmacm.so.1,/usr/lib64/libyaml-0.so.2,/usr/lib64/libjansson.so.4,$SLURM_SUBMIT_DIR" \
         --env PYTHONNOUSERSITE=1 --env "OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK" \
         --env LD_LIBRARY_PATH=/opt/cray/pe/mpich/8.1.27/ofi/gnu/9.1/lib-abi-mpich:/opt/cray/pe/mpich/8.1.27/gtl/lib:/opt/cray/libfabric/1.12.1.2.2.0.0/lib64:/opt/cray/pe/gcc-libs:/opt/cray/pe/lib64:/opt/xpmem/lib64:/usr/lib64/libibverbs:/usr/lib64 \
         --env "RANK=$SLURM_PROCID" --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" \

@@ -12,7 +12,11 @@
 #SBATCH --time=01:00:00
 #SBATCH --output=%x-%j.out
 
-set -euo pipefail
+set -eo pipefail
+export HOME="/work/z19/z19/$USER"
+mkdir -p "$HOME"
+export SINGULARITY_HOME="$HOME"
+set -u
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE="/work/z19/z19/$USER/images/archer2-gpu.sif"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # Chameleon gpu_mi100: target chameleon-mi100 as a Ray cluster of containers on this machine: one head and 2 workers with one GPU each.
 # Written by builder job; run it in the folder of the training with: bash FILE
-# The dashboard is at port 8265 of this machine. To see it elsewhere: ssh -L 8265:127.0.0.1:8265 HOST
 
 set -euo pipefail
 
@@ -16,9 +15,13 @@ else
     exit 1
 fi
 
+export BUILDER_CHECKPOINT_DIR=s3://ray
+export BUILDER_RESUME=
+
 export BUILDER_FOLDER
-BUILDER_FOLDER=$(mktemp -d)
-export BUILDER_DATA="/tmp/$USER-builder/data"
+BUILDER_FOLDER=$(mktemp -d) # for its owner only
+od -An -N32 -tx1 /dev/urandom | tr -d ' \n' >"$BUILDER_FOLDER/ray-token"
+export BUILDER_DATA="/tmp/$USER-builder/data-$BUILDER_JOB_ID"
 
 cat >"$BUILDER_FOLDER/compose.yaml" <<'EOF'
 services:
@@ -27,6 +30,8 @@ services:
     hostname: ray-head
     command: ["ray", "start", "--head", "--port=6379", "--dashboard-host=0.0.0.0", "--dashboard-port=8265", "--metrics-export-port=8080", "--num-cpus=0", "--num-gpus=0", "--block"]
     environment:
+      RAY_AUTH_MODE: "token"
+      RAY_AUTH_TOKEN_PATH: "/builder/ray-token"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
       MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
@@ -38,8 +43,8 @@ services:
       AWS_ENDPOINT_URL:
       AWS_DEFAULT_REGION:
       BUILDER_DATA: "$BUILDER_DATA"
-    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$PWD:/job:ro", "$BUILDER_FOLDER:/builder:ro"]
-    ports: ["127.0.0.1:8265:8265", "127.0.0.1:8080:8080"]
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
+    ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-mi100:latest"
@@ -47,6 +52,8 @@ services:
     command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
     depends_on: [ray-head]
     environment:
+      RAY_AUTH_MODE: "token"
+      RAY_AUTH_TOKEN_PATH: "/builder/ray-token"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
       MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
@@ -59,10 +66,10 @@ services:
       AWS_DEFAULT_REGION:
       BUILDER_DATA: "$BUILDER_DATA"
       HIP_VISIBLE_DEVICES: "0"
-      ROCR_VISIBLE_DEVICES: "0"
-    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro"]
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$BUILDER_FOLDER:/builder:ro"]
     devices: ["/dev/kfd", "/dev/dri/renderD128"]
     group_add: ["video"]
+    restart: unless-stopped
     shm_size: 12g
   ray-worker-1:
     image: "builder/chameleon-mi100:latest"
@@ -70,6 +77,8 @@ services:
     command: ["ray", "start", "--address=ray-head:6379", "--num-cpus=32", "--num-gpus=1", "--block"]
     depends_on: [ray-head]
     environment:
+      RAY_AUTH_MODE: "token"
+      RAY_AUTH_TOKEN_PATH: "/builder/ray-token"
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
       MLFLOW_TRACKING_URI: "http://10.0.0.5:8000"
       MLFLOW_TRACKING_USERNAME:
@@ -82,10 +91,10 @@ services:
       AWS_DEFAULT_REGION:
       BUILDER_DATA: "$BUILDER_DATA"
       HIP_VISIBLE_DEVICES: "0"
-      ROCR_VISIBLE_DEVICES: "0"
-    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro"]
+    volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$BUILDER_FOLDER:/builder:ro"]
     devices: ["/dev/kfd", "/dev/dri/renderD129"]
     group_add: ["video"]
+    restart: unless-stopped
     shm_size: 12g
 EOF
 
@@ -98,7 +107,9 @@ cat >"$BUILDER_FOLDER/runtime.json" <<'EOF'
 }
 EOF
 
-cluster=("${compose[@]}" --project-name builder-chameleon-mi100 --file "$BUILDER_FOLDER/compose.yaml")
+# Each script has a cluster of its own.
+project=builder-chameleon-mi100-$$
+cluster=("${compose[@]}" --project-name "$project" --file "$BUILDER_FOLDER/compose.yaml")
 end() {
     "${cluster[@]}" down || true
     rm -rf "$BUILDER_FOLDER" "$BUILDER_DATA"
@@ -111,7 +122,7 @@ tar --extract --file="$PWD/set.tar" --directory="$BUILDER_DATA"
 
 "${cluster[@]}" up --detach
 # Prints the id of the head's container while it runs.
-head=(docker ps --quiet --filter label=com.docker.compose.project=builder-chameleon-mi100
+head=(docker ps --quiet --filter "label=com.docker.compose.project=$project"
     --filter label=com.docker.compose.service=ray-head)
 for ((try = 0; ; try++)); do
     if "${cluster[@]}" exec -T ray-head ray job list --address=http://127.0.0.1:8265 >/dev/null 2>&1; then
@@ -123,6 +134,7 @@ for ((try = 0; ; try++)); do
     fi
     sleep 2
 done
-"${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json \
-    --entrypoint-num-gpus 0 --entrypoint-num-cpus 8 --working-dir /job \
+address=$("${cluster[@]}" port ray-head 8265)
+echo "dashboard: http://$address, elsewhere by ssh -L 8265:$address HOST; token: $BUILDER_FOLDER/ray-token" >&2
+"${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json --working-dir /job \
     -- python train.py --note "it's \"100 \$\" & more"

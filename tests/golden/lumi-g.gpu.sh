@@ -15,7 +15,7 @@
 set -euo pipefail
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
-export BUILDER_IMAGE=/project/project_465000000/images/lumi-g.sif
+export BUILDER_IMAGE=/scratch/project_465000000/images/lumi-g.sif
 if [[ ! -r $BUILDER_IMAGE ]]; then
     echo "no image $BUILDER_IMAGE: download it with builder pull lumi-g --output $BUILDER_IMAGE" >&2
     exit 1
@@ -50,9 +50,18 @@ task() {
     for name in "${!SLURM_@}" "${!CUDA_VISIBLE_DEVICES@}" "${!ROCR_VISIBLE_DEVICES@}" "${!HIP_VISIBLE_DEVICES@}" "${!NCCL_@}" "${!RCCL_@}" "${!FI_@}" "${!HSA_@}" "${!MIOPEN_@}" "${!MPICH_@}" "${!PMI_@}" "${!PMI2_@}" "${!PMIX_@}" "${!MLFLOW_@}" "${!AWS_@}"; do
         export "SINGULARITYENV_$name=${!name}"
     done
-    exec singularity exec --cleanenv --no-eval --rocm \
-        --bind "/pfs,/scratch,/projappl,/project,/flash,/appl,$SLURM_SUBMIT_DIR" --env PYTHONNOUSERSITE=1 \
-        --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+    if [[ ${1-} == warm-up ]]; then
+        exec singularity exec --cleanenv --no-eval \
+            --bind "/var/spool/slurmd,/pfs,/scratch,/projappl,/project,/flash,/appl,$SLURM_SUBMIT_DIR" \
+            --env PYTHONNOUSERSITE=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
+            --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env "RANK=$SLURM_PROCID" \
+            --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" \
+            --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
+            "$BUILDER_IMAGE" rocm-smi
+    fi
+    exec singularity exec --cleanenv --no-eval \
+        --bind "/var/spool/slurmd,/pfs,/scratch,/projappl,/project,/flash,/appl,$SLURM_SUBMIT_DIR" \
+        --env PYTHONNOUSERSITE=1 --env "MIOPEN_USER_DB_PATH=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" \
         --env "MIOPEN_CUSTOM_CACHE_DIR=/tmp/$USER-miopen-cache-$SLURM_JOB_ID" --env "RANK=$SLURM_PROCID" \
         --env "LOCAL_RANK=$SLURM_LOCALID" --env "WORLD_SIZE=$SLURM_NTASKS" --env "MASTER_ADDR=$MASTER_ADDR" \
         --env "MASTER_PORT=$MASTER_PORT" --pwd "$SLURM_SUBMIT_DIR" \
@@ -60,5 +69,9 @@ task() {
 }
 export -f task
 
+# The first use of a GPU may take long; once on each node.
+srun --ntasks="$SLURM_NNODES" --ntasks-per-node=1 bash -c "task warm-up" ||
+    echo "the warm-up failed; the job goes on" >&2
+
 # If a rank fails, end the others too: they would wait for it until the time limit.
-srun --kill-on-bad-exit=1 bash -c task
+srun --mpi=pmi2 --kill-on-bad-exit=1 bash -c task

@@ -3,7 +3,7 @@
 # Written by builder job; submit it with: sbatch FILE
 #SBATCH --job-name=perlmutter
 #SBATCH --account=m558
-#SBATCH --qos=regular
+#SBATCH --qos=shared
 #SBATCH --constraint=gpu
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1

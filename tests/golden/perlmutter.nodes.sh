@@ -40,14 +40,15 @@ export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does no
 
 # Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
 task() {
-    exec podman-hpc run --rm --gpu --network=host --ipc=host --nccl -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES \
-        -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' \
-        -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' -e 'MLFLOW_*' -e 'AWS_*' \
-        -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" -e "RANK=$SLURM_PROCID" \
-        -e "LOCAL_RANK=$SLURM_LOCALID" -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" \
-        -e "MASTER_PORT=$MASTER_PORT" -e MLFLOW_TRACKING_URI=https://mlflow.example.org \
-        -e MLFLOW_TRACKING_USERNAME -e MLFLOW_TRACKING_PASSWORD -e MLFLOW_TRACKING_TOKEN \
-        -w "$SLURM_SUBMIT_DIR" \
+    exec podman-hpc run --rm --gpu --network=host --ipc=host --nccl-cu12 --device=/dev/cxi0 \
+        --device=/dev/cxi1 --device=/dev/cxi2 --device=/dev/cxi3 --device=/dev/cxi_sbl --device=/dev/gdrdrv \
+        -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' \
+        -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' \
+        -e 'MLFLOW_*' -e 'AWS_*' -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
+        -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
+        -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
+        -e MLFLOW_TRACKING_URI=https://mlflow.example.org -e MLFLOW_TRACKING_USERNAME \
+        -e MLFLOW_TRACKING_PASSWORD -e MLFLOW_TRACKING_TOKEN -w "$SLURM_SUBMIT_DIR" \
         "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
 }
 export -f task

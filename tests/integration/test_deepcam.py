@@ -52,8 +52,10 @@ class Place:
 def make_channel(cpu: Builder, folder: Path) -> None:
     """A channel with the Python of the Debian channel and stand-ins for everything else."""
     shutil.copytree(cpu.cache / "channels" / "debian", folder)
+    versions = {"mpich": "4.3.1", "mpi4py": "3.1.6"}
     for name in ("numpy", "h5py", "tensorboard", "mpich", "mpi4py", "torchvision"):
-        make_package(folder, name, files={f"share/stand-in/{name}": name}, depends=["python"])
+        version = versions.get(name, "1.0")
+        make_package(folder, name, version, files={f"share/stand-in/{name}": name}, depends=["python"])
     make_package(folder, "pytorch", "2.7.1", "cpu_generic", files={"share/torch": ""}, depends=["python"])
     index_channel(folder)
 
@@ -75,7 +77,7 @@ def make_hub(cache: Path, folder: Path) -> None:
 
 def make_index(folder: Path) -> None:
     """The index of PyTorch for ROCm."""
-    for name, version in (("torch", "2.7.1+rocm6.3"), ("torchvision", "0.22.1+rocm6.3")):
+    for name, version in (("torch", "2.9.1+rocm6.3"), ("torchvision", "0.24.1+rocm6.3")):
         project = folder / "whl/rocm6.3" / name
         project.mkdir(parents=True)
         wheel = make_wheel(project, name, version, files={f"{name}.py": ""})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,84 +15,34 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from packaging.requirements import Requirement
 
 from builder.cli import cli, run
 from builder.config.recipe import load_recipe, recipe_files
 from builder.lock.environment import read_environment
 from builder.lock.file import read_lock
 from builder.model import LockedPackage
-from builder.oci.layout import write_layout
-from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.integration.conftest import CLONE
-from tests.support.channel import index_channel, make_package
-from tests.support.image_kit import image
 from tests.support.project import whole
-from tests.support.sif import make_sif
-from tests.support.wheels import make_wheel
+from tests.support.sitemirrors import PYTORCH, Mirrors, make_mirrors
 
 #: The fixture ``cpu`` builds target cpu from real packages, test_deepcam.py those with git repositories.
-TARGETS = [name for name in sorted(recipe_files(CLONE)) if name not in ("cpu", "archer2-cpu", "archer2-gpu")]
-#: A time stamp after any month in which this test runs, in milliseconds.
-LATER = 4102444800000  # 2100-01-01
-PYTORCH = "https://download.pytorch.org"
+ELSEWHERE = ("cpu", "archer2-cpu", "archer2-gpu")
 
 
-def make_mirrors(folder: Path) -> list[str]:
-    """Creates a channel, indexes and bases with everything that the recipes name. Returns lines of
-    BUILDER_MIRRORS."""
-    conda: set[tuple[str, str, str]] = set()
-    wheels: set[tuple[str, str, str]] = set()
-    for target in TARGETS:
-        recipe = load_recipe(target, CLONE)
+def distinct_targets() -> list[str]:
+    """The shipped targets, without those whose image has the same packages, base and format as another's."""
+    found: dict[tuple[object, ...], str] = {}
+    for name in sorted(recipe_files(CLONE)):
+        recipe = load_recipe(name, CLONE)
         environment = read_environment(recipe.environment_path, recipe.platform)
-        for spec in environment.conda:
-            found = re.fullmatch(
-                r"[\w.-]+ *(?:(?:[=>]=?)(?P<version>[\w.*]+))?(?:<[\d.]+)?(?:=(?P<build>\S+))?", spec.text
-            )
-            assert found is not None, spec.text
-            version = (found["version"] or "*").replace("*", "") or {"python": "3.11.9"}.get(spec.name, "1.0")
-            version = "3.11.9" if version == "3.11" else version
-            build = (found["build"] or "0").replace("*", "_stand_in")
-            if spec.name == "cuda-version" or found["build"] is None or spec.name == "pytorch":
-                conda.add((spec.name, version, build))
-        (index,) = environment.extra_index_urls or ("",)
-        for spec in environment.pip:
-            requirement = Requirement(spec.text)
-            pins = [s.version for s in requirement.specifier]
-            wheels.add((index if pins else "", requirement.name, pins[0] if pins else "1.0"))
-    channel = folder / "conda-forge"
-    for name, version, build in sorted(conda):
-        depends = [] if name in ("python", "cuda-version") else ["python"]
-        depends += ["__cuda >=12"] if build.startswith("cuda") else []
-        files = {f"share/stand-in/{name}": version}
-        if name == "python":
-            files[f"bin/python{version.rpartition('.')[0]}"] = "#!/bin/sh\n"
-        make_package(channel, name, version, build, files=files, depends=depends)
-    make_package(
-        channel, "numpy", "99.0", files={"share/stand-in/numpy": "99"}, depends=["python"], timestamp=LATER
-    )
-    index_channel(channel)
-    for index, name, version in sorted(wheels):
-        project = folder / (f"pytorch{index.removeprefix(PYTORCH)}" if index else "simple") / name
-        project.mkdir(parents=True)
-        wheel = make_wheel(
-            project, name.replace("-", "_"), version, files={f"{name.replace('-', '_')}.py": f"# {version}\n"}
-        )
-        digest = sha256_file(wheel).removeprefix("sha256:")
-        (project / "index.html").write_text(
-            f'<a href="{wheel.name.replace("+", "%2B")}#sha256={digest}">{wheel.name}</a>'
-        )
-    store = Store(folder / "base-store")
-    write_layout(image(store), folder / "hub/library/debian", "bookworm-slim", store)
-    make_sif(folder / "sif-images/lumi-rocm-rocm-5.6.1.sif")
-    return [
-        f"https://conda.anaconda.org/conda-forge={channel}",
-        f"{PYTORCH}={folder}/pytorch",
-        f"docker://docker.io={folder}/hub",
-        f"/appl/local/containers/sif-images={folder}/sif-images",
-    ]
+        image = (recipe.environment, recipe.base, recipe.platform, recipe.format, bool(recipe.cmd))
+        if name not in ELSEWHERE and not environment.sources:
+            found.setdefault(image, name)
+    return sorted(found.values())
+
+
+TARGETS = distinct_targets()
 
 
 @dataclass
@@ -102,7 +51,8 @@ class Isolated:
 
     root: Path
     cache: Path
-    mirrors: Path
+    mirrors: dict[str, Mirrors]
+    """By platform."""
     built: dict[str, Any] = field(default_factory=dict)
 
     def lock(self, target: str) -> dict[str, LockedPackage]:
@@ -117,22 +67,32 @@ def isolated(
         if shutil.which(tool) is None:
             part_missing(f"{tool} is not installed")
     folder = tmp_path_factory.mktemp("sites")
-    mirrors = make_mirrors(folder / "mirrors")
-    isolated = Isolated(folder / "project", folder / "cache", folder / "mirrors")
+    recipes = [load_recipe(target, CLONE) for target in TARGETS]
+    mirrors = {
+        platform: make_mirrors(folder / platform, [r for r in recipes if r.platform == platform])
+        for platform in {recipe.platform for recipe in recipes}
+    }
+    isolated = Isolated(folder / "project", folder / "cache", mirrors)
     for name in ("recipes", "environments"):
         shutil.copytree(CLONE / name, isolated.root / name, ignore=shutil.ignore_patterns("*.lock.yml"))
     with pytest.MonkeyPatch.context() as patch:
         for name in [n for n in os.environ if n.startswith(("PIP_", "BUILDER_", "UV_"))]:
             patch.delenv(name)
         patch.setenv("PIP_CONFIG_FILE", os.devnull)
-        patch.setenv("PIP_INDEX_URL", (folder / "mirrors" / "simple").as_uri())
-        patch.setenv("BUILDER_MIRRORS", "\n".join(mirrors))
         patch.setenv("BUILDER_OFFLINE", "1")
         yield isolated
 
 
-def command(isolated: Isolated, capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    code = run(cli, ["--project", str(isolated.root), "--cache", str(isolated.cache), *args, "--json"])
+def command(
+    isolated: Isolated, capsys: pytest.CaptureFixture[str], name: str, target: str, cache: Path | None = None
+) -> Any:
+    """Runs a command for a target, with the mirrors of its platform; returns its JSON result."""
+    mirrors = isolated.mirrors[load_recipe(target, isolated.root).platform]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIP_INDEX_URL", mirrors.index)
+        patch.setenv("BUILDER_MIRRORS", "\n".join(mirrors.lines()))
+        places = ["--project", str(isolated.root), "--cache", str(cache or isolated.cache)]
+        code = run(cli, [*places, name, target, "--json"])
     out, err = capsys.readouterr()
     assert code == 0, err
     return json.loads(out)
@@ -144,7 +104,7 @@ def test_recipe(target: str, isolated: Isolated, capsys: pytest.CaptureFixture[s
     recipe = load_recipe(target, isolated.root)
     command(isolated, capsys, "lock", target)
     text = recipe.lock_path.read_text()
-    assert str(isolated.mirrors) not in text, "a lock contains public addresses"
+    assert str(isolated.root.parent) not in text, "a lock contains public addresses"
     lock = isolated.lock(target)
     environment = read_environment(recipe.environment_path, recipe.platform)
     assert {s.name for s in (*environment.conda, *environment.pip)} <= lock.keys()
@@ -173,10 +133,9 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
         assert recipe.format == ("sif" if recipe.site.runtime.takes_sif else "oci"), target
         lock = isolated.lock(target)
         if recipe.gpu.vendor == "nvidia":
-            assert (
-                "cuda" in lock["pytorch"].url
-                and lock["cuda-version"].version == recipe.virtual_packages["__cuda"]
-            ), target
+            assert "cuda" in lock["pytorch"].url, target
+            major, driver = lock["cuda-version"].version.split(".")[0], recipe.virtual_packages["__cuda"]
+            assert int(major) <= int(driver.split(".")[0]), f"{target}: the driver is for CUDA {driver}"
         elif recipe.gpu.vendor == "amd":
             assert lock["torch"].manager == "pip" and "+rocm" in lock["torch"].version, target
             assert lock["torch"].url.startswith(f"{PYTORCH}/whl/rocm"), target
@@ -186,14 +145,9 @@ def test_images_match_their_sites(isolated: Isolated) -> None:
 
 
 def test_reproducible(isolated: Isolated, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A build with an empty cache has the same digest: an OCI image, a SIF on an OCI base, a SIF on a SIF."""
-    for target in ("perlmutter", "alliance-fir", "lumi-g"):
+    """A build with an empty cache has the same digest: an OCI image, and SIFs."""
+    for target in ("perlmutter", "lumi-g"):
         if target not in isolated.built:
             pytest.skip("the target was not built")
-        code = run(
-            cli,
-            ["--project", str(isolated.root), "--cache", str(tmp_path / "cache"), "build", target, "--json"],
-        )
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        assert json.loads(out)["digest"] == isolated.built[target]["digest"], target
+        built = command(isolated, capsys, "build", target, tmp_path / "cache")
+        assert built["digest"] == isolated.built[target]["digest"], target

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import filelock
@@ -50,7 +50,7 @@ def install_crane(prefix: Path) -> Path:
     def fill(work: Path) -> None:
         debs.unpack(debs.download(work, ["crane/sid"], ["sid"]), prefix)
 
-    _install("crane", prefix, CRANE_FORMAT, fill)
+    install("crane", prefix, CRANE_FORMAT, fill)
     return prefix / "usr/bin/crane"
 
 
@@ -64,14 +64,14 @@ def install_pulp(prefix: Path) -> Path:
     prefix = prefix.resolve()  # its programs hold their path
 
     def fill(work: Path) -> None:
-        _make_venv(prefix / "venv")
+        make_venv(prefix / "venv", PULP)
         _make_database(prefix)
 
-    _install("Pulp", prefix, f"{PULP_FORMAT} {' '.join(PULP)} {prefix}", fill)
+    install("Pulp", prefix, f"{PULP_FORMAT} {' '.join(PULP)} {prefix}", fill)
     return prefix
 
 
-def _install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:
+def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]) -> None:
     """Lets ``fill`` make a folder, unless it is there in this version; other processes wait for it."""
     marker = prefix / ".complete"
     prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -88,8 +88,15 @@ def _install(name: str, prefix: Path, version: str, fill: Callable[[Path], None]
         marker.write_text(version)
 
 
-def _make_venv(venv: Path) -> None:
-    """A virtual environment with Pulp, by uv with the settings of this machine's pip."""
+def make_venv(venv: Path, packages: Sequence[str]) -> None:
+    """A virtual environment with these packages."""
+    uv = Path(sys.executable).with_name("uv")
+    debs.call([uv, "venv", "--quiet", "--python", sys.executable, venv])
+    install_packages(packages, VIRTUAL_ENV=str(venv))
+
+
+def install_packages(words: Sequence[str | Path], **env: str) -> None:
+    """Runs ``uv pip install`` with the settings of this machine's pip."""
     uv = Path(sys.executable).with_name("uv")
     pip = pip_configuration()
     sources: list[str] = []
@@ -99,23 +106,9 @@ def _make_venv(venv: Path) -> None:
         sources += ["--index", url]
     for place in pip.find_links:
         sources += ["--find-links", place]
-    debs.call([uv, "venv", "--quiet", "--python", sys.executable, venv])
     certificates = {"SSL_CERT_FILE": pip.cert} if pip.cert else {}
-    debs.call(
-        [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--compile-bytecode",
-            "--index-strategy",
-            "unsafe-best-match",
-            *sources,
-            *PULP,
-        ],
-        VIRTUAL_ENV=str(venv),
-        **certificates,
-    )
+    options = ["--quiet", "--compile-bytecode", "--index-strategy", "unsafe-best-match"]
+    debs.call([uv, "pip", "install", *options, *sources, *words], **certificates, **env)
 
 
 def _make_database(prefix: Path) -> None:

@@ -36,9 +36,12 @@ def give_away(folder: Path) -> None:
 
 
 class Postgres:
-    """Its files are in ``folder``: ``data``, the socket, and ``programs`` when the host has none."""
+    """Its files are in ``folder``: ``data``, the socket, and ``programs`` when the host has none.
 
-    def __init__(self, folder: Path) -> None:
+    With a ``host`` it listens at that address and ``port`` too.
+    """
+
+    def __init__(self, folder: Path, host: str = "", port: int = 5432) -> None:
         self.folder = folder
         own = sorted(folder.glob("programs/usr/lib/postgresql/*/bin/postgres"))
         bin_folder = own[-1].parent if own else host_programs()
@@ -46,8 +49,10 @@ class Postgres:
             raise FileNotFoundError(f"no PostgreSQL in {folder} or /usr/lib/postgresql")
         self._bin = bin_folder
         self._process: subprocess.Popen[bytes] | None = None
+        self._options = {**OPTIONS, "listen_addresses": host, "port": str(port)}
         libraries = [str(p) for p in folder.glob("programs/usr/lib/*-linux-gnu")]
-        self._env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "LD_LIBRARY_PATH": ":".join(libraries)}
+        self._env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "PGPORT": str(port)}
+        self._env["LD_LIBRARY_PATH"] = ":".join(libraries)
 
     def initialize(self) -> None:
         """Makes an empty database."""
@@ -59,7 +64,7 @@ class Postgres:
 
     def start(self) -> None:
         """Starts it and waits until it answers."""
-        options = [f"-c{k}={v}" for k, v in {**OPTIONS, "unix_socket_directories": self.folder}.items()]
+        options = [f"-c{k}={v}" for k, v in {**self._options, "unix_socket_directories": self.folder}.items()]
         with (self.folder / "postgres.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*self._as_user(), str(self._bin / "postgres"), "-D", str(self.folder / "data"), *options],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from builder.config.recipe import Recipe
 from builder.config.site import Additions, Launcher
 from builder.errors import UsageError
+from builder.site.checks import check_account
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 
@@ -98,14 +98,7 @@ def check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
     """
     slurm = recipe.site.slurm
     assert slurm is not None
-    if slurm.account == "required" and not request.account:
-        example = f", such as {slurm.account_example}" if slurm.account_example else ""
-        raise UsageError(f"jobs on {recipe.site_title} require an account", f"pass --account NAME{example}")
-    if request.account and not re.fullmatch(slurm.account_form or ".*", request.account):
-        example = f"pass one such as {slurm.account_example}" if slurm.account_example else "check its name"
-        raise UsageError(
-            f"--account {request.account}: {recipe.site_title} has no account of this form", example
-        )
+    check_account(recipe, request.account)
     leaves_gpus_unused = recipe.site.node.gpus and not gpus
     if leaves_gpus_unused and slurm.queues and "cpu" not in slurm.queues:
         raise UsageError(

@@ -13,6 +13,7 @@ from builder.site.hostsetup import host_setup
 from builder.site.job import Files, RayJob, RayService
 from builder.site.jobvariables import JobVariables
 from builder.site.paths import (
+    checkpoint_patterns,
     data_path,
     host_path,
     is_address,
@@ -21,10 +22,14 @@ from builder.site.paths import (
     unpacked_folder,
 )
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText, join
+from builder.site.shell import ShellText
 
 _HEAD = "ray-head"
 _BASE = ShellText("$PWD")
+#: The script's own files in all containers: Ray's token, and the runtime environment of the command.
+_FOLDER = ShellText("$BUILDER_FOLDER:/builder:ro")
+#: From 2.61 on, Ray starts no cluster without a token; others on the machine reach its ports, too.
+_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/builder/ray-token"}
 #: Credentials of an S3 store, which containers get from the shell that runs the script.
 _S3_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION")
 
@@ -62,6 +67,12 @@ class RayLauncher:
                 f"{title}: a Ray cluster runs on one machine, without --nodes and --chain",
                 "leave them out, or use a site with Slurm",
             )
+        if self.request.resume_args or self.request.warmup:
+            option = "--resume-args" if self.request.resume_args else "--warmup"
+            raise UsageError(
+                f"{title}: {option} is not for Ray jobs: Ray starts the processes of the command",
+                "leave it out, or use --launcher torchrun",
+            )
 
     def plan(self) -> RayJob:
         """Returns the planned job.
@@ -88,18 +99,27 @@ class RayLauncher:
             volumes=tuple(dict.fromkeys(bind.source for bind in _named_volumes(request.binds))),
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
-            files=Files(data=data, unpacked=unpacked_folder(site) if data else ""),
+            files=Files(
+                data=data,
+                unpacked=unpacked_folder(site) if data else "",
+                checkpoint=self._checkpoint,
+                checkpoint_is_folder=self._has_folder,
+                patterns=checkpoint_patterns(request.patterns),
+            ),
             setup=tuple(host_setup(site)),
         )
 
     def env(self) -> dict[str, str | None]:
         """Returns the variables of all containers."""
         request = self.request
-        env: dict[str, str | None] = {}
+        env: dict[str, str | None] = dict(_TOKEN)
         env |= {name: ShellText(value) for name, value in self.recipe.site.runtime.env.items()}
         env |= mlflow_variables(request)
         env |= request.env
-        if request.checkpoint:
+        if self._has_folder:
+            env["BUILDER_CHECKPOINT_DIR"] = ShellText("$BUILDER_CHECKPOINT_DIR")
+            env["BUILDER_RESUME"] = ShellText("$BUILDER_RESUME")
+        elif request.checkpoint:
             env["BUILDER_CHECKPOINT_DIR"] = self._checkpoint
             env |= dict.fromkeys(_S3_VARIABLES)
         if request.data:
@@ -117,6 +137,11 @@ class RayLauncher:
         checkpoint = self.request.checkpoint
         return checkpoint if is_address(checkpoint) else host_path(checkpoint, _BASE)
 
+    @property
+    def _has_folder(self) -> bool:
+        """Whether the checkpoints are in a folder of the machine."""
+        return bool(self.request.checkpoint) and not is_address(self.request.checkpoint)
+
     def _runtime_variables(self) -> dict[str, str]:
         """Variables of the submitted command; credentials come from the containers instead."""
         variables = mlflow_variables(self.request)
@@ -126,11 +151,11 @@ class RayLauncher:
         request = self.request
         volumes: list[str] = [read_bind(ShellText(bind)).word for bind in self.recipe.site.runtime.binds]
         volumes += [parse_bind(bind, _BASE, volumes=True) for bind in request.binds]
-        if request.checkpoint and not is_address(request.checkpoint):
-            volumes.append(join(self._checkpoint, ":", self._checkpoint))
+        if self._has_folder:
+            volumes.append(ShellText("$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR"))
         if request.data:
             volumes.append(ShellText("$BUILDER_DATA:$BUILDER_DATA:ro"))
-        return tuple(volumes)
+        return (*volumes, _FOLDER)
 
     def _head(self, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:
         ray = self._ray
@@ -144,9 +169,11 @@ class RayLauncher:
             _HEAD,
             command,
             env,
-            (*volumes, ShellText("$PWD:/job:ro"), ShellText("$BUILDER_FOLDER:/builder:ro")),
-            ports=tuple(f"127.0.0.1:{port}:{port}" for port in (ray.dashboard_port, ray.metrics_port)),
+            (*volumes, ShellText("$PWD:/job:ro")),
+            # The engine chooses free ports of the machine, so that clusters do not meet at one.
+            ports=tuple(f"127.0.0.1::{port}" for port in (ray.dashboard_port, ray.metrics_port)),
             shm_size=self.recipe.site.runtime.shm_size,
+            env_file=self._env_file,
         )
 
     def _worker(self, index: int, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:
@@ -164,17 +191,25 @@ class RayLauncher:
             runtime.groups,
             runtime.shm_size,
             nvidia_ids=(str(index),) if ray.nvidia and self.gpus else (),
+            env_file=self._env_file,
+            restart="unless-stopped",
         )
+
+    @property
+    def _env_file(self) -> str:
+        return host_path(self.request.env_file, _BASE)
 
     def _submit(self) -> tuple[str, ...]:
         ray = self._ray
-        # With several GPUs, the training requests its workers from Ray: the command itself must not reserve a
-        # GPU.
-        reserved_gpus = ray.entrypoint_gpus if self.gpus == 1 else 0
+        reserved: tuple[str, ...] = ("--entrypoint-num-gpus", str(min(self.gpus, ray.entrypoint_gpus)))
+        reserved += ("--entrypoint-num-cpus", str(ray.entrypoint_cpus))
+        if self.gpus > 1:
+            # The training requests its workers from Ray. A command that reserves nothing runs on the head,
+            # and so survives the end of a worker.
+            reserved = ()
         return (
             *("ray", "job", "submit", f"--address=http://127.0.0.1:{ray.dashboard_port}"),
             *("--runtime-env", "/builder/runtime.json"),
-            *("--entrypoint-num-gpus", str(reserved_gpus)),
-            *("--entrypoint-num-cpus", str(ray.entrypoint_cpus)),
+            *reserved,
             *("--working-dir", "/job"),
         )

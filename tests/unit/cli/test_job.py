@@ -23,13 +23,13 @@ def builder(capsys: pytest.CaptureFixture[str], *args: str, code: int = 0) -> st
 def test_script_file_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``--output`` writes an executable script; ``--json`` contains the same text."""
     file = tmp_path / "job.sh"
-    options = ["--account", "a", "--output", str(file), "--json"]
+    options = ["--account", "project_465000000", "--output", str(file), "--json"]
     data = json.loads(builder(capsys, "job", "lumi-g", *options, "--", "python", "t.py"))
     assert file.read_text() == data["script"] and os.access(file, os.X_OK) and data["job"] is None
 
 
 def test_output_folder_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--account", "a", "--output", f"{tmp_path}/no/x"]
+    options = ["--account", "project_465000000", "--output", f"{tmp_path}/no/x"]
     assert "does not exist" in builder(capsys, "job", "lumi-g", *options, "--", "y", code=2)
 
 
@@ -39,7 +39,9 @@ def test_printed_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    error = builder(capsys, "job", "lumi-g", "--chain", "0", "--account", "x", "--", "y", code=2)
+    error = builder(
+        capsys, "job", "lumi-g", "--chain", "0", "--account", "project_465000000", "--", "y", code=2
+    )
     assert "--chain must be at least 1, not 0" in error
     error = builder(capsys, "job", "chameleon-a100", "--submit", "--", "y", code=2)
     assert "has no scheduler to submit jobs to" in error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from builder.cli.run_here import bind_folder
 from builder.model import Image, SifImage
 from builder.oci.digest import sha256
+from builder.oci.layout import list_tags
 from builder.project import Project
 from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
@@ -19,8 +22,12 @@ from builder.run.process import Completed
 from builder.settings import Settings
 from builder.site import command
 from builder.site.command import ContainerRequest
+from builder.site.pulled import EnginePull, record_pull, recorded_pull
 from tests.support.cli import Cli
+from tests.support.fakeregistry import FakeRegistry
 from tests.support.project import TinyProject, edit
+
+OTHER = "sha256:" + "0" * 64
 
 
 def test_digest(do: Cli, copy: TinyProject) -> None:
@@ -110,20 +117,156 @@ def test_printed_line(do: Cli, copy: TinyProject) -> None:
     assert do("run", "tiny", "--print", "--", "true").out == "builder run tiny -- true\n"
 
 
-def test_site_runtime(do: Cli, copy: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The site's own runtime gets the project folder as well."""
-    lines: list[Sequence[str]] = []
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command lines of sites; nothing is run, and every program is there."""
+    found: list[str] = []
 
     def run_site(recipe: Any, words: Sequence[str], **more: Any) -> Completed:
-        lines.append(words)
+        found.append(" ".join(words))
         return Completed(0, "", "")
 
     monkeypatch.setattr(command, "run_site", run_site)
-    site = {"runtime": {"kind": "docker"}, "launcher": "torchrun"}
-    edit(copy.recipe, site=site, registry={"repository": "me/tiny"})
-    assert do("run", "tiny", "--", "true").code == 0
+    monkeypatch.setattr(shutil, "which", lambda name, **more: f"/usr/bin/{name}")
+    return found
+
+
+def at_site(copy: TinyProject, kind: str) -> str:
+    """The target's site has this runtime. Returns the options that mount the project folder."""
+    edit(
+        copy.recipe,
+        site={"runtime": {"kind": kind}, "launcher": "torchrun"},
+        registry={"host": "h.example", "repository": "me/tiny"},
+    )
     root = copy.root.resolve()
-    assert " ".join(lines[0]) == f"docker run --rm -v {root}:{root} -w {root} me/tiny:latest true"
+    return f"-v {root}:{root} -w {root}"
+
+
+def test_site_runtime(do: Cli, copy: TinyProject, lines: list[str]) -> None:
+    """The site's own runtime gets the project folder as well; without an image here it runs the tag."""
+    shutil.rmtree(copy.root / "dist")
+    mounted = at_site(copy, "docker")
+    done = do("run", "tiny", "--", "true")
+    assert lines == [f"docker run --rm {mounted} h.example/me/tiny:latest true"]
+    assert f"running tiny in {copy.root.resolve()}: h.example/me/tiny:latest, as docker finds it" in done.err
+
+
+@pytest.mark.parametrize("kind", ["docker", "podman", "podman-hpc"])
+def test_engine_runs_dist(
+    kind: str, do: Cli, copy: TinyProject, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docker and podman run the image in ``dist/``; --print loads nothing, and names the tag."""
+    monkeypatch.setattr("builder.run.loaded.load_into_docker", lambda image, *_: image.digest)
+    monkeypatch.setattr("builder.run.loaded.load_into_podman", lambda _, image, *more: image.digest)
+    monkeypatch.setattr("builder.run.podman.migrated_ids", lambda program: frozenset())
+    digest = do("build", "tiny", "--json").json["digest"]
+    mounted = at_site(copy, kind)
+    done = do("run", "tiny", "--", "true")
+    assert lines == [f"{kind} run --rm {mounted} {digest} true"]
+    assert f": built here ({digest[:19]}); after a change of the recipe: builder build tiny" in done.err
+    printed = do("run", "tiny", "--print", "--", "true").out
+    assert printed == f"{kind} run --rm h.example/me/tiny:latest true\n"
+    refused = do("run", "tiny", "--bind", "a:b", "--", "true")
+    assert refused.code == 2 and len(lines) == 1
+
+
+def test_pulled_into_engine(
+    do: Cli, copy: TinyProject, lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an engine has pulled is what it runs, and what jobs name, until the next build."""
+    pulled = EnginePull("podman-hpc", "h.example/me/tiny:latest", f"h.example/me/tiny@{OTHER}", "sha256:cafe")
+    dist, mounted = copy.root / "dist", at_site(copy, "podman-hpc")
+    migrated: set[str] = set()
+    monkeypatch.setattr("builder.run.podman.migrated_ids", lambda program: migrated)
+    record_pull(dist, "tiny", pulled)
+    done = do("run", "tiny", "--", "true")
+    assert lines.pop() == f"podman-hpc run --rm {mounted} {pulled.image} true"
+    assert f": pulled into podman-hpc: {pulled.image}" in done.err
+    migrated.add("sha256:cafe")
+    do("run", "tiny", "--", "true")
+    assert lines.pop() == f"podman-hpc run --rm {mounted} cafe true", "it may have another name there"
+    assert do("run", "tiny", "--print", "--", "true").out == f"podman-hpc run --rm {pulled.image} true\n"
+    job = do("job", "tiny", "--", "true")
+    assert f"export BUILDER_IMAGE={pulled.image}\n" in job.out
+    assert f"the job runs {pulled.image}, pulled into podman-hpc" in job.err
+    do("build", "tiny")
+    assert recorded_pull(dist, "tiny") is None
+    assert "BUILDER_IMAGE=h.example/me/tiny:latest\n" in do("job", "tiny", "--", "true").out
+    record_pull(dist, "tiny", pulled)
+    do("publish", "tiny", "--to", f"oci:{copy.root}/published", "--no-tags")
+    tags = list_tags(dist)
+    do("pull", "tiny", "--from", f"oci:{copy.root}/published", "--tag", tags["tiny"])
+    assert recorded_pull(dist, "tiny") is None, "a pull into dist/"
+    (dist / "tiny.pulled.json").write_text("{}")
+    broken = do("run", "tiny", "--", "true")
+    assert broken.code == 8 and f"rm {dist.resolve()}/tiny.pulled.json" in broken.err
+
+
+def test_pinned_job(do: Cli, copy: TinyProject) -> None:
+    """--pin names the digest that the registry has; without an answer it is an error."""
+    at_site(copy, "podman-hpc")
+    digest = list_tags(copy.root / "dist")["tiny"]
+    with FakeRegistry() as registry:
+        edit(copy.recipe, registry={"host": registry.host, "repository": "me/tiny"})
+        assert do("publish", "tiny", "--no-tags").code == 0
+        manifests = registry.manifests["me/tiny"]
+        manifests["latest"] = manifests[digest]
+        done = do("job", "tiny", "--pin", "--", "true")
+        assert f"export BUILDER_IMAGE={registry.host}/me/tiny@{digest}\n" in done.out
+        named = do("job", "tiny", "--pin", "--image", f"{registry.host}/me/tiny@{OTHER}", "--", "true")
+        assert f"/me/tiny@{OTHER}\n" in named.out, "not asked for"
+    missing = do("job", "tiny", "--pin", "--", "true")
+    assert missing.code == 9 and missing.out == ""
+
+
+def test_no_build(do: Cli, copy: TinyProject, ran: Runs) -> None:
+    """Jobs of builder's own runner run what is in ``dist/`` and never build."""
+    digest = list_tags(copy.root / "dist")["tiny"]
+    edit(copy.recipe, labels={"changed": "here"})
+    done = do("run", "tiny", "--no-build", "--", "true")
+    assert ran.pop()[0] == digest and f"built here ({digest[:19]})" in done.err
+    do("run", "tiny", "--no-build", "--digest", digest, "--", "true")
+    assert ran.pop()[0] == digest
+    refused = do("run", "tiny", "--no-build", "--digest", OTHER, "--", "true")
+    assert refused.code == 8 and f"tiny is {digest} on this machine, not {OTHER}" in refused.err
+    job = do("job", "tiny", "--", "true")
+    assert "builder run tiny --no-build" in job.out and "no image" not in job.err
+    pinned = do("job", "tiny", "--pin", "--", "true").out.replace("\\\n", "")
+    assert f"--digest {digest} --no-build" in " ".join(pinned.split())
+    shutil.rmtree(copy.root / "dist")
+    refused = do("run", "tiny", "--no-build", "--", "true")
+    assert refused.code == 8 and not ran
+    assert "on the login node: builder build tiny, or builder pull tiny" in refused.err
+    job = do("job", "tiny", "--", "true")
+    assert job.code == 0 and "before it starts, builder build tiny, or builder pull tiny" in job.err
+
+
+def test_start_folder(
+    do: Cli, copy: TinyProject, lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The current folder is mounted too if it is outside of the project, except the home folder."""
+    shutil.rmtree(copy.root / "dist")
+    at_site(copy, "docker")
+    root, elsewhere = copy.root.resolve(), (tmp_path / "data").resolve()
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    do("--project", root, "run", "tiny", "--", "true")
+    assert f"docker run --rm -v {elsewhere}:{elsewhere} -v {root}:{root} -w {root} " in lines.pop()
+    monkeypatch.setenv("HOME", str(elsewhere))
+    do("--project", root, "run", "tiny", "--", "true")
+    assert str(elsewhere) not in lines.pop()
+
+
+def test_optional_binds(do: Cli, copy: TinyProject) -> None:
+    """The printed line mounts the site's folders that are there, as ``builder run`` does."""
+    runtime = {"kind": "apptainer", "optional_binds": ["$SLURM_TMPDIR", "/no such", "/usr"]}
+    site = {"runtime": runtime, "launcher": "torchrun", "images": "/images"}
+    edit(copy.recipe, format="sif", site=site)
+    line = do("run", "tiny", "--print", "--", "true").out
+    script = f'apptainer() {{ echo "$APPTAINER_BIND: $*"; }}\n{line}'
+    env = {"APPTAINER_BIND": "/a"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env)
+    assert done.stdout == "/a,/usr: exec /images/tiny.sif true\n", done.stderr
 
 
 @pytest.mark.parametrize("folder", ["/", "/opt", "/usr"])
@@ -182,7 +325,9 @@ def test_image_by_name(
     result = do("run", name, "--", "true")
     assert ran.pop()[1].mounts == [] and "the home folder is not mounted" in result.err
     assert "there is no" in do("run", f"oci:{copy.root}/dist:none", "--", "true").err
-    assert "--print needs a target" in do("run", name, "--print", "--", "true").err
+    printed = do("run", name, "--print", "--env", "A=b c", "--", "true")
+    assert printed.out == f"builder run {name} --env 'A=b c' -- true\n"
+    assert "--digest needs a target" in do("run", name, "--digest", digest, "--", "true").err
     assert "needs a registry" in do("pull", name, "--into", "podman").err
     monkeypatch.chdir("/dev")  # tmp_path may be in a project
     refused = do("pull", "--from", f"oci:{copy.root}/dist")

@@ -38,7 +38,8 @@ def test_list(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     (empty_folder / "sites/lumi-g.yaml").write_text("extends: _linux\nsite: {launcher: torchrun}\n")
     assert run(cli, ["sites"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines if line.startswith("lumi-g ")] == ["project"]
+    (mine,) = (number for number, line in enumerate(lines) if line.startswith("lumi-g "))
+    assert lines[mine + 1].strip() == "from: project", "a table as wide as this has it below the row"
     assert run(cli, ["sites", "list", "--json"]) == 0
     captured = capsys.readouterr()
     assert "broken.yaml:1: sit: not a key of a site file; did you mean site?" in captured.err

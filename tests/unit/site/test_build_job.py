@@ -10,8 +10,9 @@ import pytest
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
 from builder.site.build_job import build_job, run_build_job
+from builder.site.request import SlurmRequest
 
-SITE = {
+SITE: dict[str, Any] = {
     "title": "Site",
     "launcher": "torchrun",
     "slurm": {
@@ -64,15 +65,52 @@ def test_modules_and_setup() -> None:
     assert job[-1] == "set -e\nmodule load LUMI\nmodule load cotainr\nexport A=1\nexec builder 'a b'"
 
 
-def test_missing_account_and_missing_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The account can also come from SLURM_ACCOUNT."""
-    monkeypatch.delenv("SLURM_ACCOUNT", raising=False)
-    with pytest.raises(UsageError, match=r"Site require an account(.|\n)*--account project_465000000"):
+def test_missing_account_and_missing_slurm() -> None:
+    with pytest.raises(UsageError, match=r"Site require an account(.|\n)*such as project_465000000"):
         build_job(recipe(), ["x"])
     with pytest.raises(UsageError, match=r"site.slurm is not set: target t has no compute nodes"):
         build_job(recipe(site={}), ["x"])
-    monkeypatch.setenv("SLURM_ACCOUNT", "project_2")
-    assert not [word for word in build_job(recipe(), ["x"]) if word.startswith("--account")]
+
+
+LIMITED: dict[str, Any] = {
+    **SITE,
+    "status": "current",
+    "slurm": {
+        **SITE["slurm"],
+        "account_form": r"project_\d{9}",
+        "partitions": {"debug": {"max_time": "00:30:00"}, "small": {"max_time": "1-00:00:00"}},
+    },
+}
+ACCOUNT = "project_465000000"
+
+
+def test_asked() -> None:
+    """Options of the user take the place of the recipe's."""
+    asked = SlurmRequest(partition="small", qos="high", reservation="course", constraint="cpu")
+    job = build_job(recipe(site=LIMITED), ["x"], account=ACCOUNT, time="02:00:00", asked=asked)
+    assert {"--partition=small", "--qos=high", "--reservation=course", "--constraint=cpu"} <= set(job)
+    assert "--time=02:00:00" in job and "--partition=debug" not in job
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"time": "01:00:00"}, r"exceeds the limit of partition debug \(00:30:00\)\n.*--partition small"),
+        ({"time": "soon"}, "--time: 'soon' is not a time"),
+        ({"account": "me"}, "--account me: Site has no account of this form"),
+        ({"asked": SlurmRequest(partition="smal")}, "no such partition\n.*did you mean small"),
+    ],
+)
+def test_refused(given: dict[str, Any], message: str) -> None:
+    """What Slurm would refuse is refused before, with the place that takes it."""
+    with pytest.raises(UsageError, match=message):
+        build_job(recipe(site=LIMITED), ["x"], **{"account": ACCOUNT, **given})
+
+
+def test_retired() -> None:
+    site = {**SITE, "status": "retired", "retired": "2026-11-21", "successors": ["cirrus"]}
+    with pytest.raises(UsageError, match=r"switched off on 2026-11-21.*cirrus"):
+        build_job(recipe(site=site), ["x"], account="p")
 
 
 def test_srun_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,15 @@ from builder.site.command import ContainerRequest, site_command
 from builder.site.images import image_reference
 from builder.site.plan import plan_job, salloc
 from builder.site.render import render
-from builder.site.request import JobRequest
+from builder.site.request import JobRequest, SlurmRequest
 from builder.site.shell import command_line
 from tests.support.image_kit import recipe as made_recipe
 
 ROOT = Path(__file__).parents[3]
 
-
+#: An account of LUMI's form.
+LUMI = "project_465000000"
+#: LUMI-AI-Guide, 05-multi-gpu-and-node/run_ddp_srun_4.sh (2026-05), without leading zeros.
 LUMI_MASKS = "0xfe000000000000,0xfe00000000000000,0xfe0000,0xfe000000,0xfe,0xfe00,0xfe00000000,0xfe0000000000"
 
 
@@ -46,20 +48,34 @@ def printed_command(target: str, *command: str, **request: Any) -> str:
 
 
 def test_perlmutter() -> None:
+    """BLAST-AI-ML/synapse: docs/source/ml-training.md (2026-07) and ml/training_pm.sbatch (2026-03)."""
     words = printed_command(
         "perlmutter",
         *("python", "-u", "/app/ml/train_model.py"),
         interactive=True,
-        binds=("/home/me/db.profile:/root/db.profile",),
+        binds=("/home/me/config.yaml:/app/ml/config.yaml",),
+        env_file="/home/me/db-podman.profile",
     )
     assert words == (
         "podman-hpc run --rm -it --gpu "
-        "-v /etc/localtime:/etc/localtime -v /home/me/db.profile:/root/db.profile "
+        "-v /etc/localtime:/etc/localtime -v /home/me/config.yaml:/app/ml/config.yaml "
+        "--env-file /home/me/db-podman.profile "
         "registry.nersc.gov/m558/superfacility/synapse-ml:latest python -u /app/ml/train_model.py"
     )
+    # QOS as of 2026-09: one or two GPUs in shared, whole nodes in regular; no partition, no memory.
     asked = directives(script("perlmutter", account="m558"))
-    assert {"--qos=regular", "--constraint=gpu", "--gpus-per-node=1", "--account=m558"} <= asked
-    allocate, then = salloc(load_recipe("perlmutter", ROOT), JobRequest(account="PROJECT"))
+    assert {"--qos=shared", "--constraint=gpu", "--gpus-per-node=1", "--account=m558"} <= asked
+    assert not any(option.startswith(("--partition", "--mem")) for option in asked)
+    assert "--qos=regular" in directives(script("perlmutter", account="m558", gpus=4))
+    realtime = SlurmRequest(qos="realtime", constraint="gpu&hbm80g")
+    asked = directives(script("perlmutter", account="m558", slurm=realtime))
+    assert {"--qos=realtime", "--constraint=gpu&hbm80g"} <= asked
+
+
+def test_perlmutter_interactive() -> None:
+    """One GPU as in Synapse's documentation; four GPUs for four tasks, each of which sees all of them."""
+    recipe = load_recipe("perlmutter", ROOT)
+    allocate, then = salloc(recipe, JobRequest(account="PROJECT"))
     # salloc -N 1 --ntasks-per-node=1 -t 1:00:00 -q interactive -C gpu --gpu-bind=single:1 -c 32 -G 1 -A
     # PROJECT
     assert set(allocate) == {
@@ -75,22 +91,43 @@ def test_perlmutter() -> None:
         "--account=PROJECT",
     }
     assert then[:4] == ["podman-hpc", "run", "--rm", "-it"]
+    allocate, _ = salloc(recipe, JobRequest(account="PROJECT", gpus=4))
+    assert {"--ntasks-per-node=4", "--cpus-per-task=32", "--gpus=4"} <= set(allocate)
+    assert not any(option.startswith("--gpu-bind") for option in allocate)
     _, then = salloc(load_recipe("archer2-cpu", ROOT), JobRequest(account="z19"))
     assert then[:2] == ["srun", "--pty"] and "singularity" in then, (
         "the shell of salloc stays on the login node"
     )
-    assert "--nccl" in script("perlmutter", account="m558", nodes=2) and "--nccl" not in script(
-        "perlmutter", account="m558", gpus=4
-    )
+
+
+def test_perlmutter_network() -> None:
+    """NERSC/podman-hpc etc/modules.d (2026-04): modules for NCCL and MPI set the same variable."""
+    nccl, devices = "--nccl-cu12", "--device=/dev/cxi0 --device=/dev/cxi1"
+    nodes = " ".join(script("perlmutter", account="m558", nodes=2).replace("\\\n", " ").split())
+    assert nccl in nodes and devices in nodes and "--device=/dev/gdrdrv" in nodes
+    assert "-e FI_PROVIDER=cxi" in nodes and "--mpi" not in nodes
+    assert nccl not in script("perlmutter", account="m558", gpus=4), "a single node has no fabric"
+    both = script("perlmutter", account="m558", nodes=2, launcher="mpi")
+    path = re.search(r"-e LD_LIBRARY_PATH=(\S+)", both)
+    assert "--mpi" in both and nccl in both and path is not None
+    folders = path[1].split(":")
+    assert folders[:2] == ["/opt/udiImage/modules/mpich", "/opt/udiImage/modules/mpich/dep"]
+    assert "/opt/udiImage/modules/nccl-plugin/lib" in folders
+    check = script("perlmutter", account="m558", nodes=2, check_fabric=True)
+    assert "grep -qiF -e 'NET/OFI Selected provider is cxi'" in check
 
 
 def test_lumi_g() -> None:
+    """Scripts of LUMI-AI-Guide (2026-05 to 2026-09), partitions of LUMI's course in 2026-04."""
     recipe = load_recipe("lumi-g", ROOT)
-    assert recipe.base == "sif:/appl/local/containers/sif-images/lumi-rocm-rocm-5.6.1.sif"
+    # Lumi-supercomputer/LUMI-training-materials, docs/2day-20260422/205-Containers.md (2026-04-17)
+    assert recipe.base == (
+        "docker://docker.io/lumiaifactory/lumi-multitorch:mpich-u24r64f21m43t29-20260225_144743"
+    )
     assert recipe.cotainr.system == "lumi-g"
-    one = directives(script("lumi-g", account="project_1"))
+    one = directives(script("lumi-g", account=LUMI))
     assert {"--partition=small-g", "--gpus-per-node=1", "--cpus-per-task=7", "--mem-per-gpu=60G"} <= one
-    whole = script("lumi-g", account="project_1", nodes=4)
+    whole = script("lumi-g", account=LUMI, nodes=4)
     assert {
         "--partition=standard-g",
         "--nodes=4",
@@ -99,38 +136,54 @@ def test_lumi_g() -> None:
         "--gpus-per-node=8",
         "--mem=480G",
     } <= directives(whole)
-    assert f"srun --cpu-bind=mask_cpu:{LUMI_MASKS} --kill-on-bad-exit=1 bash -c task" in whole
-    assert '--env "RANK=$SLURM_PROCID"' in whole and '"LOCAL_RANK=$SLURM_LOCALID"' in whole
+    assert f"srun --cpu-bind=mask_cpu:{LUMI_MASKS} --mpi=pmi2 --kill-on-bad-exit=1 bash -c task" in whole
+    assert '"RANK=$SLURM_PROCID"' in whole and '"LOCAL_RANK=$SLURM_LOCALID"' in whole
     assert '"WORLD_SIZE=$SLURM_NTASKS"' in whole and "port=$((29500 + " in whole
     assert 'scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1' in whole
-    assert "/pfs,/scratch,/projappl,/project,/flash,/appl" in whole
-    assert "/var/spool/slurmd,/opt/cray,/usr/lib64/libcxi.so.1,/usr/lib64/libjansson.so.4" in whole
-    assert "NCCL_SOCKET_IFNAME=hsn " in whole and "NCCL_NET_GDR_LEVEL=3" in whole
     for name in ("MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"):
         assert f'"{name}=/tmp/$USER-miopen-cache-$SLURM_JOB_ID"' in whole
-    assert "NCCL_SOCKET_IFNAME" not in script("lumi-g", account="project_1", gpus=8), (
-        "a single node has no fabric"
-    )
-    check = script("lumi-g", account="project_1", nodes=2, check_fabric=True)
-    assert (
-        "--env NCCL_DEBUG=INFO --env NCCL_DEBUG_SUBSYS=INIT,COLL" in check
-        and "NET/OFI Using aws-ofi-rccl" in check
-    )
-    torchrun = script("lumi-g", account="project_1", nodes=2, launcher="torchrun")
+    torchrun = script("lumi-g", account=LUMI, nodes=2, launcher="torchrun")
     assert {"--ntasks-per-node=1", "--cpus-per-task=56"} <= directives(torchrun)
     assert "torchrun --nnodes=2 --nproc-per-node=8" in torchrun and "--cpu-bind" not in torchrun
+    # Exercise of the AI workshop, 2026-06: srun --mem=60G --cpus-per-task=32 --partition=debug cotainr build
     assert recipe.site.slurm is not None
     build = recipe.site.slurm.queues["build"]
-    assert (build.partition, build.memory, build.cpus_per_task, build.time) == (
-        "debug",
-        "64G",
-        32,
-        "00:30:00",
-    )
+    assert (build.partition, build.memory, build.cpus_per_task) == ("debug", "60G", 32)
+    assert recipe.site.slurm.partitions["debug"].max_time == build.time == "00:30:00"
+
+
+def test_lumi_g_container() -> None:
+    """Binds of the module lumi-aif-singularity-bindings, and nothing of the host's network or ROCm."""
+    binds = "/var/spool/slurmd,/pfs,/scratch,/projappl,/project,/flash,/appl"
     printed = printed_command("lumi-g", "python", "t.py")
-    assert printed.startswith(
-        "singularity exec --cleanenv --no-eval --rocm --bind /pfs,/scratch,/projappl,/project,/flash,/appl "
-    )
+    assert printed.startswith(f"singularity exec --cleanenv --no-eval --bind {binds} ")
+    whole = script("lumi-g", account=LUMI, nodes=4)
+    assert f'"{binds},$SLURM_SUBMIT_DIR"' in whole
+    for gone in ("--rocm", "/opt/cray", "libcxi", "NCCL_NET_GDR_LEVEL"):
+        assert gone not in printed + whole, gone
+    # laifs-container-recipes issues 18, 30, 44; LUMI-AI-Guide pull requests 97, 118
+    fabric = ("NCCL_SOCKET_IFNAME=hsn ", "FI_MR_CACHE_MONITOR=userfaultfd", "librccl.so.1")
+    one_node = script("lumi-g", account=LUMI, gpus=8)
+    assert all(text in whole and text not in one_node for text in fabric)
+    assert 'bash -c "task warm-up"' in whole and '"$BUILDER_IMAGE" rocm-smi' in whole
+    check = script("lumi-g", account=LUMI, nodes=2, check_fabric=True).replace("\\\n       ", "")
+    assert "--env NCCL_DEBUG=INFO --env NCCL_DEBUG_SUBSYS=INIT,COLL" in check
+    assert "grep -qiF -e 'NET/OFI Selected provider is cxi'" in check
+
+
+@pytest.mark.parametrize(
+    ("request_", "partition"),
+    [
+        ({"gpus": 2, "time": "60:00:00"}, "small-g"),
+        ({"gpus": 8}, "standard-g"),
+        ({"gpus": 8, "time": "60:00:00", "slurm": SlurmRequest(partition="small-g")}, "small-g"),
+        ({"nodes": 2, "gpus": 4}, "standard-g"),
+        ({"nodes": 1024}, "standard-g"),
+    ],
+)
+def test_lumi_g_partitions(request_: dict[str, Any], partition: str) -> None:
+    """More than one node counts first; small-g allows three days, standard-g two."""
+    assert f"--partition={partition}" in directives(script("lumi-g", account=LUMI, **request_))
 
 
 def test_archer2_gpu() -> None:
@@ -168,9 +221,12 @@ def test_archer2_cpu() -> None:
     binds = re.search(r'--bind "([^"]*)"', deepcam)
     assert binds is not None
     bound = binds[1].split(",")
-    assert {"/opt/cray", "/var/spool", "/opt/xpmem/lib64"} <= set(bound)
-    for library in ("munge", "libnl-3", "librdmacm", "libjansson"):
+    assert {"/opt/cray", "/var/spool", "/opt/xpmem/lib64/libxpmem.so.0"} <= set(bound)
+    assert 'export HOME="/work/z19/z19/$USER"' in deepcam, "compute nodes do not mount /home"
+    # ARCHER2-HPC/archer2-docs, docs/user-guide/containers.md (2026-05-14)
+    for library in ("munge", "libnl-3", "librdmacm", "libjansson", "libyaml", "liblustreapi", "libkeyutils"):
         assert any(library in b for b in bound), library
+    assert {"/etc/host.conf", "/etc/resolv.conf", "/etc/libnl/classid"} <= set(bound)
     assert "SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK" in deepcam
     cosmoflow = script("archer2-tensorflow", account="z19", nodes=32)
     assert {"--nodes=32", "--ntasks-per-node=8", "--cpus-per-task=16"} <= directives(cosmoflow)
@@ -220,7 +276,7 @@ def test_chameleon() -> None:
             "--block",
         ]
         assert worker["shm_size"] == "12g" and worker["group_add"] == ["video"]
-        assert {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"} <= set(worker["environment"])
+        assert worker["environment"]["HIP_VISIBLE_DEVICES"] == "0"
         assert worker["environment"]["MLFLOW_TRACKING_URI"] == "http://m:8000"
         assert worker["environment"]["BUILDER_CHECKPOINT_DIR"] == "s3://ray"
         assert worker["environment"]["AWS_SECRET_ACCESS_KEY"] is None, "the value comes from the shell"
@@ -251,25 +307,62 @@ def test_alliance(name: str, memory: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "model"), [("fir", "h100"), ("nibi", "h100"), ("rorqual", "h100"), ("narval", "a100")]
+    ("name", "gpus", "cores", "memory"),
+    [
+        ("fir", "h100:1", 12, "280G"),
+        ("nibi", "h100:1", 14, "250G"),
+        ("rorqual", "h100:1", 16, "124G"),
+        ("narval", "a100:1", 12, "124G"),
+    ],
 )
-def test_alliance_successors(name: str, model: str) -> None:
-    text = script(f"alliance-{name}", account="def-someuser", data="set.tar", chain=7)
-    assert {f"--gres=gpu:{model}:1", "--array=1-7%1", "--time=24:00:00"} <= directives(text)
+def test_alliance_today(name: str, gpus: str, cores: int, memory: str) -> None:
+    """docs.alliancecan.ca: Using GPUs with Slurm (2026-04-03), Ratios in bundles (2025-09-26)."""
+    recipe = f"alliance-{name}"
+    text = script(recipe, account="def-someuser", data="set.tar", chain=7)
+    assert {
+        f"--gpus-per-node={gpus}",
+        f"--cpus-per-task={cores}",
+        f"--mem={memory}",
+        "--array=1-7%1",
+        "--time=24:00:00",
+    } <= directives(text)
     assert 'BUILDER_DATA="$SLURM_TMPDIR/data"' in text and '"$BUILDER_CHECKPOINT_DIR"/{*.pt,' in text
     assert "rm -rf" not in text, "Slurm removes $SLURM_TMPDIR"
+    # Apptainer (2026-02-06): bind /project and /scratch; work on the node's disk, since /tmp is memory
+    assert 'for path in /project /scratch "$SLURM_TMPDIR"; do' in text
+    assert 'export APPTAINERENV_TMPDIR="${SLURM_TMPDIR:-/tmp}"' in text
+    # Job scheduling policies (2026-04-03): 7 days; an account is chosen for members of one
+    assert "--time=7-00:00" in directives(script(recipe, time="7-00:00"))
+    error = request_error(recipe, time="7-00:01")
+    assert "exceeds the limit of the site (7-00:00)" in error.message and "--chain 2" in error.hint
 
 
 def request_error(target: str, **request: Any) -> UsageError:
     """Plans an invalid job and returns the error."""
+    account = LUMI if target == "lumi-g" else "z19"
     with pytest.raises(UsageError) as caught:
-        script(target, **{"account": "z19", **request})
+        script(target, **{"account": account, **request})
     return caught.value
 
 
 @pytest.mark.parametrize(
     ("target", "request_", "message", "hint"),
     [
+        (
+            "lumi-g",
+            {"gpus": 8, "time": "60:00:00"},
+            "--time 60:00:00 exceeds the limit of partition standard-g (2-00:00:00)",
+            "--partition small-g allows it",
+        ),
+        (
+            "lumi-g",
+            {"nodes": 1025},
+            "--nodes 1025: partition standard-g allows at most 1024",
+            "no partition of LUMI-G allows it",
+        ),
+        ("perlmutter", {"gpus": 3}, "3 GPUs: QOS shared allows at most 2", "--qos regular allows it; or"),
+        ("archer2-gpu", {"nodes": 3}, "--nodes 3: QOS gpu-exc allows at most 2", "request less"),
+        ("archer2-gpu", {"time": "24:00:00"}, "the limit of partition gpu with QOS gpu-shd (12:00:00)", ""),
         (
             "lumi-g",
             {"gpus": 9},
@@ -293,7 +386,7 @@ def request_error(target: str, **request: Any) -> UsageError:
             "jobs on LUMI-G require an account",
             "--account NAME, such as project_465000000",
         ),
-        ("alliance-fir", {"account": ""}, "jobs on Alliance Fir require an account", "def-someuser"),
+        ("lumi-g", {"account": "z19"}, "LUMI-G has no account of this form", "such as project_465000000"),
         (
             "lumi-g",
             {"account": "a\n#SBATCH --x"},
@@ -306,8 +399,8 @@ def request_error(target: str, **request: Any) -> UsageError:
         (
             "lumi-g",
             {"time": "7-0"},
-            "--time 7-0 exceeds the limit of the site (48:00:00)",
-            "--time 48:00:00 --chain 4",
+            "--time 7-0 exceeds the limit of partition small-g (3-00:00:00)",
+            "--time 3-00:00:00 --chain 3",
         ),
         ("lumi-g", {"launcher": "mpi"}, "LUMI-G: the recipe has no 'mpi:'", "--launcher srun"),
         ("lumi-g", {"launcher": "ray"}, "LUMI-G: the recipe has no 'ray:'", "srun or torchrun"),
@@ -315,7 +408,7 @@ def request_error(target: str, **request: Any) -> UsageError:
         ("archer2-cpu", {"tasks": 0}, "--tasks must be at least 1, not 0", "processes per node"),
         ("lumi-g", {"check_fabric": True}, "--check-fabric needs more than one node", "--nodes 2"),
         (
-            "perlmutter",
+            "archer2-gpu",
             {"check_fabric": True, "nodes": 2},
             "does not define how to check the network plugin",
             "site.fabric.check",
@@ -378,13 +471,13 @@ def test_data_must_be_a_tar(tmp_path: Path) -> None:
     for name, mode in (("good.tar", "w"), ("good.tgz", "w:gz"), ("good.tar.xz", "w:xz")):
         with tarfile.open(tmp_path / name, mode) as tar:  # type: ignore[call-overload]
             tar.add(tmp_path / "a", "a")
-        assert str(tmp_path / name) in script("lumi-g", account="z19", data=str(tmp_path / name))
+        assert str(tmp_path / name) in script("lumi-g", account=LUMI, data=str(tmp_path / name))
     header = tarfile.TarInfo("pax")
     header.type, header.size = tarfile.XHDTYPE, 1 << 40  # tarfile would read all of it
     (tmp_path / "large.tar").write_bytes(header.tobuf() + b"x" * 512)
-    assert "large.tar" in script("lumi-g", account="z19", data=str(tmp_path / "large.tar"))
+    assert "large.tar" in script("lumi-g", account=LUMI, data=str(tmp_path / "large.tar"))
     (tmp_path / "good.tar.zst").write_bytes(zstandard.compress((tmp_path / "good.tar").read_bytes()))
-    assert "good.tar.zst" in script("lumi-g", account="z19", data=str(tmp_path / "good.tar.zst"))
+    assert "good.tar.zst" in script("lumi-g", account=LUMI, data=str(tmp_path / "good.tar.zst"))
 
 
 def test_fast_network() -> None:

@@ -46,9 +46,23 @@ done
 
 
 #: A container runtime: records its arguments and environment as one line of JSON; FAIL is its exit code.
+#: Its storage has one image: at once, or with IMAGE=pull after a pull, or with IMAGE=local so that only this
+#: node sees it. Of podman-hpc's ``image exists`` and ``image inspect`` nothing is expected.
 RUNTIME = """\
 #!{python} -IS
 import json, os, sys
+image, pulled = os.environ.get("IMAGE", ""), os.environ["RECORD"] + ".pulled"
+here = not image or os.path.exists(pulled)
+if sys.argv[1] == "pull":
+    open(pulled, "w").write(" ".join(sys.argv[1:]))
+    sys.exit(int(os.environ.get("PULL", "0")))
+if sys.argv[1] == "image":
+    sys.exit(0 if here and "podman-hpc" not in sys.argv[0] else 1)
+if sys.argv[1] == "images":
+    if here:
+        readonly = "false" if image == "local" else "true"
+        print("sha256:cafe" if "--quiet" in sys.argv else readonly + " sha256:cafe")
+    sys.exit(0)
 with open(os.environ["RECORD"], "a") as file:
     found = {{k: v for k, v in os.environ.items()}}
     data = os.environ.get("BUILDER_DATA", "")
@@ -66,10 +80,16 @@ class Cluster:
     root: Path
     env: dict[str, str]
 
+    @property
+    def pulled(self) -> Path:
+        """The arguments of the last pull, if there was one."""
+        return self.root / "record.pulled"
+
     def run(self, script: str, code: int = 0, **env: str) -> list[dict[str, Any]]:
         """Runs a script as Slurm would. Returns the record of each task."""
         record = self.root / "record"
         record.unlink(missing_ok=True)
+        self.pulled.unlink(missing_ok=True)
         done = subprocess.run(
             ["bash", "-s"],
             input=script,
@@ -124,7 +144,10 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def script(target: str, command: tuple[str, ...] = AWKWARD, **request: Any) -> str:
-    return render(plan_job(load_recipe(target, ROOT), JobRequest(command=command, account="acc", **request)))
+    account = "project_465000000" if target == "lumi-g" else "acc"
+    return render(
+        plan_job(load_recipe(target, ROOT), JobRequest(command=command, account=account, **request))
+    )
 
 
 def options(words: list[str], name: str) -> dict[str, str]:
@@ -137,7 +160,7 @@ def test_command_is_unchanged(cluster: Cluster) -> None:
     """Every launcher passes the command's words unchanged."""
     image = cluster.root / "my image.sif"
     image.touch()
-    for target, tail in (("alliance-fir", image), ("perlmutter", image), ("archer2-cpu", image)):
+    for target, tail in (("alliance-fir", image), ("perlmutter", "cafe"), ("archer2-cpu", image)):
         (task,) = cluster.run(script(target, image=str(image)))
         words = task["words"]
         assert words[-len(AWKWARD) - 1 :] == [str(tail), *AWKWARD], target
@@ -174,7 +197,7 @@ def test_rank_variables(cluster: Cluster) -> None:
     tasks = cluster.run(script("perlmutter", nodes=2), **many)
     env = [options(t["words"], "-e") for t in tasks]
     assert [(e["RANK"], e["LOCAL_RANK"]) for e in env] == [(str(i), str(i % 4)) for i in range(8)]
-    assert {"--network=host", "--ipc=host", "--nccl"} <= set(tasks[0]["words"])
+    assert {"--network=host", "--ipc=host", "--nccl-cu12", "--device=/dev/cxi0"} <= set(tasks[0]["words"])
     tasks = cluster.run(
         script("perlmutter", nodes=2, launcher="torchrun"),
         **{**many, "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "1"},
@@ -311,13 +334,16 @@ def test_exit_code(cluster: Cluster) -> None:
 
 
 def test_check_fabric(cluster: Cluster) -> None:
-    """The job fails if the output lacks the line of the network plugin."""
+    """The job fails if the output lacks the line of the network plugin, of ROCm's one and of today's."""
     image = cluster.root / "images" / "l.sif"
     image.touch()
     text = script("lumi-g", nodes=2, check_fabric=True, image=str(image))
-    cluster.run(text, SAY="NCCL INFO NET/OFI Using aws-ofi-rccl 1.4.0")
-    cluster.run(text, code=1, SAY="NCCL INFO NET/Socket : Using [0]hsn0")
-    assert "no line NET/OFI Using aws-ofi-rccl in fabric-4711.log" in cluster.output
+    # src/nccl_ofi_net.c of ROCm/aws-ofi-rccl 1.4.0, and src/nccl_ofi_net.cpp of aws/aws-ofi-nccl 1.20.0
+    cluster.run(text, SAY="NCCL INFO NET/OFI Selected Provider is cxi")
+    cluster.run(text, SAY="NCCL INFO NET/OFI Selected provider is cxi, fabric is cxi (found 4 nics)")
+    for bad in ("NET/Socket : Using [0]hsn0", "NET/OFI Initializing aws-ofi-nccl 1.20.0", "provider is tcp"):
+        cluster.run(text, code=1, SAY=f"NCCL INFO {bad}")
+        assert "no line NET/OFI Selected provider is cxi in fabric-4711.log" in cluster.output
     cluster.run(text, code=7, FAIL="7")
     assert Path("/tmp/me-miopen-cache-4711").is_dir()
     Path("/tmp/me-miopen-cache-4711").rmdir()
@@ -392,3 +418,28 @@ def test_clean_environment_without_slurm(cluster: Cluster) -> None:
         name: task["env"].get(f"APPTAINERENV_{name}") for name in ("NCCL_DEBUG", "CUDA_VISIBLE_DEVICES")
     }
     assert passed == {"NCCL_DEBUG": "IN FO", "CUDA_VISIBLE_DEVICES": "2"}
+
+
+def test_image_of_podman_hpc(cluster: Cluster) -> None:
+    """An image that all nodes see runs by its id; another is pulled once; an error names what to type."""
+    name = "registry.nersc.gov/m558/superfacility/synapse-ml:latest"
+    text = script("perlmutter", nodes=2)
+    for image, pulled in (("", False), ("pull", True)):
+        first, *_ = cluster.run(text, SLURM_NTASKS="2", IMAGE=image)
+        assert cluster.pulled.exists() == pulled
+        assert first["words"][first["words"].index("python") - 1] == "cafe"
+    assert cluster.pulled.read_text() == f"pull {name}"
+    for env in ({"IMAGE": "local"}, {"IMAGE": "pull", "PULL": "125"}):
+        assert cluster.run(text, code=1, **env) == [], "not migrated, or not pulled"
+        assert f"no image {name}; on a login node: podman-hpc pull {name}" in cluster.output
+
+
+def test_image_of_docker(cluster: Cluster) -> None:
+    text = script("chameleon-a100", launcher="torchrun")
+    (first,) = cluster.run(text)
+    image = next(word for word in first["words"] if word.endswith(":latest"))
+    assert not cluster.pulled.exists()
+    cluster.run(text, IMAGE="pull")
+    assert cluster.pulled.read_text() == f"pull {image}"
+    assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
+    assert f"docker pull {image}" in cluster.output

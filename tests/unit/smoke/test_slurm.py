@@ -13,6 +13,7 @@ import pytest
 from builder.config.recipe import load_recipe
 from builder.errors import RunnerError, UsageError
 from builder.oci.digest import sha256
+from builder.site.request import SlurmRequest
 from builder.site.scheduler import wait
 from builder.smoke.evidence import BuiltImage, read_evidence
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
@@ -57,7 +58,8 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
         json.dumps(report([ranked("matmul.bf16", [248e3] * 8)], devices=devices, ranks=8))
     )
     ran(fake_slurm, NEW, IMAGE_LOCK, IMAGE_LOCK)
-    got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me")
+    asked = SlurmRequest(partition="big", reservation="course")
+    got = smoked(root, SmokeOptions(devices=4, timeout_s=120), nodes=2, account="me", asked=asked)
     assert (
         got.verdict == "pass"
         and got.runner == "slurm (apptainer)"
@@ -69,6 +71,8 @@ def test_report_is_graded(fake_slurm: Path, root: Path) -> None:
         "#SBATCH --nodes=2" in script
         and "#SBATCH --time=00:07:00" in script
         and "#SBATCH --account=me" in script
+        and "#SBATCH --partition=big" in script
+        and "#SBATCH --reservation=course" in script
     )
     assert (
         "/opt/builder/smoke.py --json report.json" in " ".join(script.split())

@@ -1,0 +1,65 @@
+"""The record of ``builder pull --into ENGINE``: which image of a target a container engine has.
+
+``builder run`` and ``builder job`` use that image, by its digest, without asking a registry. The record is
+beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from builder.errors import ImageError
+from builder.store.files import write_atomic
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePull:
+    """An image that a container engine has pulled into its own storage."""
+
+    engine: str
+    """``docker``, ``podman`` or ``podman-hpc``."""
+    reference: str
+    """What was asked for: ``HOST/REPOSITORY:TAG``."""
+    image: str
+    """``HOST/REPOSITORY@sha256:...``: the manifest."""
+    image_id: str
+    """Digest of the image's config, by which podman's storage knows it."""
+
+
+def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
+    """Records a pull.
+
+    Args:
+        folder: the project's ``dist/``.
+        target: the target's name.
+        pull: what was pulled.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(_file(folder, target), json.dumps(asdict(pull), indent=2).encode())
+
+
+def recorded_pull(folder: Path, target: str) -> EnginePull | None:
+    """Returns the last pull into an engine, if nothing was built or pulled into ``dist/`` after it.
+
+    Raises:
+        ImageError: the record is damaged.
+    """
+    path = _file(folder, target)
+    try:
+        values = json.loads(path.read_text())
+        return EnginePull(**{name: str(values[name]) for name in EnginePull.__slots__})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as e:
+        raise ImageError(f"{path} cannot be read: {e}", f"remove the file: rm {path}") from None
+
+
+def forget_pull(folder: Path, target: str) -> None:
+    """Removes the record, if there is one."""
+    _file(folder, target).unlink(missing_ok=True)
+
+
+def _file(folder: Path, target: str) -> Path:
+    return folder / f"{target}.pulled.json"

@@ -1,0 +1,62 @@
+#!/bin/bash
+# NERSC Perlmutter: target perlmutter on 2 nodes, 4 GPUs per node, 4 processes per node.
+# Written by builder job; submit it with: sbatch FILE
+#SBATCH --job-name=perlmutter
+#SBATCH --account=m558
+#SBATCH --qos=regular
+#SBATCH --constraint=gpu
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=32
+#SBATCH --gpus-per-node=4
+#SBATCH --time=01:00:00
+#SBATCH --output=%x-%j.out
+
+set -euo pipefail
+
+export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
+export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
+
+# The ranks meet on the first node of the job.
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR
+# A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
+free_port() {
+    local try port
+    for ((try = 0; try < 1000; try++)); do
+        port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
+        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
+            export MASTER_PORT=$port
+            return
+        fi
+        exec {port_lock}>&-
+    done
+    echo "no port from 29500 on is free" >&2
+    exit 1
+}
+free_port
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK # since Slurm 22.05, srun does not inherit it from sbatch
+
+# Runs once per process, with one GPU. Slurm sets the rank; torch expects it under other names.
+task() {
+    exec podman-hpc run --rm --gpu --network=host --ipc=host --mpi --nccl-cu12 --device=/dev/cxi0 \
+        --device=/dev/cxi1 --device=/dev/cxi2 --device=/dev/cxi3 --device=/dev/cxi_sbl --device=/dev/gdrdrv \
+        -e 'SLURM_*' -e CUDA_VISIBLE_DEVICES -e ROCR_VISIBLE_DEVICES -e HIP_VISIBLE_DEVICES -e 'NCCL_*' \
+        -e 'RCCL_*' -e 'FI_*' -e 'HSA_*' -e 'MIOPEN_*' -e 'MPICH_*' -e 'PMI_*' -e 'PMI2_*' -e 'PMIX_*' \
+        -e 'MLFLOW_*' -e 'AWS_*' -v /etc/localtime:/etc/localtime -v "$SLURM_SUBMIT_DIR:$SLURM_SUBMIT_DIR" \
+        -e LD_LIBRARY_PATH=/opt/udiImage/modules/mpich:/opt/udiImage/modules/mpich/dep:/opt/udiImage/modules/nccl-plugin/lib:/opt/udiImage/modules/nccl-plugin/deps/lib:/usr/lib64 \
+        -e FI_PROVIDER=cxi -e "RANK=$SLURM_PROCID" -e "LOCAL_RANK=$SLURM_LOCALID" \
+        -e "WORLD_SIZE=$SLURM_NTASKS" -e "MASTER_ADDR=$MASTER_ADDR" -e "MASTER_PORT=$MASTER_PORT" \
+        -e NCCL_DEBUG=INFO -e NCCL_DEBUG_SUBSYS=INIT,NET -w "$SLURM_SUBMIT_DIR" \
+        "$BUILDER_IMAGE" python train.py --note "it's \"100 \$\" & more"
+}
+export -f task
+
+# If a rank fails, end the others too: they would wait for it until the time limit.
+log=fabric-$SLURM_JOB_ID.log
+srun --kill-on-bad-exit=1 bash -c task |& tee "$log"
+if ! grep -qiF -e 'NET/OFI Selected provider is cxi' "$log"; then
+    echo 'the network plugin was not used: no line NET/OFI Selected provider is cxi in' "$log" >&2
+    exit 1
+fi
