@@ -290,7 +290,7 @@ def check_run(site: SiteJobs, request: JobRequest) -> None:
             assert env["https_proxy"] == env["http_proxy"] == described.proxy.url
         if described.runtime.home:
             assert env["HOME"].startswith(f"{site.work}/") and Path(env["HOME"]).is_dir()
-    modules = [*described.modules, *(m for a in additions for m in a.modules)]
+    modules = dict.fromkeys([*described.modules, *(m for a in additions for m in a.modules)])
     loaded = site.work / "records" / "modules"
     lines = loaded.read_text().splitlines() if loaded.exists() else []
     assert [line for line in lines if line.startswith("load ")] == [f"load {m}" for m in modules]
