@@ -442,4 +442,5 @@ def test_image_of_docker(cluster: Cluster) -> None:
     cluster.run(text, IMAGE="pull")
     assert cluster.pulled.read_text() == f"pull {image}"
     assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
-    assert f"docker pull {image}" in cluster.output
+    assert f"no image {image}: builder pull chameleon-a100 --into docker" in cluster.output
+    assert "builder build chameleon-a100 --load" in cluster.output
