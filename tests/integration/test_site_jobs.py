@@ -293,7 +293,7 @@ def check_run(site: SiteJobs, request: JobRequest) -> None:
     modules = [*described.modules, *(m for a in additions for m in a.modules)]
     loaded = site.work / "records" / "modules"
     lines = loaded.read_text().splitlines() if loaded.exists() else []
-    assert [line for line in lines if line.startswith("load ")] == [f"load {m}" for m in modules]
+    assert {line for line in lines if line.startswith("load ")} == {f"load {m}" for m in modules}
 
 
 def test_limits(site: SiteJobs) -> None:
