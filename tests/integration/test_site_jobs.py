@@ -21,11 +21,12 @@ import pytest
 
 from builder.config.queues import QueueName
 from builder.config.recipe import Recipe, load_recipe, recipe_files
+from builder.config.site import Additions
 from builder.config.sitefile import read_site
 from builder.config.sites import PACKAGE_FOLDER, yaml_files
 from builder.errors import UsageError
 from builder.site.build_job import build_job
-from builder.site.job import Resources
+from builder.site.job import Job, Resources
 from builder.site.limits import alternatives, longest_time
 from builder.site.plan import plan_job, salloc
 from builder.site.render import render
@@ -251,9 +252,9 @@ def test_run(site: SiteJobs) -> None:
     if site.fake.site.runtime.kind == "edf":
         add_container_engine(site)
     request = site.request(2, site.fake.main.gpus)
-    launchers = [None] if site.fake.site.mpi is None else [None, "mpi"]
-    for launcher in dict.fromkeys(launchers):
-        check_run(site, replace(request, launcher=launcher))
+    check_run(site, request)
+    if site.fake.site.mpi and site.fake.site.launcher != "mpi":
+        check_run(site, replace(request, launcher="mpi"))
 
 
 def add_container_engine(site: SiteJobs) -> None:
@@ -266,13 +267,14 @@ def add_container_engine(site: SiteJobs) -> None:
 def check_run(site: SiteJobs, request: JobRequest) -> None:
     described = site.fake.site
     job = plan_job(site.recipe, request)
+    assert isinstance(job, Job)
     script = site.script(request)
     text = script.read_text().replace("--mpi=pspmix", "--mpi=pmi2")
     script.write_text(re.sub(r'(export HOME="?)/', rf"\1{site.work}/", text))
     (site.work / "records" / "modules").unlink(missing_ok=True)
     records = site.records(site.finish(script))
     assert set(records) == set(range(job.resources.nodes * job.resources.tasks))
-    additions = [described.fabric]
+    additions: list[Additions] = [described.fabric]
     if described.mpi and (request.launcher or described.launcher) == "mpi":
         additions.append(described.mpi)
     for words, env in records.values():

@@ -4,8 +4,9 @@ names that the site does not have. One table for builder, which checks before it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from builder.config.fields import seconds
 from builder.config.queues import Limits, Partition, Qos
@@ -52,7 +53,7 @@ class Trial:
     what: str
     base: JobRequest
     """A job that the site allows."""
-    change: dict[str, object] = field(default_factory=dict)
+    change: Mapping[str, int | str] = field(default_factory=dict)
     """Fields of the request, and of its options of Slurm, that are changed; ``gres`` is ``--gres``."""
     builder: bool = False
     """Whether builder refuses the changed job."""
@@ -62,8 +63,8 @@ class Trial:
     @property
     def request(self) -> JobRequest:
         """The changed request."""
-        own = {key: value for key, value in self.change.items() if key not in (*_OPTIONS, "gres")}
-        options = {key: value for key, value in self.change.items() if key in _OPTIONS}
+        own: dict[str, Any] = {k: v for k, v in self.change.items() if k not in (*_OPTIONS, "gres")}
+        options: dict[str, Any] = {k: v for k, v in self.change.items() if k in _OPTIONS}
         if "gres" in self.change:
             options["extra"] = (f"--gres={self.change['gres']}",)
         return replace(self.base, **own, slurm=replace(self.base.slurm, **options))
