@@ -65,8 +65,8 @@ def check_limits(
         raise UsageError(f"{recipe.site_title}: {problem}", hint)
     if slurm.partitions and not queue.partition and "" not in slurm.partitions:
         raise UsageError(
-            f"{recipe.site_title} has no default partition, and no queue for such a job",
-            f"add it to site.slurm.queues in the recipe; partitions: {', '.join(slurm.partitions)}",
+            f"{recipe.site_title}: site.slurm.queues has no partition for this kind of job",
+            f"add a queue with one of its partitions to the recipe: {', '.join(slurm.partitions)}",
         )
 
 
