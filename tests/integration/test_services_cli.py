@@ -61,9 +61,9 @@ class Servers:
 
 
 @pytest.fixture
-def servers(docker_engine: DockerEngine, cpu: Builder, tmp_path: Path) -> Iterator[Servers]:
+def servers(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[Servers]:
     need("docker-compose")
-    root = new_project(tmp_path / "project", "cpu")
+    root = new_project(tmp_path / "project")
     text, environment = package_file("services.yaml"), package_file("services.yml")
     assert text and environment
     (root / "recipes/services.yaml").write_text(text)
@@ -81,7 +81,9 @@ def servers(docker_engine: DockerEngine, cpu: Builder, tmp_path: Path) -> Iterat
             ports = zip(("mlflow", "ray", "prometheus"), free_ports(3), strict=True)
             options = ["--s3", store.url, "--s3-keys", str(keys), "--workers", "1"]
             options += [f"--port={service}={port}" for service, port in ports]
-            made = Servers(Builder(root, cpu.cache), docker_engine, store, tmp_path / "state", options)
+            made = Servers(
+                Builder(root, tmp_path / "cache"), docker_engine, store, tmp_path / "state", options
+            )
             yield made
             if made.folder.exists():
                 made.run("down", "--remove-data", "--yes")
