@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Trains the network of train_digits.py with Ray Train: one worker per GPU, checkpoints in an object store, and
-all workers in one MLflow run.
+"""Trains the network of train_digits.py with Ray Train: one worker per GPU, checkpoints in an object store,
+and all workers in one MLflow run.
 
 Needs ray[train] and torch, and beside this file train_digits.py and digits.csv.gz. When a worker is lost, Ray
 starts all workers again as soon as the cluster has room, and they resume from the last checkpoint. When the
 driver is lost, submit the same command again: it resumes, too. The program reads these environment variables,
 which the jobs of builder set:
 
-* ``BUILDER_CHECKPOINT_DIR``: where to write checkpoints: an address such as ``s3://bucket/folder``, or a folder
-  that all workers share. There is one checkpoint after each epoch; the newest two are retained.
+* ``BUILDER_CHECKPOINT_DIR``: where to write checkpoints: an address such as ``s3://bucket/folder``, or a
+  folder that all workers share. There is one checkpoint after each epoch; the newest two are retained.
 * ``MLFLOW_TRACKING_URI``: where to log. ``MLFLOW_RUN_ID``: the run to log into; default: the run of this
   checkpoint folder, which is created if there is none.
 * ``AWS_*``: address and keys of the object store.
@@ -56,7 +56,9 @@ def parse_options() -> argparse.Namespace:
         "--epochs", type=int, default=20, help="total number of epochs, including those before a resume"
     )
     parser.add_argument("--workers", type=int, help="default: one per GPU of the cluster, else one")
-    parser.add_argument("--batch-size", type=int, default=96, help="images per step, in total over all workers")
+    parser.add_argument(
+        "--batch-size", type=int, default=96, help="images per step, in total over all workers"
+    )
     parser.add_argument("--learning-rate", type=float, default=0.003)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--checkpoint-dir", default=os.environ.get("BUILDER_CHECKPOINT_DIR") or "checkpoints")

@@ -87,6 +87,7 @@ def install_all(folder: Path) -> list[str]:
     """Installs Apptainer, crane and Pulp, each in a folder of its own; returns what failed, one line each."""
     from tests.support.install_registries import install_crane, install_pulp
     from tests.support.services import install_services
+    from tests.support.torch_part import install_torch
 
     def failure(install: Callable[[Path], object], name: str) -> str:
         try:
@@ -97,6 +98,7 @@ def install_all(folder: Path) -> list[str]:
 
     parts = [
         (install_services, "services"),
+        (install_torch, "torch"),
         (install_pulp, "pulp"),
         (install_apptainer, "apptainer"),
         (install_crane, "crane"),

@@ -89,7 +89,14 @@ def install(name: str, prefix: Path, version: str, fill: Callable[[Path], None])
 
 
 def make_venv(venv: Path, packages: Sequence[str]) -> None:
-    """A virtual environment with these packages, by uv with the settings of this machine's pip."""
+    """A virtual environment with these packages."""
+    uv = Path(sys.executable).with_name("uv")
+    debs.call([uv, "venv", "--quiet", "--python", sys.executable, venv])
+    install_packages(packages, VIRTUAL_ENV=str(venv))
+
+
+def install_packages(words: Sequence[str | Path], **env: str) -> None:
+    """Runs ``uv pip install`` with the settings of this machine's pip."""
     uv = Path(sys.executable).with_name("uv")
     pip = pip_configuration()
     sources: list[str] = []
@@ -99,23 +106,9 @@ def make_venv(venv: Path, packages: Sequence[str]) -> None:
         sources += ["--index", url]
     for place in pip.find_links:
         sources += ["--find-links", place]
-    debs.call([uv, "venv", "--quiet", "--python", sys.executable, venv])
     certificates = {"SSL_CERT_FILE": pip.cert} if pip.cert else {}
-    debs.call(
-        [
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--compile-bytecode",
-            "--index-strategy",
-            "unsafe-best-match",
-            *sources,
-            *packages,
-        ],
-        VIRTUAL_ENV=str(venv),
-        **certificates,
-    )
+    options = ["--quiet", "--compile-bytecode", "--index-strategy", "unsafe-best-match"]
+    debs.call([uv, "pip", "install", *options, *sources, *words], **certificates, **env)
 
 
 def _make_database(prefix: Path) -> None:

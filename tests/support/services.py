@@ -341,7 +341,13 @@ def start_worker(cluster: RayCluster, number: int, cpus: int = 1) -> None:
     """Starts worker ``worker-NUMBER``, also again after it was killed."""
     (agent,) = free_ports(1)
     options = (f"--address={cluster.address}", f"--num-cpus={cpus}", "--num-gpus=0")
-    cluster.start_node(f"worker-{number}", *options, f"--dashboard-agent-listen-port={agent}")
+    name = f"worker-{number}"
+    log = cluster.folder / f"{name}.log"
+    log.unlink(missing_ok=True)
+    cluster.start_node(name, *options, f"--dashboard-agent-listen-port={agent}")
+    # One after the other: two nodes that start at the same address take each other's raylet for their own.
+    started = lambda: "Ray runtime started" in log.read_text()  # noqa: E731
+    parts.wait_for(started, cluster.processes[name], log, name, READY_S)
 
 
 if __name__ == "__main__":

@@ -204,8 +204,8 @@ class RayLauncher:
         reserved: tuple[str, ...] = ("--entrypoint-num-gpus", str(min(self.gpus, ray.entrypoint_gpus)))
         reserved += ("--entrypoint-num-cpus", str(ray.entrypoint_cpus))
         if self.gpus > 1:
-            # The training requests its workers from Ray. A command that reserves nothing runs on the head, and
-            # so survives the end of a worker.
+            # The training requests its workers from Ray. A command that reserves nothing runs on the head,
+            # and so survives the end of a worker.
             reserved = ()
         return (
             *("ray", "job", "submit", f"--address=http://127.0.0.1:{ray.dashboard_port}"),

@@ -42,7 +42,7 @@ SCRIPTS = {
     "archer2-gpu.nodes.sh": ("archer2-gpu", "--account z19 --nodes 2"),
     "archer2-cpu.mpi.sh": ("archer2-cpu", "--account z19 --nodes 32"),
     "archer2-tensorflow.mpi.sh": ("archer2-tensorflow", "--account z19 --nodes 32"),
-    # Course of Chameleon (mltrain-chi, commit b8413d9, 2026-03-05, docker/docker-compose-ray-rocm.yaml): devices
+    # Course of Chameleon (mltrain-chi b8413d9, 2026-03-05, docker/docker-compose-ray-rocm.yaml): devices
     # /dev/kfd and /dev/dri/renderD128 (worker 1: renderD129), HIP_VISIBLE_DEVICES=0, `--num-cpus=32`.
     "chameleon-mi100.ray.sh": (
         "chameleon-mi100",
@@ -50,9 +50,9 @@ SCRIPTS = {
     ),
     "chameleon-a100.ray.sh": ("chameleon-a100", ""),
     "chameleon-a100.torchrun.sh": ("chameleon-a100", "--gpus 2 --launcher torchrun"),
-    # Course of Chameleon (mltrain-chi, commit b8413d9, 2026-03-05, docker/docker-compose-ray-cuda.yaml):
-    # `ray start --address=ray-head:6379 --num-cpus=32 --num-gpus=1 --block`, `shm_size: '12g'`, `food11:/mnt`,
-    # `driver: "nvidia"`, `device_ids: ["0"]`. GPUs and cores: reference-repository 5da0590, 2026-06-26.
+    # Course of Chameleon (mltrain-chi b8413d9, 2026-03-05, docker/docker-compose-ray-cuda.yaml):
+    # `ray start --address=ray-head:6379 --num-cpus=32 --num-gpus=1 --block`, `shm_size: '12g'`,
+    # `food11:/mnt`, `driver: "nvidia"`, `device_ids: ["0"]`. Cores: reference-repository 5da0590, 2026-06-26.
     "chameleon-a100-pcie.ray.sh": ("chameleon-a100-pcie", "--gpus 4 --bind food11:/mnt"),
     "chameleon-gigaio.ray.sh": ("chameleon-gigaio", ""),
     "chameleon-h100.ray.sh": ("chameleon-h100", "--gpus 4 --checkpoint s3://ray/run"),
