@@ -37,6 +37,7 @@ MODULES = {
     "pull": "pull",
     "run": "run_command",  # a module named run would hide the function run() below
     "job": "job",
+    "services": "services",
     "sites": "sites",
     "init-site": "sites",
     "schema": "schema",

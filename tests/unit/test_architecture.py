@@ -31,7 +31,7 @@ FLOORS = (
     ("run",),
     ("steps",),
     ("ci", "engines", "site", "start"),
-    ("smoke", "wheels"),
+    ("services", "smoke", "wheels"),
     ("project",),
     ("publishing",),
     ("cli",),
