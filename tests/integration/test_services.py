@@ -78,8 +78,14 @@ class Stack:
         return "state.pt" in httpx.get(url, params=keys, headers=header, timeout=30, trust_env=False).text
 
     def wait(self, what: str, happened: Callable[[], bool]) -> None:
+        """Waits for an event, and leaves the processors to what it waits for."""
+
+        def now() -> bool:
+            time.sleep(0.5)
+            return happened()
+
         head = self.cluster.processes["head"]
-        wait_for(happened, head, self.cluster.folder / "head.log", what, PATIENCE_S)
+        wait_for(now, head, self.cluster.folder / "head.log", what, PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +109,8 @@ def stack() -> Iterator[Stack]:
         scrape = f"{{job_name: ray, scrape_interval: 1s, static_configs: [{{targets: {targets}}}]}}"
         measured = running.enter_context(prometheus(f"scrape_configs: [{scrape}]\n"))
         yield Stack(store, Mlflow(tracking.url, None, None), database, cluster, measured)  # type: ignore[arg-type]
+        for name in list(cluster.processes):
+            cluster.kill(name)  # quicker than an orderly end
 
 
 def events(stack: Stack, job: str) -> list[dict[str, Any]]:
@@ -156,11 +164,11 @@ def test_one_run(stack: Stack, killed: list[dict[str, Any]]) -> None:
     values = dict(stack.mlflow.history(number, "loss"))
     assert values == {e["epoch"]: e["loss"] for e in killed if e["event"] == "epoch"}
 
-    found = [key for key in objects(stack.store) if "digits/.validate" not in key]
+    found = objects(stack.store)
     assert any(
         key.startswith("mlflow/") and key.endswith(f"{number}/artifacts/checkpoint/state.pt") for key in found
     )
-    checkpoints = {key.split("/")[2] for key in found if key.startswith(f"{EXPERIMENT}/digits/checkpoint_")}
+    checkpoints = {key.split("/")[2] for key in found if "/checkpoint_2" in key}
     assert len(checkpoints) == 2  # the newest two
 
 
