@@ -101,9 +101,14 @@ def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = ""
 
 
 def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
-    """The two nearest places that allow a job, as hints."""
+    """The two nearest places that allow a job, as hints; else one where nothing is known against it."""
     places = alternatives(recipe, resources, time, kind)[:2]
-    return [f"{place.options or 'no --partition'} allows it" for place in places]
+    if places:
+        return [f"{place.options or 'no --partition'} allows it" for place in places]
+    return [
+        f"{place.options or 'no --partition'} may allow it: its limit is not known"
+        for place in alternatives(recipe, resources, time)[:1]
+    ]
 
 
 def _is_interactive(slurm: Slurm, place: Place) -> bool:
