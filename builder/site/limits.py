@@ -65,8 +65,8 @@ def check_limits(
         raise UsageError(f"{recipe.site_title}: {problem}", hint)
     if slurm.partitions and not queue.partition and "" not in slurm.partitions:
         raise UsageError(
-            f"{recipe.site_title}: site.slurm.queues has no partition for this kind of job",
-            f"add a queue with one of its partitions to the recipe: {', '.join(slurm.partitions)}",
+            f"{recipe.site_title} has no default partition, and no queue for such a job",
+            f"add it to site.slurm.queues in the recipe; partitions: {', '.join(slurm.partitions)}",
         )
 
 
@@ -101,10 +101,14 @@ def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = ""
 
 
 def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
-    """The two nearest places that allow a job, as hints; else one whose limit is not known."""
-    places = [(place, "allows it") for place in alternatives(recipe, resources, time, kind)[:2]]
-    unknown = [(place, "has no limit that is known") for place in alternatives(recipe, resources, time)[:1]]
-    return [f"{place.options or 'no --partition'} {says}" for place, says in places or unknown]
+    """The two nearest places that allow a job, as hints; else one where nothing is known against it."""
+    places = alternatives(recipe, resources, time, kind)[:2]
+    if places:
+        return [f"{place.options or 'no --partition'} allows it" for place in places]
+    return [
+        f"{place.options or 'no --partition'} may allow it: its limit is not known"
+        for place in alternatives(recipe, resources, time)[:1]
+    ]
 
 
 def _is_interactive(slurm: Slurm, place: Place) -> bool:
