@@ -242,6 +242,7 @@ class _JobPlan:
             is_file=runtime.takes_sif,
             engine=runtime.command if runtime.has_volumes else "",
             migrates=runtime.kind == "podman-hpc",
+            image_id=self.request.image_id,
         )
 
     def _files(self) -> Files:
