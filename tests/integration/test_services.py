@@ -93,7 +93,9 @@ def stack() -> Iterator[Stack]:
     with contextlib.ExitStack() as running:
         database = running.enter_context(postgres())
         store = running.enter_context(object_store())
-        tracking = running.enter_context(mlflow_server(database, f"s3://{BUCKET}/mlflow", store.env))
+        # Without the processes for jobs of generative AI, which take long to start.
+        own = {**store.env, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        tracking = running.enter_context(mlflow_server(database, f"s3://{BUCKET}/mlflow", own))
         env = {
             **store.env,
             "PATH": f"{services_venv()}/bin:/usr/bin:/bin",
