@@ -32,6 +32,8 @@ VARIABLES = {
     "NETRC": "a file with users and passwords of servers; default: ``~/.netrc``",
     "PIP_INDEX_URL": "the package index; also pip's other variables, such as PIP_FIND_LINKS and PIP_NO_INDEX",
     "XDG_CONFIG_HOME": "the folder for settings; default: ``~/.config``",
+    "XDG_STATE_HOME": "the folder for the files of ``builder services``; default: ``~/.local/state``",
+    "BUILDER_SERVICES": "as ``--state`` of ``builder services``: the folder of the servers",
 }
 #: The time stamp of files in layers unless SOURCE_DATE_EPOCH is set: 1980-01-01, the first day of zip.
 DEFAULT_EPOCH = 315532800

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from builder.services.state import Stack, State
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-#: The target of the servers' image.
-_SERVERS = "services"
 
 
 @click.group()
@@ -54,25 +52,6 @@ def _stack_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Their folder. Default: builder/services/NAME in $XDG_STATE_HOME. [env: BUILDER_SERVICES]",
     )
     return name(state(command))
-
-
-@dataclass(frozen=True, slots=True)
-class UpOptions:
-    """The options of ``builder services up``; None, or empty: as the last time."""
-
-    engine: str
-    image: str
-    servers_image: str
-    workers: int | None
-    gpus: int | None
-    ports: tuple[str, ...]
-    binds: tuple[str, ...]
-    scrape: tuple[str, ...]
-    hosts: tuple[str, ...]
-    s3: str
-    s3_keys: str
-    s3_bucket: str
-    s3_region: str
 
 
 @services.command("up")
@@ -110,6 +89,7 @@ class UpOptions:
 @pass_context
 def up(
     context: Context,
+    /,
     target: str | None,
     name: str,
     state: Path | None,
@@ -128,13 +108,14 @@ def up(
     """
     from builder.services.compose import compose_file
     from builder.services.engine import Engine, check_ports
+    from builder.services.plan import UpOptions, planned
     from builder.services.state import State
 
     options = UpOptions(**values)
     recipe = context.one_recipe(target)
     place = State.of(name, output or state)
     before = place.read()
-    stack = _planned(recipe, options, name, before)
+    stack = planned(recipe, options, name, before)
     text = compose_file(stack, recipe, place)
     if only_print:
         context.output.result({"compose": text})
@@ -155,90 +136,6 @@ def up(
     _start(context, engine, stack, place, compose_file(stack, recipe, place), timeout)
 
 
-def _planned(recipe: Recipe, options: UpOptions, name: str, before: Stack | None) -> Stack:
-    """The stack that the options ask for.
-
-    Raises:
-        UsageError: an option is not valid, or the target's site has no docker.
-    """
-    from builder.services.state import PORTS, ExternalStore, Stack, check_keys
-    from builder.site.arguments import parse_bind
-    from builder.site.shell import ShellText
-
-    runtime = recipe.site.runtime
-    if runtime.kind not in ("docker", "podman", "userns") and not options.engine:
-        raise UsageError(
-            f"{recipe.name}: its site runs containers with {runtime.kind}, the servers need docker or podman",
-            "choose another target, or name a program: --engine docker",
-        )
-    engine = options.engine or (runtime.command if runtime.kind in ("docker", "podman") else "docker")
-    store = before.s3 if before else None
-    if options.s3:
-        if not options.s3_keys:
-            raise UsageError("--s3 needs the keys of the store", "--s3-keys FILE")
-        store = check_keys(
-            ExternalStore(options.s3.rstrip("/"), options.s3_keys, options.s3_bucket, options.s3_region)
-        )
-    elif options.s3_keys:
-        raise UsageError("--s3-keys needs the address of the store", "--s3 https://HOST:PORT")
-    gpus = options.gpus if options.gpus is not None else recipe.site.node.gpus
-    if recipe.gpu.vendor == "none":
-        gpus = 0
-    binds = tuple(parse_bind(bind, volumes=True) for bind in options.binds)
-    texts = tuple(bind if isinstance(bind, ShellText) else bind.replace("$", "$$") for bind in binds)
-    same = before if before is not None and before.target == recipe.name else None
-    workers = options.workers or (same.workers if same and options.gpus is None else max(gpus, 1))
-    if gpus > workers:
-        raise UsageError(
-            f"--workers {workers}: fewer than the {gpus} GPUs, and each worker has one GPU",
-            f"--workers {gpus}, or --gpus {workers}",
-        )
-    return Stack(
-        name=name,
-        target=recipe.name,
-        image=options.image or _image_name(recipe),
-        servers_image=options.servers_image or f"builder/{_SERVERS}:latest",
-        engine=engine,
-        ports={**PORTS, **(before.ports if before else {}), **_ports(options.ports)},
-        workers=workers,
-        gpus=gpus,
-        s3=store,
-        scrape=options.scrape or (before.scrape if before else ()),
-        hosts=options.hosts or (before.hosts if before else ()),
-        binds=texts or (before.binds if before else ()),
-        user=os.getuid(),
-    )
-
-
-def _image_name(recipe: Recipe) -> str:
-    from builder.site.images import image_reference
-
-    if recipe.registry.repository and not recipe.site.runtime.takes_sif:
-        return image_reference(recipe)
-    return f"builder/{recipe.name}:latest"
-
-
-def _ports(values: tuple[str, ...]) -> Mapping[str, int]:
-    """Reads ``SERVICE=PORT``.
-
-    Raises:
-        UsageError: another form, service or number.
-    """
-    from builder.services.state import PORTS
-
-    found = {}
-    for value in values:
-        service, _, port = value.partition("=")
-        if service not in PORTS:
-            raise UsageError(f"--port {value}: no such service", f"SERVICE is one of {', '.join(PORTS)}")
-        if not port.isascii() or not port.isdigit() or not 1024 <= int(port) <= 65535:
-            raise UsageError(
-                f"--port {value}: not a port from 1024 to 65535", f"--port {service}={PORTS[service]}"
-            )
-        found[service] = int(port)
-    return found
-
-
 def _ensure_images(
     context: Context, engine: Engine, recipe: Recipe, stack: Stack, state: State, *, own_servers: bool
 ) -> None:
@@ -247,8 +144,10 @@ def _ensure_images(
     Raises:
         RunnerError: an image cannot be had.
     """
+    from builder.services.plan import SERVERS, image_name
+
     if not engine.image_id(stack.image):
-        if stack.image != _image_name(recipe):
+        if stack.image != image_name(recipe):
             raise RunnerError(
                 f"{engine.program} has no image {stack.image}", f"{engine.program} pull {stack.image}"
             )
@@ -264,17 +163,18 @@ def _ensure_images(
                 f"{engine.program} pull {stack.servers_image}",
             )
         project = _servers_project(context, state)
-        _build(context, engine, project, project.recipe(_SERVERS), stack.servers_image)
+        _build(context, engine, project, project.recipe(SERVERS), stack.servers_image)
 
 
 def _servers_project(context: Context, state: State) -> Project:
     """The project with the target of the servers: the user's own, or the one of this package."""
     from builder.project import Project
+    from builder.services.plan import SERVERS
     from builder.services.state import package_file
     from builder.store.blobs import Store
     from builder.store.files import write_atomic
 
-    if _SERVERS in context.project.targets:
+    if SERVERS in context.project.targets:
         return context.project
     root = state.folder / "image"
     for path in (Path("recipes/services.yaml"), Path("environments/services.yml")):
@@ -436,6 +336,7 @@ def down(context: Context, name: str, state: Path | None, remove_data: bool, yes
 @pass_context
 def submit(
     context: Context,
+    /,
     words: tuple[str, ...],
     name: str,
     state: Path | None,
@@ -469,7 +370,9 @@ def submit(
             f"builder services up {words[0]} starts it with that image",
         )
     variables = {key: _own(key) if value is None else value for key, value in parse_env(env).items()}
-    submission = Submission(command=words, env=variables, wait=not no_wait, **values)
+    submission = Submission(
+        command=words, env=variables, wait=not no_wait, capture=context.output.as_json, **values
+    )
     engine = Engine(stack.engine)
     head = next(each for each in check(stack, place, engine) if each.service == "ray-head")
     if head.health != "healthy":
@@ -478,7 +381,7 @@ def submit(
             f"builder services up {stack.target}{_name_option(stack)}",
         )
     done = submit_job(submission, stack, place, engine, context.output.note)
-    context.output.result({key: value for key, value in asdict(done).items()})
+    context.output.result(asdict(done))
     if done.code:
         context_exit(done.code)
 

@@ -78,8 +78,9 @@ def _port(stack: Stack, service: str, inside: int) -> list[str]:
     return [f"127.0.0.1:{stack.ports[service]}:{inside}"]
 
 
-def _healthy(*test: str) -> dict[str, Any]:
-    return {"test": ["CMD", *test], "interval": "10s", "timeout": "10s", "retries": 30}
+def _healthy(*test: str, every_s: int = 2) -> dict[str, Any]:
+    """A health check. A busy machine gets five minutes for the start."""
+    return {"test": ["CMD", *test], "interval": f"{every_s}s", "timeout": "10s", "retries": 300 // every_s}
 
 
 def _bytecode(image_id: str) -> dict[str, str]:
@@ -100,10 +101,9 @@ def _postgres(stack: Stack, state: State) -> dict[str, Any]:
             f"{state.folder}/postgres.sh:/builder/postgres.sh:ro",
             f"{state.folder}/pgpass:{_SECRETS}/pgpass:ro",
         ],
-        "healthcheck": {
-            **_healthy("bash", "-c", "/usr/lib/postgresql/*/bin/pg_isready -q -h 127.0.0.1 -U mlflow"),
-            "interval": "2s",
-        },
+        "healthcheck": _healthy(
+            "bash", "-c", "/usr/lib/postgresql/*/bin/pg_isready -q -h 127.0.0.1 -U mlflow"
+        ),
         "stop_signal": "SIGINT",  # ends connections; SIGTERM waits for them
     }
 
@@ -159,7 +159,7 @@ def _mlflow(stack: Stack, state: State) -> dict[str, Any]:
             f"{state.keys_file(stack)}:{_SECRETS}/aws:ro",
         ],
         "ports": _port(stack, "mlflow", 8000),
-        "healthcheck": _healthy("python", "-c", health),
+        "healthcheck": _healthy("python", "-c", health, every_s=15),
         "depends_on": {"postgres": {"condition": "service_healthy"}},
     }
 
@@ -182,18 +182,18 @@ def _prometheus(stack: Stack, state: State) -> dict[str, Any]:
 def _ray(stack: Stack, recipe: Recipe, state: State) -> dict[str, Any]:
     """The head, which runs the submitted commands, and the workers with one GPU each."""
     site = recipe.site
-    ray = site.ray or Ray()
+    env = {
+        **{name: ShellText(value) for name, value in site.runtime.env.items()},
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": f"{_SECRETS}/ray-token",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "MLFLOW_TRACKING_URI": "http://mlflow:8000",
+        "GIT_PYTHON_REFRESH": "quiet",  # MLflow's warnings in an image without git
+        **s3_variables(stack),
+        **_bytecode(stack.image_id),
+    }
     shared = {
         "image": stack.image,
-        "environment": {
-            **{name: ShellText(value) for name, value in site.runtime.env.items()},
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": f"{_SECRETS}/ray-token",
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "MLFLOW_TRACKING_URI": "http://mlflow:8000",
-            **s3_variables(stack),
-            **_bytecode(stack.image_id),
-        },
         "volumes": [
             f"bytecode:{_CACHE}",
             f"{state.token_file}:{_SECRETS}/ray-token:ro",
@@ -203,9 +203,17 @@ def _ray(stack: Stack, recipe: Recipe, state: State) -> dict[str, Any]:
         ],
         "shm_size": site.runtime.shm_size or "2g",
     }
-    listens = _healthy("bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{_RAY_PORT}")
-    head = {
-        **shared,
+    found = {_HEAD: {**shared, **_head(stack, env)}}
+    for index in range(stack.workers):
+        own = _worker(stack, site.ray or Ray(), site.runtime.groups, index)
+        own["environment"] = {**env, **own["environment"]}
+        found[f"ray-worker-{index}"] = {**shared, **own}
+    return found
+
+
+def _head(stack: Stack, env: Mapping[str, str]) -> dict[str, Any]:
+    """What is the head's own."""
+    return {
         "hostname": _HEAD,
         "command": [
             *("ray", "start", "--head", f"--port={_RAY_PORT}", "--dashboard-host=0.0.0.0"),
@@ -213,29 +221,19 @@ def _ray(stack: Stack, recipe: Recipe, state: State) -> dict[str, Any]:
             *("--num-cpus=0", "--num-gpus=0", "--disable-usage-stats", "--block"),
         ],
         "environment": {
-            **shared["environment"],
+            **env,
             "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:8265",
             "RAY_JOB_START_TIMEOUT_SECONDS": str(_PATIENCE_S),
             "RAY_PROMETHEUS_HOST": "http://prometheus:9090",
             "RAY_GRAFANA_HOST": "DISABLED",
         },
         "ports": _port(stack, "ray", 8265),
-        "healthcheck": {
-            **_healthy("bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{_RAY_PORT}"),
-            "interval": "2s",
-        },
+        "healthcheck": _healthy("bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{_RAY_PORT}"),
     }
-    workers = {
-        f"ray-worker-{index}": {**shared, **_worker(stack, ray, site.runtime.groups, index)}
-        for index in range(stack.workers)
-    }
-    for service in workers.values():
-        service["environment"] = {**shared["environment"], **service["environment"]}
-    return {_HEAD: head, **workers}
 
 
-def _worker(stack: Stack, ray: Ray, groups: Sequence[str], index: int) -> Mapping[str, Any]:
-    """What differs between the workers."""
+def _worker(stack: Stack, ray: Ray, groups: Sequence[str], index: int) -> dict[str, Any]:
+    """What is a worker's own."""
     has_gpu = index < stack.gpus
     service: dict[str, Any] = {
         "hostname": f"ray-worker-{index}",

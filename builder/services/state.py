@@ -154,10 +154,10 @@ class State:
             BuilderError: the file is damaged.
         """
         try:
-            found = json.loads(self.file.read_text())
-            store = found.pop("s3")
-            lists = {name: tuple(found.pop(name)) for name in ("scrape", "hosts", "binds")}
-            return Stack(**found, **lists, s3=ExternalStore(**store) if store else None)
+            found: dict[str, Any] = json.loads(self.file.read_text())
+            found |= {name: tuple(found[name]) for name in ("scrape", "hosts", "binds")}
+            found["s3"] = ExternalStore(**found["s3"]) if found["s3"] else None
+            return Stack(**found)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError, KeyError, AttributeError) as e:

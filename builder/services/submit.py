@@ -49,6 +49,8 @@ class Submission:
     cpus: float = 0
     env: Mapping[str, str] = field(default_factory=dict)
     wait: bool = True
+    capture: bool = False
+    """Whether the output of the job is kept, and not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Submitted:
     follow: str
     stop: str
     code: int
+    output: str = ""
+    """Of the job, where it is captured."""
 
 
 def user_name() -> str:
@@ -191,8 +195,9 @@ def submit(
             *(() if submission.wait else ("--no-wait",)),
             *("--", *submission.command),
         ]
-        code = execute(words, capture=False).returncode
-    return Submitted(number, run, checkpoints(stack, user, run), follow, stop, code)
+        done = execute(words, capture=submission.capture)
+    output = done.stdout if done.returncode == 0 else done.stdout + done.stderr
+    return Submitted(number, run, checkpoints(stack, user, run), follow, stop, done.returncode, output)
 
 
 @contextlib.contextmanager

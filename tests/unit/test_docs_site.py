@@ -19,7 +19,7 @@ from builder.settings import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 #: Variables that a job sets in its container: docs/training.md.
-JOB_VARIABLES = {"BUILDER_CHECKPOINT_DIR", "BUILDER_RESUME", "BUILDER_DATA"}
+JOB_VARIABLES = {"BUILDER_CHECKPOINT_DIR", "BUILDER_RUN_NAME", "BUILDER_RESUME", "BUILDER_DATA"}
 
 
 @pytest.fixture(scope="module")
