@@ -95,6 +95,7 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
 @pass_context
 def publish(
     context: Context,
+    /,
     names: tuple[str, ...],
     groups: tuple[str, ...],
     to: str | None,

@@ -97,6 +97,7 @@ _CONFIRMING_RUNS = 2
 @pass_context
 def smoke(
     context: Context,
+    /,
     target: str | None,
     runner: str | None,
     all_gpus: bool,
