@@ -188,11 +188,13 @@ def job(
 
 
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
+    from builder.site.command import shell_line
     from builder.site.edf import with_edf
     from builder.site.plan import edf_name, interactive_edf, salloc
     from builder.site.shell import command_line
 
-    allocate, then = (command_line(words) for words in salloc(recipe, request))
+    words, then_words = salloc(recipe, request)
+    allocate, then = command_line(words), shell_line(recipe, then_words)
     lines = interactive_edf(recipe, request)
     if lines:
         then = with_edf(lines, edf_name(recipe), then)

@@ -110,11 +110,9 @@ def pull(
             squashfs = _squashfs(recipe, output, account)
             path = project.layout if squashfs else _output(recipe, output, account, project.layout)
             done = pull_image(recipe, place, tag, path, project.store, if_changed=if_changed, reporter=out)
-            if squashfs:
-                done = _write_squashfs(context, recipe, done, squashfs)
-    verb = "is now" if done.changed else "is already"
-    text = f"[bold]{recipe.name}[/bold] {verb} {done.reference}@{done.digest}\n  {done.place}"
-    out.result(_value(done, recipe.name), text)
+            done = _write_squashfs(context, recipe, done, squashfs) if squashfs else done
+    text = f"{'now' if done.changed else 'already'} {done.reference}@{done.digest}\n  {done.place}"
+    out.result(_value(done, recipe.name), f"[bold]{recipe.name}[/bold] is {text}")
 
 
 def _require_project(context: Context, origin: str) -> None:

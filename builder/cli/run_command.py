@@ -83,11 +83,10 @@ def run(
 ) -> None:
     """Run COMMAND in TARGET's image with the container runtime and the settings of its site.
 
-    TARGET can be left out in a project of one target.
-
-    The project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of
-    TARGET an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then,
-    unless it is the home folder.
+    It is the image that was pulled or built last. TARGET can be left out in a project of one target. The
+    project folder is mounted, and COMMAND starts in it: an edited file needs no new image. In place of TARGET
+    an image can be named, without a project: HOST/REPOSITORY:TAG. The current folder is mounted then, unless
+    it is the home folder.
 
     \b
         builder run python train.py

@@ -58,6 +58,7 @@ def run_edf(recipe: Recipe, request: ContainerRequest) -> int:
     made = site_command(recipe, request)
     # The current folder: the nodes must see the file.
     with tempfile.NamedTemporaryFile("w", dir=Path.cwd(), prefix=".builder-", suffix=".toml") as file:
+        os.fchmod(file.fileno(), 0o644)  # root of a node has no rights on some file systems
         file.write("\n".join([*made.edf, ""]))
         file.flush()
         return run_site(recipe, [*_srun(request, file.name), *made.words], environ=environ).returncode

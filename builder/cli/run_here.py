@@ -125,16 +125,17 @@ def run_reference(context: Context, reference: str, request: ContainerRequest) -
     from builder.store.blobs import Store
 
     store = Store(context.settings.cache)
-    pulled = pull_reference(reference, context.settings, store, reporter=context.output)
-    names = SIF_RUNNER_NAMES if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
-    runner = _first_runner(context, store, names)
     vendors: tuple[GpuVendor, ...] = () if request.gpus == 0 else ("nvidia", "amd")
     present = [vendor for vendor in vendors if gpu_devices(vendor)]
     vendor: GpuVendor = present[0] if present else "none"
+    options = _options(request, vendor)  # a wrong bind is reported before anything is downloaded
+    pulled = pull_reference(reference, context.settings, store, reporter=context.output)
+    names = SIF_RUNNER_NAMES if isinstance(pulled.artifact, SifImage) else _OCI_RUNNERS
+    runner = _first_runner(context, store, names)
     context.output.note(
         f"running {pulled.reference}{where(request)}: {pulled.digest[:19]}, with {runner.name}"
     )
-    return runner.run(pulled.artifact, request.command, _options(request, vendor)).returncode
+    return runner.run(pulled.artifact, request.command, options).returncode
 
 
 def print_reference(context: Context, reference: str, request: ContainerRequest) -> list[str]:
@@ -153,7 +154,7 @@ def print_reference(context: Context, reference: str, request: ContainerRequest)
     present = [vendor for vendor in ("nvidia", "amd") if request.gpus != 0 and gpu_devices(vendor)]
     vendor = present[0] if present else "none"
     runtime = Runtime.model_validate({"kind": kind, "gpu": _GPU_OPTIONS.get((kind, vendor), [])})
-    site = Site(runtime=runtime, node=Node(gpus=1 if present else 0))
+    site = Site(launcher="torchrun", runtime=runtime, node=Node(gpus=1 if present else 0))
     recipe = Recipe.model_construct(name=reference, site=site, gpu=Gpu.model_construct(vendor=vendor))
     image = f"docker://{reference}" if kind == "apptainer" else reference
     return site_command(recipe, replace(request, image=image, gpus=None)).words

@@ -172,22 +172,14 @@ def convert_image(
         raise UsageError(
             f"{source} and {dest} are both {both}", "copy the file, or use skopeo copy for OCI images"
         )
-    made: Image | SifImage
     if isinstance(image, SifImage):
         made = sif_to_oci(image, settings, store, reporter)
         with working(reporter, f"writing {dest}"):
             _write_oci(made, kind, rest, store)
-    else:
-        made = write_sif(
-            image,
-            Path(rest),
-            settings,
-            store,
-            layout=layout,
-            compression=compression or "zstd",
-            reporter=reporter,
-        )
-    return Converted(image.digest, made.digest, made.size)
+        return Converted(image.digest, made.digest, made.size)
+    used = compression or "zstd"
+    sif = write_sif(image, Path(rest), settings, store, layout=layout, compression=used, reporter=reporter)
+    return Converted(image.digest, sif.digest, sif.size)
 
 
 def _write_oci(image: Image, kind: str, place: str, store: Store) -> None:

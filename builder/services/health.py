@@ -16,6 +16,8 @@ from builder.services.engine import Engine
 from builder.services.state import Stack, State
 
 _TIMEOUT_S = 10
+#: How often a container may be seen ended: on a busy machine Ray's first start can be too slow for itself.
+_CHANCES = 3
 #: Seconds between two looks at servers that start.
 _PAUSE_S = 1.0
 
@@ -59,7 +61,7 @@ def _one(
         return Health(service, "missing", address)
     name, status = container
     if name != "running":
-        word = "restarting" if name == "restarting" else "stopped"
+        word = {"restarting": "restarting", "created": "starting"}.get(name, "stopped")
         return Health(service, word, address, detail=status)
     ask = _QUESTIONS.get(service, _worker)
     version = ask(stack, state, engine)
@@ -175,6 +177,7 @@ def wait_until_healthy(
         RunnerError: a container ended, or a service does not answer in time.
     """
     end = time.monotonic() + patience_s
+    ended: Counter[str] = Counter()
     while True:
         found = check(stack, state, engine)
         late = [each for each in found if each.health != "healthy"]
@@ -185,7 +188,8 @@ def wait_until_healthy(
             on_wait(f"{stack.workers - ray.workers} Ray workers")
         else:
             on_wait(", ".join(each.service for each in late))
-        broken = [each for each in late if each.health in ("stopped", "restarting")]
+        ended.update(each.service for each in late if each.health in ("stopped", "restarting"))
+        broken = [each for each in late if ended[each.service] >= _CHANCES]
         if broken or time.monotonic() > end:
             raise _not_healthy(broken or late, stack, engine, patience_s)
         time.sleep(_PAUSE_S)

@@ -208,7 +208,7 @@ class PartitionMaker:
         temporary = self.store.temporary()
         merge = Merge(sources)
         settings = self.settings
-        task = f"writing the partition {name} of the SIF"
+        task = f"writing the squashfs partition {name}"
 
         def advance(amount: int) -> None:
             self.reporter.advance(task, amount)

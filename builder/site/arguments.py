@@ -125,6 +125,8 @@ def require_source(bind: BindMount) -> None:
     hint = f"make it: mkdir -p {shown}"
     if near:
         hint = f"did you mean --bind {Path(shown).with_name(near[0])}{rest}?"
+    elif _VOLUME.fullmatch(shown) and bind.target != bind.source:
+        hint = f"{hint}; a named volume needs a target whose site runs docker or podman"
     raise UsageError(f"--bind {shown}{rest}: {source} does not exist", hint)
 
 

@@ -65,8 +65,8 @@ def check_limits(
         raise UsageError(f"{recipe.site_title}: {problem}", hint)
     if slurm.partitions and not queue.partition and "" not in slurm.partitions:
         raise UsageError(
-            f"{recipe.site_title} has no default partition, and no queue for such a job",
-            f"add it to site.slurm.queues in the recipe; partitions: {', '.join(slurm.partitions)}",
+            f"{recipe.site_title}: site.slurm.queues has no partition for this kind of job",
+            f"add a queue with one of its partitions to the recipe: {', '.join(slurm.partitions)}",
         )
 
 
@@ -200,9 +200,8 @@ def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[st
 
 def _gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
     """The counts of GPUs per node that a queue allows; empty: any."""
-    return sorted(
-        {n for _, one in _limits(slurm, queue) if isinstance(one, Partition) for n in one.gpu_counts}
-    )
+    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, Partition)]
+    return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:

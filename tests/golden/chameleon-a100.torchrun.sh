@@ -7,6 +7,10 @@ set -euo pipefail
 BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
 export BUILDER_JOB_ID
 export BUILDER_IMAGE=builder/chameleon-a100:latest
+if ! docker image inspect "$BUILDER_IMAGE" >/dev/null 2>&1 && ! docker pull "$BUILDER_IMAGE"; then
+    echo "no image $BUILDER_IMAGE: pull it where this machine reaches the registry: docker pull $BUILDER_IMAGE" >&2
+    exit 1
+fi
 
 export MASTER_ADDR=127.0.0.1
 # A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.

@@ -36,7 +36,7 @@ for file in "$BUILDER_CHECKPOINT_DIR"/{*.pt,*.pth,*.ckpt,*.safetensors,*.keras,*
 done
 echo "checkpoint: ${BUILDER_RESUME:-none, starting from the beginning}"
 
-builder run cpu --bind "$PWD:$PWD" --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
+builder run cpu --no-build --bind "$PWD:$PWD" --bind "$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR" \
     --env "MASTER_ADDR=$MASTER_ADDR" --env "MASTER_PORT=$MASTER_PORT" \
     --env "BUILDER_CHECKPOINT_DIR=$BUILDER_CHECKPOINT_DIR" --env "BUILDER_RESUME=$BUILDER_RESUME" \
     --workdir "$PWD" \

@@ -16,6 +16,18 @@ set -euo pipefail
 
 export BUILDER_JOB_ID=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID} # one for all segments of a chain
 export BUILDER_IMAGE=registry.nersc.gov/m558/superfacility/synapse-ml:latest
+# Takes the image by its id in the storage that all nodes see, for which podman-hpc image exists does not look.
+find_image() {
+    local id
+    id=$(podman-hpc images --quiet --no-trunc "$BUILDER_IMAGE" | sed -n 1p)
+    podman-hpc images --no-trunc --format '{{.ReadOnly}} {{.ID}}' | grep -xF "true $id" >/dev/null &&
+        BUILDER_IMAGE=${id#sha256:}
+}
+# A pull whose migration failed ends with 0.
+if ! find_image && ! { podman-hpc pull "$BUILDER_IMAGE" && find_image; }; then
+    echo "no image $BUILDER_IMAGE; on a login node: podman-hpc pull $BUILDER_IMAGE" >&2
+    exit 1
+fi
 
 # The ranks meet on the first node of the job.
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)

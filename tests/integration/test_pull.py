@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from builder.bases.pack import pack_tar
+from builder.oci.layout import write_layout
 from builder.publishing.attest import PROVENANCE, SBOM, SMOKE_REPORT
 from builder.registry.referrers import fetch_attached
 from builder.settings import Settings
+from builder.store.blobs import Store
 from builder.store.files import sha256_file
 from tests.support import parts
 from tests.support.channel import index_channel, make_package
+from tests.support.image_kit import image
 from tests.support.machine import PASSWORD, ROBOT, Machine, RequestLog
+from tests.support.podman_hpc import podman_hpc
 from tests.support.project import edit, tiny_channel, tiny_project, whole
+from tests.support.rootfs import make_rootfs_tar
 
 
 @pytest.fixture(scope="module")
@@ -201,41 +208,17 @@ def test_wrong_credentials(closed_image: Any, closed: parts.Registry, user: Mach
 # engines ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["podman", "podman-hpc"])
 def test_into_podman(
-    engine: str,
-    closed_image: Any,
-    closed: parts.Registry,
-    user: Machine,
-    podman: parts.Podman,
-    tmp_path: Path,
+    closed_image: Any, closed: parts.Registry, user: Machine, podman: parts.Podman, tmp_path: Path
 ) -> None:
-    """podman pulls with the same credentials. podman-hpc is a script here that calls podman."""
-    script = tmp_path / "bin/podman-hpc"
-    script.parent.mkdir()
-    script.write_text('#!/bin/sh\nexec podman "$@"\n')
-    script.chmod(0o755)
-    place = (
-        "pull",
-        "tiny",
-        "--from",
-        f"{closed.host}/p/t",
-        "--profile",
-        profile(tmp_path),
-        "--into",
-        engine,
-        "--if-changed",
-    )
-    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"} | {
-        "PATH": f"{script.parent}:{podman.env['PATH']}"
-    }
+    """podman pulls with the same credentials."""
+    place = ("pull", "tiny", "--from", f"{closed.host}/p/t", "--profile", profile(tmp_path))
+    place = (*place, "--into", "podman", "--if-changed")
+    env = {k: v for k, v in podman.env.items() if k != "REGISTRY_AUTH_FILE"}
     first = user.json(*place, env=env)
     name = f"{closed.host}/p/t:latest"
-    assert (
-        first["changed"]
-        and first["place"] == f"{engine}:{name}"
-        and first["digest"] == closed_image["digest"]
-    )
+    assert first["changed"] and first["place"] == f"podman:{name}"
+    assert first["digest"] == closed_image["digest"]
     (known,) = json.loads(podman.run("image", "inspect", name).stdout)
     assert known["Digest"] == closed_image["digest"]
     assert user.json(*place, env=env)["changed"] is False
@@ -243,6 +226,105 @@ def test_into_podman(
     podman.run("rmi", name)
     assert user.json(*place, env=env)["changed"] is True
     podman.run("rmi", name)
+
+
+def test_into_podman_hpc(
+    shell_image: Any, user: Machine, podman: parts.Podman, registry: parts.Registry, tmp_path: Path
+) -> None:
+    """podman-hpc pulls by digest and migrates. Run and jobs then use that image, on every node, without the
+    registry.
+    """
+    env = {**podman.env, "PATH": f"{podman_hpc(tmp_path)}:{podman.env['PATH']}"}
+    name = f"{registry.host}/pull/shell"
+    pinned = f"{name}@{shell_image['digest']}"
+    place = ("pull", "tiny", "--from", name, "--into", "podman-hpc", "--if-changed")
+    edit(user.project.recipe, site={"runtime": {"kind": "podman-hpc"}, "launcher": "torchrun"})
+    failed = user.run(*place, env={**env, "MIGRATION_FAILS": "1"}, check=False)
+    assert failed.returncode == 10 and "it was not migrated" in failed.stderr
+    assert "podman-hpc migrate " in failed.stderr
+    assert user.json(*place, env=env)["place"] == f"podman-hpc:{pinned}"
+
+    podman.run("rmi", pinned)  # another node has a storage of its own
+    hidden = subprocess.run(["podman-hpc", "image", "exists", pinned], env=env, check=False)
+    assert hidden.returncode == 1
+    offline = {**env, "BUILDER_OFFLINE": "1"}
+    done = user.run("run", "tiny", "--", "/bin/sh", "-c", "echo ran", env=offline)
+    assert done.stdout == "ran\n" and f"pulled into podman-hpc: {pinned}" in done.stderr
+    script = user.run("job", "tiny", "--", "true", env=offline).stdout
+    assert f"BUILDER_IMAGE={pinned}\n" in script
+    check_image(script, env)
+    assert user.json(*place, env=env)["changed"] is False
+
+    # Another name of an image that was migrated before, which is known on this node only.
+    edit(user.project.recipe, registry={"host": registry.host, "repository": "pull/shell"})
+    (user.project.root / "dist/tiny.pulled.json").unlink()
+    script = user.run("job", "tiny", "--", "true", env=offline).stdout
+    assert f"BUILDER_IMAGE={name}:latest\n" in script
+    podman.run("pull", "--tls-verify=false", f"{name}:latest")
+    check_image(script, env)
+    podman.run("rmi", f"{name}:latest")
+    done = subprocess.run(["bash", "-c", image_part(script)], env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "", "podman pulls over https only"
+    assert f"on a login node: podman-hpc pull {name}:latest" in done.stderr
+
+
+def image_part(script: str) -> str:
+    """The lines of a job that find its image, and a command in it."""
+    assert "export MASTER_ADDR" in script
+    run = 'podman-hpc run --rm --network=none "$BUILDER_IMAGE" /bin/sh -c "echo found"'
+    return script.partition("export MASTER_ADDR")[0] + run
+
+
+def check_image(script: str, env: dict[str, str]) -> None:
+    """The job finds its image without a pull."""
+    part = image_part(script)
+    done = subprocess.run(["bash", "-c", part], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "found\n", done.stderr
+
+
+@pytest.fixture(scope="module")
+def shell_maker(channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """A machine whose image has a shell."""
+    machine = Machine(tiny_project(tmp_path_factory.mktemp("shell"), channel.as_uri()))
+    with_shell(machine)
+    return machine
+
+
+def with_shell(machine: Machine) -> None:
+    """The base gets a shell, and the image the file ``text`` of the project."""
+    root = machine.project.root
+    store = Store(root.parent / "base-store")
+    tar = make_rootfs_tar(root.parent / "shell").read_bytes()
+    write_layout(image(store, pack_tar([tar], store, 2, "shell")), root / "base", "latest", store)
+    (root / "text").write_text("text\n")
+    edit(machine.project.recipe, files=[{"source": "text", "target": "/srv/text"}])
+
+
+@pytest.fixture(scope="module")
+def shell_image(shell_maker: Machine, registry: parts.Registry) -> Any:
+    return shell_maker.publish("--to", f"{registry.host}/pull/shell")
+
+
+@pytest.mark.parametrize("kind", ["podman", "docker"])
+def test_run_built(kind: str, user: Machine, request: pytest.FixtureRequest) -> None:
+    """What was built runs with the site's engine, which loads it once; a newer build takes its place."""
+    engine = request.getfixturevalue("podman" if kind == "podman" else "docker_engine")
+    with_shell(user)
+    site = {"runtime": {"kind": kind, "options": ["--network=none"]}, "launcher": "torchrun"}
+    edit(user.project.recipe, site=site)
+    show = ("run", "tiny", "--no-bind", "--", "/bin/sh", "-c", "cat /srv/text")
+    images = [kind, "images", "--no-trunc", "--quiet"]
+    before = set(subprocess.check_output(images, env=engine.env, text=True).split())
+    for text in ("one\n", "two\n"):
+        (user.project.root / "text").write_text(text)
+        digest = user.json("build", "tiny")["digest"]
+        first = user.run(*show, env=engine.env)
+        assert first.stdout == text and f"built here ({digest[:19]})" in first.stderr
+        assert user.run(*show, env=engine.env).stdout == text
+        after = set(subprocess.check_output(images, env=engine.env, text=True).split())
+        assert len(after - before) == 1, "the image of an earlier build is removed"
+    name = "builder/tiny:latest" if kind == "docker" else "localhost/builder/tiny:latest"
+    subprocess.run([kind, "rmi", name], env=engine.env, check=True, capture_output=True)
 
 
 def test_into_docker(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -25,7 +26,8 @@ from tests.support.ray import (
     write_cluster,
 )
 
-pytestmark = pytest.mark.heavy
+#: A busy machine starts Ray and MLflow slowly.
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +107,8 @@ def test_unavailable_tracking_server(
 
 
 def test_ray_job(docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, folder: Path) -> None:
-    """The script of ``builder job`` for Chameleon, unchanged: docker compose, ray start, ray job submit."""
+    """The scripts of ``builder job`` for Chameleon, unchanged: docker compose, ray start, ray job submit. Two
+    run at the same time, each with a cluster of its own."""
     need("docker-compose")
     command = ["python", "train_digits.py", "--epochs", "3"]
     options = [
@@ -119,17 +122,26 @@ def test_ray_job(docker_engine: DockerEngine, project: Builder, mlflow: Mlflow, 
         "MLFLOW_EXPERIMENT_NAME=ray",
     ]
     project.run("job", "cluster", *options, "--output", folder / "job.sh", "--", *command)
+    project.run("job", "cluster", "--image", IMAGE, "--output", folder / "other.sh", "--", "hostname")
     env = {**docker_engine.env, "USER": "tester"}
-    done = subprocess.run(
-        ["bash", "job.sh"], env=env, cwd=folder, capture_output=True, text=True, timeout=400
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (start,), (end,) = events(done.stdout, "start"), events(done.stdout, "done")
-    assert not events(done.stdout, "warning")
-    assert (start["host"], end["epochs"]) == ("ray-worker-0", 3)
+
+    def start(script: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        return subprocess.Popen(["bash", script], env=env, cwd=folder, stdout=pipe, stderr=pipe, text=True)
+
+    running = [start("job.sh"), start("other.sh")]
+    (out, err), (other, other_err) = [process.communicate(timeout=600) for process in running]
+    assert running[0].returncode == 0, out + err
+    assert running[1].returncode == 0, other + other_err
+    assert "ray-worker-0" in other
+    addresses = [re.findall(r"dashboard: (http://127[.]0[.]0[.]1:\d+)", text) for text in (err, other_err)]
+    assert len(addresses[0]) == len(addresses[1]) == 1 and addresses[0] != addresses[1]
+    (begin,), (end,) = events(out, "start"), events(out, "done")
+    assert not events(out, "warning")
+    assert (begin["host"], end["epochs"]) == ("ray-worker-0", 3)
     assert sorted(p.name for p in (folder / "ck").iterdir()) == ["digits-0002-0000.pt", "digits-0003-0000.pt"]
     (run,) = mlflow.runs("ray")
     assert values(run, "metrics")["accuracy"] == end["accuracy"]
-    running = docker_engine.client.containers.list(all=True)
-    assert [c.name for c in running if "ray-" in c.name] == []  # the job removed the cluster
+    containers = docker_engine.client.containers.list(all=True)
+    assert [c.name for c in containers if "ray-" in c.name] == []  # the jobs removed their clusters
     assert not list(Path(os.environ.get("TMPDIR", "/tmp")).glob("tmp.*/compose.yaml"))

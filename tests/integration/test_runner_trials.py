@@ -14,6 +14,7 @@ import pytest
 from builder.run.select import remove_engine_leftovers, runner_classes
 from builder.run.trial import try_runner
 from tests.support.parts import Apptainer, DockerEngine, Podman
+from tests.support.podman_hpc import podman_hpc
 
 RUN = """\
 import os, signal, sys
@@ -73,15 +74,11 @@ def test_docker(docker_engine: DockerEngine, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.podman
 @pytest.mark.parametrize("name", ["podman", "podman-hpc"])
 def test_podman(name: str, podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """podman-hpc is podman under that name here."""
+    """podman-hpc is a stand-in here, see :mod:`tests.support.podman_hpc`."""
     for key, value in podman.env.items():
         monkeypatch.setenv(key, value)
     if name == "podman-hpc":
-        program = tmp_path / "bin/podman-hpc"
-        program.parent.mkdir()
-        program.write_text('#!/bin/sh\nexec podman "$@"\n')
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{podman_hpc(tmp_path)}:{os.environ['PATH']}")
 
     def images() -> list[str]:
         return sorted(podman.run("images", "--format", "{{.Repository}}:{{.Tag}}").stdout.split())

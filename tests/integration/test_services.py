@@ -1,5 +1,5 @@
-"""A training on a Ray cluster with real servers: MLflow on PostgreSQL, checkpoints and artifacts in an S3 store,
-Prometheus. One worker is killed, and the training resumes.
+"""A training on a Ray cluster with real servers: MLflow on PostgreSQL, checkpoints and artifacts in an S3
+store, Prometheus. One worker is killed, and the training resumes.
 
 The S3 store is moto's; the other servers are the real ones, see tests/support/services.py.
 """
@@ -37,7 +37,8 @@ from tests.support.services import (
 )
 from tests.support.torch_part import torch_folder
 
-pytestmark = pytest.mark.heavy
+#: A busy machine starts Ray and MLflow slowly.
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 
 DASHBOARD = CLONE / "builder/services/files/dashboard.json"
 EXPERIMENT = "killed"
@@ -93,7 +94,9 @@ def stack() -> Iterator[Stack]:
     with contextlib.ExitStack() as running:
         database = running.enter_context(postgres())
         store = running.enter_context(object_store())
-        tracking = running.enter_context(mlflow_server(database, f"s3://{BUCKET}/mlflow", store.env))
+        # Without the processes for jobs of generative AI, which take long to start.
+        own = {**store.env, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        tracking = running.enter_context(mlflow_server(database, f"s3://{BUCKET}/mlflow", own))
         env = {
             **store.env,
             "PATH": f"{services_venv()}/bin:/usr/bin:/bin",
@@ -108,14 +111,16 @@ def stack() -> Iterator[Stack]:
         targets = json.dumps([f"127.0.0.1:{port}" for port in cluster.metrics])
         scrape = f"{{job_name: ray, scrape_interval: 1s, static_configs: [{{targets: {targets}}}]}}"
         measured = running.enter_context(prometheus(f"scrape_configs: [{scrape}]\n"))
-        yield Stack(store, Mlflow(tracking.url, None, None), database, cluster, measured)  # type: ignore[arg-type]
+        client = Mlflow(tracking.url, None, None)  # type: ignore[arg-type]
+        yield Stack(store, client, database, cluster, measured)
         for name in list(cluster.processes):
             cluster.kill(name)  # quicker than an orderly end
 
 
 def events(stack: Stack, job: str) -> list[dict[str, Any]]:
-    """The events of a job, in their order: nodes with one address share the files that Ray collects them from,
-    so that it prints each several times."""
+    """The events of a job, in their order. Nodes with one address share the files from which Ray collects
+    them, so that it prints each several times.
+    """
     log = stack.cluster.ray("job", "logs", job).stdout
     lines = dict.fromkeys(re.findall(r'\{"event": .*\}', log))
     return [json.loads(line) for line in lines]

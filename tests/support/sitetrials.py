@@ -4,8 +4,9 @@ names that the site does not have. One table for builder, which checks before it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from builder.config.fields import seconds
 from builder.config.queues import Limits, Partition, Qos
@@ -16,6 +17,32 @@ from tests.support.slurmsites import FakeSite
 UNKNOWN = "nosuch"
 #: The time limit of jobs whose time is not tried, in minutes.
 _SHORT = 10
+#: Limits as the documents of sites have them, so that a wrong value in a site file is seen: site, partition,
+#: QOS, most nodes (0: not limited), longest time.
+DOCUMENTED = (
+    # https://docs.lumi-supercomputer.eu/runjobs/scheduled-jobs/partitions/ (2025-02), sinfo of 2026-04
+    ("lumi-g", "small-g", "", 4, "3-00:00:00"),
+    ("lumi-g", "standard-g", "", 1024, "2-00:00:00"),
+    # https://docs.nersc.gov/jobs/policy/ (as copied by users in 2026-09)
+    ("perlmutter", "", "debug", 8, "0-00:30:00"),
+    ("perlmutter", "", "interactive", 4, "0-04:00:00"),
+    # https://docs.cirrus.ac.uk/user-guide/batch/ (2026-08-04)
+    ("cirrus", "standard", "short", 2, "0-00:20:00"),
+    ("cirrus", "standard", "standard", 128, "2-00:00:00"),
+    # https://docs.olcf.ornl.gov/systems/frontier_user_guide.html (2026-07-07)
+    ("frontier", "extended", "normal", 64, "1-00:00:00"),
+    # https://docs.hpc.cineca.it/hpc/leonardo.html (as copied in 2026-05 and 2026-06)
+    ("leonardo", "boost_usr_prod", "normal", 64, "1-00:00:00"),
+    ("leonardo", "boost_usr_prod", "boost_qos_dbg", 8, "0-00:30:00"),
+    # https://apps.fz-juelich.de/jsc/hps/juwels/ (undated copy)
+    ("juwels-booster", "develbooster", "", 4, "0-02:00:00"),
+    # https://www.bsc.es/supportkc/docs/MareNostrum5/ (as translated by TRUBA in 2025)
+    ("marenostrum5", "acc", "acc_debug", 8, "0-02:00:00"),
+    # https://docs.cscs.ch/clusters/daint/ (2026-08)
+    ("alps-daint", "debug", "", 2, "0-00:30:00"),
+    # https://docs.alliancecan.ca/wiki/Fir (2026-07-24)
+    ("alliance-fir", "", "", 0, "7-00:00:00"),
+)
 _OPTIONS = ("partition", "qos", "constraint", "mem")
 
 
@@ -26,7 +53,7 @@ class Trial:
     what: str
     base: JobRequest
     """A job that the site allows."""
-    change: dict[str, object] = field(default_factory=dict)
+    change: Mapping[str, int | str] = field(default_factory=dict)
     """Fields of the request, and of its options of Slurm, that are changed; ``gres`` is ``--gres``."""
     builder: bool = False
     """Whether builder refuses the changed job."""
@@ -36,8 +63,8 @@ class Trial:
     @property
     def request(self) -> JobRequest:
         """The changed request."""
-        own = {key: value for key, value in self.change.items() if key not in (*_OPTIONS, "gres")}
-        options = {key: value for key, value in self.change.items() if key in _OPTIONS}
+        own: dict[str, Any] = {k: v for k, v in self.change.items() if k not in (*_OPTIONS, "gres")}
+        options: dict[str, Any] = {k: v for k, v in self.change.items() if k in _OPTIONS}
         if "gres" in self.change:
             options["extra"] = (f"--gres={self.change['gres']}",)
         return replace(self.base, **own, slurm=replace(self.base.slurm, **options))
@@ -171,11 +198,26 @@ def unknown_names(site: FakeSite, base: JobRequest) -> list[Trial]:
     return trials
 
 
+def documented(site: FakeSite) -> Iterator[Trial]:
+    """Yields jobs at the limits of :data:`DOCUMENTED`, and beyond them."""
+    for name, partition, qos, most, longest in DOCUMENTED:
+        if name != site.name:
+            continue
+        place = next(p for p in places(site) if (p.partition, p.qos) == (partition, qos))
+        base = replace(place.base(), nodes=1)
+        yield Trial("most nodes and time, as documented", base, {"nodes": most or 1, "time": longest})
+        long = {"time": written(minutes(longest) + 1)}
+        yield Trial("too long, as documented", base, long, builder=True, slurm=True)
+        if most:
+            yield Trial("too many nodes, as documented", base, {"nodes": most + 1}, builder=True, slurm=True)
+
+
 def trials(site: FakeSite) -> list[Trial]:
     """Returns all trials of a site."""
     all_places = places(site)
     return [
         *(trial for place in all_places for trial in place.trials()),
+        *documented(site),
         *unknown_names(site, all_places[0].base()),
     ]
 

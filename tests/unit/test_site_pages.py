@@ -49,3 +49,15 @@ def test_table_of_systems() -> None:
 def test_no_other_names() -> None:
     """The pages name site files that exist."""
     assert set(headed()) <= set(NAMES)
+
+
+def test_retired_systems() -> None:
+    """A page about systems that are all switched off says so, and since when, above everything else."""
+    pages: dict[str, list[str]] = {}
+    for name, (page, _) in headed().items():
+        pages.setdefault(page, []).append(name)
+    for page, names in pages.items():
+        sites = [read_site(name, FILES).site for name in names]
+        if all(site.status == "retired" for site in sites):
+            beginning = (FOLDER / page).read_text().split("\n## ")[0]
+            assert all(f"switched off on {site.retired}" in beginning for site in sites), page

@@ -19,6 +19,7 @@ from builder.project import Project
 from builder.run import userns
 from builder.run.base import DEFAULT_OPTIONS, Mount, RunOptions
 from builder.run.process import Completed
+from builder.run.select import runner_classes
 from builder.settings import Settings
 from builder.site import command
 from builder.site.command import ContainerRequest
@@ -333,6 +334,28 @@ def test_image_by_name(
     refused = do("pull", "--from", f"oci:{copy.root}/dist")
     assert f"without a project: builder pull oci:{copy.root}/dist; builder init" in refused.err
     assert do("run", "recipes/tiny.yaml", "--", "true").code == 3, "no image's name"
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("podman-hpc", "podman-hpc run --rm -e A=b h.example/me/mine:1 true"),
+        ("apptainer", "apptainer exec --env A=b docker://h.example/me/mine:1 true"),
+        ("userns", "builder run h.example/me/mine:1 --env A=b -- true"),
+    ],
+)
+def test_print_image_by_name(
+    kind: str, line: str, do: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is that of the first runner that works: podman-hpc where it is. Nothing is pulled."""
+    for runner in runner_classes():
+        reason = None if runner.name in (kind, "docker") else "not here"
+        monkeypatch.setattr(runner, "available", lambda self, reason=reason: reason)
+    monkeypatch.chdir(tmp_path)
+    words = ("run", "h.example/me/mine:1", "--no-bind", "--env", "A=b")
+    assert do(*words, "--print", "--", "true").out == f"{line}\n"
+    missing = do(*words, "--bind", "food11:/mnt", "--", "true")
+    assert missing.code == 2 and "a named volume needs a target whose site runs docker" in missing.err
 
 
 def test_print(do: Cli, copy: TinyProject) -> None:

@@ -30,6 +30,7 @@ echo "$*" >>"$here/calls"
 case "$1 $2" in
     "compose version") exit "$(cat "$here/compose" 2>/dev/null || echo 0)" ;;
     "image inspect") test -e "$here/images" && echo sha256:0123456789abcdef0123 ;;
+    exec*) echo "postgres (PostgreSQL) 15.20 (Debian)" ;;
     "ps --all") cat "$here/containers" 2>/dev/null || true ;;
 esac
 """
