@@ -81,6 +81,8 @@ def lock(
 
     project = context.project
     recipes = [r for r in project.recipes(names) if names or not r.uses_lock_unchanged]
+    if names:
+        recipes = [context.announced(r) for r in recipes]
     if check:
         results = [_checked(context, r) for r in recipes]
         context.output.result(results)
