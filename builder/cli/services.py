@@ -100,7 +100,7 @@ def up(
 ) -> None:
     """Start the servers, or update them; TARGET's image is that of the Ray cluster.
 
-    What is already there stays as it is. Options that are left out are as the last time.
+    What is already there stays as it is. What is left out, TARGET too, is as the last time.
 
     \b
         builder services up chameleon-a100 --bind food11:/mnt
@@ -112,9 +112,11 @@ def up(
     from builder.services.state import State
 
     options = UpOptions(**values)
-    recipe = context.one_recipe(target)
     place = State.of(name, output or state)
     before = place.read()
+    if target is None and before is not None and before.target in context.project.targets:
+        target = before.target
+    recipe = context.one_recipe(target)
     stack = planned(recipe, options, name, before)
     text = compose_file(stack, recipe, place)
     if only_print:

@@ -200,7 +200,7 @@ class State:
         self._secret("pgpass", lambda: f"postgres:5432:mlflow:mlflow:{secrets.token_hex(24)}\n")
         if stack.s3 is not None:
             return
-        key, secret = f"GK{secrets.token_hex(12)}", secrets.token_hex(32)
+        key, secret = f"GK{secrets.token_hex(16)}", secrets.token_hex(32)
         aws = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
         if self._secret("aws", lambda: aws):
             env = f"GARAGE_DEFAULT_ACCESS_KEY={key}\nGARAGE_DEFAULT_SECRET_KEY={secret}\n"

@@ -116,5 +116,5 @@ def test_failed_start(docker: Program, stack: tuple[Stack, State], monkeypatch: 
 def test_late(docker: Program, stack: tuple[Stack, State]) -> None:
     made, state = stack
     containers(docker, made, mlflow="created")
-    with pytest.raises(RunnerError, match="mlflow has no answer in 0 s"):
+    with pytest.raises(RunnerError, match="mlflow has no answer after 0 s"):
         wait_until_healthy(made, state, Engine("docker"), 0, lambda what: None)
