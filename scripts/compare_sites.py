@@ -42,7 +42,7 @@ class Fact:
     name: str
     """The partition or QOS."""
     kind: str = "partition"
-    """``partition`` or ``qos``."""
+    """``partition`` or ``qos``; ``queue``: the file does not say which of them it is."""
     time_s: int | None = None
     """Longest time limit."""
     nodes: int | None = None
@@ -174,10 +174,10 @@ def cime_queues(machine: str) -> Callable[[str], list[Fact]]:
                 continue
             for queue in system.iter("queue"):
                 name, time, nodes = queue.text or "", queue.get("walltimemax"), queue.get("nodemax")
-                old = found.get(name, Fact(name))
+                old = found.get(name, Fact(name, "queue"))
                 times = [old.time_s, seconds(time) if time else None]
                 sizes = [old.nodes, int(nodes) if nodes else None]
-                found[name] = Fact(name, "partition", _largest(times), _largest(sizes))
+                found[name] = Fact(name, "queue", _largest(times), _largest(sizes))
         return list(found.values())
 
     return parse
@@ -243,14 +243,16 @@ class Row:
 def compare(name: str, site: Site, facts: Sequence[Fact], where: str) -> Iterator[Row]:
     """Compares a site file with the facts of one source. What either of them does not say is left out.
 
-    A name that the site file lacks is a row only if the file lists names of that kind.
+    A name that the site file lacks is a row only if it lists names of that kind, and the system is in use.
     """
     slurm = site.slurm or Slurm()
     tables: dict[str, Mapping[str, Limits]] = {"partition": slurm.partitions, "qos": slurm.qos}
+    tables["queue"] = {**slurm.partitions, **slurm.qos}
+    lists_names = {kind: bool(table) and site.status == "current" for kind, table in tables.items()}
     for fact in facts:
         what = f"{fact.kind} {fact.name}"
         ours = tables[fact.kind].get(fact.name)
-        if ours is None and tables[fact.kind] and (fact.time_s or fact.nodes or fact.gpus):
+        if ours is None and lists_names[fact.kind] and (fact.time_s or fact.nodes or fact.gpus):
             yield Row(name, what, "", "exists", where)
         for key, mine, theirs in _values(site, fact, ours) if ours is not None else ():
             if mine is not None and theirs is not None:

@@ -252,7 +252,7 @@ def _pinned(context: Context, recipe: Recipe, request: JobRequest, *, submit: bo
     pulled = None if request.image else recorded_pull(context.project.layout, recipe.name)
     if pulled is not None:
         context.output.note(f"the job runs {pulled.image}, pulled into {pulled.engine}")
-        return replace(request, image=pulled.image)
+        return replace(request, image=pulled.image, image_id=pulled.image_id)
     if not submit and not pin:
         return request
     project = context.project

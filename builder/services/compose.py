@@ -21,7 +21,7 @@ _HEADER = """\
 # Written by builder services up. Passwords are in files beside this one, not in it.
 """
 _SECRETS = "/run/secrets"
-_CACHE = "/var/cache/builder"
+CACHE = "/var/cache/builder"
 _HEAD = "ray-head"
 _RAY_PORT = 6379
 #: Seconds that a submitted job may wait for its resources: a week, the longest lease of Chameleon. Ray gives
@@ -83,13 +83,13 @@ def _healthy(*test: str, every_s: int = 2) -> dict[str, Any]:
     return {"test": ["CMD", *test], "interval": f"{every_s}s", "timeout": "10s", "retries": 300 // every_s}
 
 
-def _bytecode(image_id: str) -> dict[str, str]:
+def bytecode(image_id: str) -> dict[str, str]:
     """Variables that let Python keep compiled modules: an image has none, so each start would compile them.
 
     Each image has a folder of its own, because the time stamps of all modules are the same.
     """
     name = image_id.removeprefix("sha256:")[:16]
-    return {"PYTHONPYCACHEPREFIX": f"{_CACHE}/{name}", "PYTHONDONTWRITEBYTECODE": ""} if name else {}
+    return {"PYTHONPYCACHEPREFIX": f"{CACHE}/{name}", "PYTHONDONTWRITEBYTECODE": ""} if name else {}
 
 
 def _postgres(stack: Stack, state: State) -> dict[str, Any]:
@@ -151,10 +151,10 @@ def _mlflow(stack: Stack, state: State) -> dict[str, Any]:
             "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(f"{host}:*" for host in hosts),
             "MLFLOW_DISABLE_TELEMETRY": "true",
             **s3_variables(stack),
-            **_bytecode(stack.servers_id),
+            **bytecode(stack.servers_id),
         },
         "volumes": [
-            f"bytecode:{_CACHE}",
+            f"bytecode:{CACHE}",
             f"{state.folder}/pgpass:{_SECRETS}/pgpass:ro",
             f"{state.keys_file(stack)}:{_SECRETS}/aws:ro",
         ],
@@ -190,12 +190,12 @@ def _ray(stack: Stack, recipe: Recipe, state: State) -> dict[str, Any]:
         "MLFLOW_TRACKING_URI": "http://mlflow:8000",
         "GIT_PYTHON_REFRESH": "quiet",  # MLflow's warnings in an image without git
         **s3_variables(stack),
-        **_bytecode(stack.image_id),
+        **bytecode(stack.image_id),
     }
     shared = {
         "image": stack.image,
         "volumes": [
-            f"bytecode:{_CACHE}",
+            f"bytecode:{CACHE}",
             f"{state.token_file}:{_SECRETS}/ray-token:ro",
             f"{state.keys_file(stack)}:{_SECRETS}/aws:ro",
             *(ShellText(bind) for bind in site.runtime.binds),

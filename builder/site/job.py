@@ -37,6 +37,8 @@ class ImageFile:
     missing. Empty: none."""
     migrates: bool = False
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
+    image_id: str = ""
+    """Digest of the image's config, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)

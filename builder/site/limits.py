@@ -70,17 +70,11 @@ def check_limits(
         )
 
 
-def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = "") -> list[Place]:
+def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]:
     """Returns the partitions and QOS of the site that allow a job, those with the nearest limits first.
 
     A job without GPUs does not need nodes with GPUs: those without come first. What only interactive jobs
     take comes last: many sites refuse batch jobs there.
-
-    Args:
-        recipe: the target, whose site has Slurm.
-        resources: the size of the job.
-        time: its time limit.
-        kind: what must be known to be allowed: ``nodes`` or ``time``; others: nothing.
     """
     slurm = recipe.site.slurm
     assert slurm is not None
@@ -91,8 +85,6 @@ def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = ""
             continue
         longest = longest_time(slurm, queue, resources.nodes)
         most = min((x.max_nodes or _UNKNOWN for _, x in _limits(slurm, queue)), default=_UNKNOWN)
-        if (kind == "time" and not longest) or (kind == "nodes" and most == _UNKNOWN):
-            continue
         partition = slurm.partitions.get(place.partition, Partition())
         wastes_gpus = not resources.gpus and partition.gpus != 0
         order = (_is_interactive(slurm, place), wastes_gpus, seconds(longest) if longest else _UNKNOWN, most)
@@ -101,10 +93,24 @@ def alternatives(recipe: Recipe, resources: Resources, time: str, kind: str = ""
 
 
 def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> list[str]:
-    """The two nearest places that allow a job, as hints; else one whose limit is not known."""
-    places = [(place, "allows it") for place in alternatives(recipe, resources, time, kind)[:2]]
-    unknown = [(place, "has no limit that is known") for place in alternatives(recipe, resources, time)[:1]]
-    return [f"{place.options or 'no --partition'} {says}" for place, says in places or unknown]
+    """The two nearest places that allow a job, as hints. Those without the limit in question come last.
+
+    Args:
+        kind: the limit that refused the job: ``nodes``, ``time`` or ``gpus``.
+    """
+    known, others = list[str](), list[str]()
+    slurm = recipe.site.slurm
+    assert slurm is not None
+    for place in alternatives(recipe, resources, time):
+        name = place.options or "no --partition"
+        queue = Queue(partition=place.partition, qos=place.qos)
+        has_time = bool(longest_time(slurm, queue, resources.nodes))
+        has_nodes = any(limits.max_nodes for _, limits in _limits(slurm, queue))
+        if {"time": has_time, "nodes": has_nodes}.get(kind, True):
+            known.append(f"{name} allows it")
+        else:
+            others.append(f"{name} has no limit that is known here")
+    return [*known, *others][:2]
 
 
 def _is_interactive(slurm: Slurm, place: Place) -> bool:
@@ -194,9 +200,8 @@ def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[st
 
 def _gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
     """The counts of GPUs per node that a queue allows; empty: any."""
-    return sorted(
-        {n for _, one in _limits(slurm, queue) if isinstance(one, Partition) for n in one.gpu_counts}
-    )
+    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, Partition)]
+    return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:

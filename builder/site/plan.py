@@ -262,6 +262,7 @@ class _JobPlan:
             is_file=bool(runtime.image_suffix) and "://" not in reference,
             engine=runtime.command if runtime.has_volumes else "",
             migrates=runtime.kind == "podman-hpc",
+            image_id=self.request.image_id,
         )
 
     def _files(self) -> Files:

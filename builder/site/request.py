@@ -62,6 +62,8 @@ class JobRequest:
     launcher: Launcher | None = None
     image: str = ""
     """A reference, or the path of a SIF on the site."""
+    image_id: str = ""
+    """Digest of the config of ``image``, if it is known: by it podman-hpc finds the image on every node."""
     name: str = ""
     """Name of the job; default: the target's."""
     binds: tuple[str, ...] = ()

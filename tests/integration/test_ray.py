@@ -26,7 +26,8 @@ from tests.support.ray import (
     write_cluster,
 )
 
-pytestmark = pytest.mark.heavy
+#: A busy machine starts Ray and MLflow slowly.
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,8 @@ from tests.support.services import (
 )
 from tests.support.torch_part import torch_folder
 
-pytestmark = pytest.mark.heavy
+#: A busy machine starts Ray and MLflow slowly.
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(1800)]
 
 DASHBOARD = CLONE / "builder/services/files/dashboard.json"
 EXPERIMENT = "killed"

@@ -93,13 +93,13 @@ class Place:
 
     @property
     def gpus(self) -> int:
-        """GPUs per node of a job here: all, if a job may have them."""
+        """GPUs per node of a job here: all, if a job may have them, but not more than ``site.node`` has."""
         if self.partition_limits.gpu_counts:
             return max(self.partition_limits.gpu_counts)
         if self.qos_limits.max_gpus:
             return 1
         own = self.partition_limits.gpus
-        return self.site.main.gpus if own is None else own
+        return self.site.main.gpus if own is None else min(own, self.site.main.gpus)
 
     def base(self) -> JobRequest:
         """A job that this place allows."""

@@ -9,9 +9,10 @@ from builder.config.recipe import load_recipe
 from builder.image.recipe_files import recipe_entries
 
 PAGE = Path(__file__).parents[3] / "docs/sites/perlmutter.md"
-#: Files of a clone of Synapse, 2026-07-27. The experiments are submodules.
+#: Files of a clone of Synapse, 2026-07-27, and one that newer ones may have. The experiments are submodules.
 CLONE = (
     *("ml/environment.yml", "ml/train_model.py", "ml/Neural_Net_Classes.py", "ml/training_pm.sbatch"),
+    "mlflow_utils.py",
     *("experiments/ip2/config.yaml", "experiments/ip2/notes.md", "experiments/ip2/data/points.csv"),
 )
 
@@ -32,6 +33,7 @@ def test_synapse(tmp_path: Path) -> None:
     assert files == {
         "app/ml/train_model.py",
         "app/ml/Neural_Net_Classes.py",
+        "app/mlflow_utils.py",
         "app/experiments/ip2/config.yaml",
     }
     assert recipe.workdir == "/app/ml" and f"app/ml/{recipe.cmd[-1]}" in files

@@ -429,6 +429,10 @@ def test_image_of_podman_hpc(cluster: Cluster) -> None:
         assert cluster.pulled.exists() == pulled
         assert first["words"][first["words"].index("python") - 1] == "cafe"
     assert cluster.pulled.read_text() == f"pull {name}"
+    for image_id, pulled in (("sha256:cafe", False), ("sha256:beef", True)):
+        pinned = script("perlmutter", image="h.example/a@sha256:d", image_id=image_id)
+        cluster.run(pinned, code=int(pulled))
+        assert cluster.pulled.exists() == pulled, "it is found by its id, under whatever name"
     for env in ({"IMAGE": "local"}, {"IMAGE": "pull", "PULL": "125"}):
         assert cluster.run(text, code=1, **env) == [], "not migrated, or not pulled"
         assert f"no image {name}; on a login node: podman-hpc pull {name}" in cluster.output
