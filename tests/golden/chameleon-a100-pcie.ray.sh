@@ -147,4 +147,4 @@ done
 address=$("${cluster[@]}" port ray-head 8265)
 echo "dashboard: http://$address, elsewhere by ssh -L 8265:$address HOST; token: $BUILDER_FOLDER/ray-token" >&2
 "${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json --working-dir /job \
-    -- python train.py --note "it's \"100 \$\" & more"
+    -- python train.py --note "it's \"100 \\\$\" & more"

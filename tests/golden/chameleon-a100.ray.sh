@@ -88,4 +88,4 @@ address=$("${cluster[@]}" port ray-head 8265)
 echo "dashboard: http://$address, elsewhere by ssh -L 8265:$address HOST; token: $BUILDER_FOLDER/ray-token" >&2
 "${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json \
     --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 --working-dir /job \
-    -- python train.py --note "it's \"100 \$\" & more"
+    -- python train.py --note "it's \"100 \\\$\" & more"

@@ -22,7 +22,7 @@ from builder.site.paths import (
     unpacked_folder,
 )
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText
+from builder.site.shell import ShellText, for_ray
 
 _HEAD = "ray-head"
 _BASE = ShellText("$PWD")
@@ -95,7 +95,7 @@ class RayLauncher:
             head=self._head(env, volumes),
             workers=tuple(self._worker(index, env, volumes) for index in range(max(self.gpus, 1))),
             submit=self._submit(),
-            command=variables.words(request.command),
+            command=tuple(for_ray(word) for word in variables.words(request.command)),
             volumes=tuple(dict.fromkeys(bind.source for bind in _named_volumes(request.binds))),
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
