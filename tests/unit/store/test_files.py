@@ -24,6 +24,14 @@ def test_write_atomic(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "new folder"]
 
 
+def test_write_to_a_device(tmp_path):
+    """``--output /dev/null`` does not replace the device, which root could."""
+    path = tmp_path / "null"
+    path.symlink_to("/dev/null")
+    write_atomic(path, b"text", 0o755)
+    assert path.is_symlink() and path.is_char_device() and list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk(tmp_path, number):
     """A full disk and a full quota are SpaceErrors with the name of the folder."""
