@@ -208,10 +208,10 @@ def sites_update(context: Context, source: str | None, rev: str | None, reset: b
 @click.argument("name")
 @click.option(
     "--runtime",
-    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker"]),
+    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"]),
     default="apptainer",
     show_default=True,
-    help="The site's container runtime.",
+    help="The site's container runtime; edf is CSCS's Container Engine.",
 )
 @click.option(
     "--gpu",

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 from builder.text import CONTROL
 
 #: A variable in a shell text, or an escaped dollar sign.
-VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))")
+VARIABLE = re.compile(r"\$(?:(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<dollar>\$))", re.ASCII)
 _TARGET = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")

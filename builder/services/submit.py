@@ -25,6 +25,7 @@ from builder.run.process import execute
 from builder.services.compose import CACHE, bytecode
 from builder.services.engine import Engine
 from builder.services.state import Stack, State
+from builder.site.shell import for_ray
 from builder.store.files import write_atomic
 from builder.text import human_bytes
 from builder.trees.ignore import IGNORE_FILE, Ignore
@@ -197,7 +198,7 @@ def submit(
             *(("--entrypoint-num-gpus", f"{submission.gpus:g}") if submission.gpus else ()),
             *(("--entrypoint-num-cpus", f"{submission.cpus:g}") if submission.cpus else ()),
             *(() if submission.wait else ("--no-wait",)),
-            *("--", *submission.command),
+            *("--", *map(for_ray, submission.command)),
         ]
         done = execute(words, capture=submission.capture)
     output = done.stdout if done.returncode == 0 else done.stdout + done.stderr

@@ -18,7 +18,7 @@ from builder.site.arguments import split_words
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText, join
 
-_PLACEHOLDER = re.compile(r"\{\{(?=(?:job|env)\.)|\{(job|env)\.([A-Za-z_]\w*)\}")
+_PLACEHOLDER = re.compile(r"\{\{(?=(?:job|env)\.)|\{(job|env)\.([A-Za-z_]\w*)\}", re.ASCII)
 #: What the placeholders of ``job`` are in the job's shell.
 _JOB = {
     "id": "$BUILDER_JOB_ID",

@@ -9,6 +9,13 @@ from collections.abc import Callable, Iterable, Mapping
 from builder.config.fields import VARIABLE, shell_text
 from builder.errors import RunnerError
 
+#: What makes another name of ``$NAME`` before it.
+_NAME_GOES_ON = re.compile(r"\w", re.ASCII)
+#: What the shell reads otherwise, and list2cmdline does not escape: backslashes before a double quote or at
+#: the end of a quoted word it does.
+_IN_DOUBLE_QUOTES = re.compile(r'\\+(?!\\*("|\Z))|[$`]')
+_BARE = re.compile(r"\\+(?![\\\"])|[^\w@%+=:,./\"\\-]", re.ASCII)
+
 
 class ShellText(str):
     """A word with variables ``$NAME`` or ``${NAME}``; ``$$`` is a dollar sign. Other ``str`` are literal."""
@@ -28,8 +35,19 @@ def join(*parts: str) -> str:
     """Joins parts into one word: a :class:`ShellText` if any part is one."""
     if not any(isinstance(part, ShellText) for part in parts):
         return "".join(parts)
-    escaped = [part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts]
-    return ShellText("".join(escaped))
+    escaped = [part if isinstance(part, ShellText) else part.replace("$", "$$") for part in parts if part]
+    joined = escaped.pop() if escaped else ""
+    for part in reversed(escaped):  # $NAME and x are not $NAMEx
+        joined = (_with_braces(part) if _NAME_GOES_ON.match(joined) else part) + joined
+    return ShellText(joined)
+
+
+def _with_braces(text: str) -> str:
+    """A shell text with braces around the variable at its end, if there is one."""
+    last = max(VARIABLE.finditer(text), key=lambda found: found.end(), default=None)
+    if last is None or last["name"] is None or last.end() != len(text):
+        return text
+    return f"{text[: last.start()]}${{{last['name']}}}"
 
 
 def map_literal(text: str, change: Callable[[str], str]) -> str:
@@ -55,7 +73,8 @@ def quote(word: str) -> str:
         return _quote_literal(word)
     if all(found["dollar"] for found in VARIABLE.finditer(word)):
         return _quote_literal(word.replace("$$", "$"))
-    return '"' + re.sub(VARIABLE.pattern + r'|["\\`]', _escape_in_double_quotes, word) + '"'
+    special = re.compile(VARIABLE.pattern + r'|["\\`]', re.ASCII)
+    return '"' + special.sub(_escape_in_double_quotes, word) + '"'
 
 
 def _quote_literal(word: str) -> str:
@@ -82,6 +101,23 @@ def _escape_in_double_quotes(found: re.Match[str]) -> str:
 def command_line(words: Iterable[str]) -> str:
     """Returns words as one line of shell."""
     return " ".join(quote(word) for word in words)
+
+
+def for_ray(word: str) -> str:
+    """Returns a word for ``ray job submit -- WORDS``, so that the command gets exactly this word.
+
+    Ray makes one line of the words with :func:`subprocess.list2cmdline`, which quotes as Windows does: in
+    double quotes if there is a blank, with ``\\`` before a double quote. A shell on the head reads this line.
+    """
+    specials = _IN_DOUBLE_QUOTES if re.search("[ \t]", word) else _BARE
+    return map_literal(word, lambda text: specials.sub(_escape_for_ray, text))
+
+
+def _escape_for_ray(found: re.Match[str]) -> str:
+    text = found[0]
+    if text == "\n":
+        return "'\n'"
+    return "".join("\\" + character for character in text)
 
 
 def expand(word: str, environ: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from builder.config.site import Node, Site
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
-from builder.site.slurmrequest import asked_queue, batch_options, further_options
+from builder.site.slurmrequest import asked_queue, batch_options, further_options, names_output
 
 #: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
 _CHAIN_SIGNAL = "TERM@120"
@@ -132,9 +132,9 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     options += job_options(recipe, request, resources, queue)
     options += batch_options(request.slurm, signal=_CHAIN_SIGNAL if request.chain else "")
     if request.chain:
-        options += [f"--array=1-{request.chain}%1", "--output=%x-%A_%a.out"]
-    else:
-        options.append("--output=%x-%j.out")
+        options.append(f"--array=1-{request.chain}%1")
+    if not names_output(request.slurm):
+        options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
     return options
 
 

@@ -31,6 +31,7 @@ services:
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
     volumes: ["$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
     ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
+    restart: on-failure:3
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-gigaio:latest"
@@ -87,4 +88,4 @@ address=$("${cluster[@]}" port ray-head 8265)
 echo "dashboard: http://$address, elsewhere by ssh -L 8265:$address HOST; token: $BUILDER_FOLDER/ray-token" >&2
 "${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json \
     --entrypoint-num-gpus 1 --entrypoint-num-cpus 8 --working-dir /job \
-    -- python train.py --note "it's \"100 \$\" & more"
+    -- python train.py --note "it's \"100 \\\$\" & more"

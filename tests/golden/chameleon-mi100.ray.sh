@@ -45,6 +45,7 @@ services:
       BUILDER_DATA: "$BUILDER_DATA"
     volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
     ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
+    restart: on-failure:3
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-mi100:latest"
@@ -137,4 +138,4 @@ done
 address=$("${cluster[@]}" port ray-head 8265)
 echo "dashboard: http://$address, elsewhere by ssh -L 8265:$address HOST; token: $BUILDER_FOLDER/ray-token" >&2
 "${cluster[@]}" exec -T ray-head ray job submit --address=http://127.0.0.1:8265 --runtime-env /builder/runtime.json --working-dir /job \
-    -- python train.py --note "it's \"100 \$\" & more"
+    -- python train.py --note "it's \"100 \\\$\" & more"

@@ -26,10 +26,12 @@ MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export MASTER_ADDR
 # A port that no other job of yours on this node has, and the next one: the lock lives as long as this script.
 free_port() {
-    local try port
+    local try port locks
+    locks=/tmp/builder-ports-$(id -u)
+    mkdir -m 700 "$locks" 2>/dev/null || [[ -O $locks && ! -L $locks ]] || locks=/nonexistent # somebody else's
     for ((try = 0; try < 1000; try++)); do
         port=$((29500 + (SLURM_JOB_ID + try) % 1000 * 2))
-        { exec {port_lock}>"/tmp/builder-$(id -u)-$port.lock"; } 2>/dev/null || continue
+        { exec {port_lock}>"$locks/$port"; } 2>/dev/null || exec {port_lock}< <(:) # no lock: /tmp is full
         if flock --nonblock "$port_lock" && ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
             export MASTER_PORT=$port
             return

@@ -22,7 +22,7 @@ from builder.site.paths import (
     unpacked_folder,
 )
 from builder.site.request import JobRequest
-from builder.site.shell import ShellText
+from builder.site.shell import ShellText, for_ray
 
 _HEAD = "ray-head"
 _BASE = ShellText("$PWD")
@@ -95,7 +95,7 @@ class RayLauncher:
             head=self._head(env, volumes),
             workers=tuple(self._worker(index, env, volumes) for index in range(max(self.gpus, 1))),
             submit=self._submit(),
-            command=variables.words(request.command),
+            command=tuple(for_ray(word) for word in variables.words(request.command)),
             volumes=tuple(dict.fromkeys(bind.source for bind in _named_volumes(request.binds))),
             runtime_env={"env_vars": self._runtime_variables()},
             dashboard_port=self._ray.dashboard_port,
@@ -174,6 +174,8 @@ class RayLauncher:
             ports=tuple(f"127.0.0.1::{port}" for port in (ray.dashboard_port, ray.metrics_port)),
             shm_size=self.recipe.site.runtime.shm_size,
             env_file=self._env_file,
+            # Ray gives a node 30 s to start, which a busy machine exceeds.
+            restart="on-failure:3",
         )
 
     def _worker(self, index: int, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:

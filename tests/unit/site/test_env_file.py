@@ -19,12 +19,14 @@ from tests.support.image_kit import recipe
 
 def test_read(tmp_path: Path) -> None:
     file = tmp_path / "x.env"
-    file.write_text('# comment\n\nA=1\nB="q" \n C =a=b\nD=\n')
-    assert read_env_file(file) == {"A": "1", "B": '"q" ', "C": "a=b", "D": ""}
+    file.write_text('# comment\n\nA=1\nB="q" \n C =a=b\nD=\nE=a\u2028b\x0bc\n')
+    assert read_env_file(file) == {"A": "1", "B": '"q" ', "C": "a=b", "D": "", "E": "a\u2028b\x0bc"}
 
 
 @pytest.mark.parametrize(
-    "text", ["TOKEN hunter2\n", "A=1\nmy-TOKEN=hunter2\n", b"\xff\xfe"], ids=["blank", "name", "bytes"]
+    "text",
+    ["TOKEN hunter2\n", "A=1\nmy-TOKEN=hunter2\n", "É=hunter2", b"\xff\xfe"],
+    ids=["blank", "name", "letter", "bytes"],
 )
 def test_invalid(text: str | bytes, tmp_path: Path) -> None:
     """The message names file and line, and does not show the line."""

@@ -40,12 +40,19 @@ def test_other_words_stay() -> None:
 def test_values() -> None:
     """A value is one word, whatever it contains, and is not read as code."""
     words = variables(data="d.tar", checkpoint="c").words(
-        ("--id={job.id}", "{job.data}/{job.rank}", "x{env.MINE}$y", "{{job.id}", "{job.resume}")
+        (
+            "--id={job.id}",
+            "{job.data}/{job.rank}",
+            "x{env.MINE}$y",
+            "{{job.id}",
+            "{job.resume}",
+            "a{job.id}_b",
+        )
     )
     value = """$(touch /tmp/no) "a' b"""
     env = {"BUILDER_JOB_ID": "7", "BUILDER_DATA": "/d d", "SLURM_PROCID": "3", "MINE": value}
     found = in_bash(command_line(words), **env, BUILDER_RESUME="")
-    assert found == ["--id=7", "/d d/3", f"x{value}$y", "{job.id}", ""]
+    assert found == ["--id=7", "/d d/3", f"x{value}$y", "{job.id}", "", "a7_b"]
 
 
 def test_variable_that_is_not_set() -> None:

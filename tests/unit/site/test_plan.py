@@ -375,7 +375,7 @@ def request_error(target: str, **request: Any) -> UsageError:
             "3 GPUs requested, but a node of Chameleon compute_liqid has 2",
             "request at most 2",
         ),
-        ("archer2-cpu", {"gpus": 1}, "1 GPUs requested, but a node of ARCHER2 (CPU) has none", "at most 0"),
+        ("archer2-cpu", {"gpus": 1}, "--gpus 1: a node of ARCHER2 (CPU) has no GPUs", "leave --gpus out"),
         ("lumi-g", {"gpus": -1}, "--gpus must be at least 0, not -1", "--gpus 0"),
         ("lumi-g", {"nodes": 0}, "--nodes must be at least 1, not 0", "number of nodes"),
         ("lumi-g", {"chain": 0}, "--chain must be at least 1, not 0", "leave it out for a single job"),

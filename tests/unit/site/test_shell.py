@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builder.errors import RunnerError
@@ -14,6 +14,7 @@ from builder.site.shell import (
     ShellText,
     command_line,
     expand,
+    for_ray,
     from_user,
     join,
     map_literal,
@@ -21,10 +22,10 @@ from builder.site.shell import (
 )
 
 
-def by_bash(line: str, **env: str) -> list[str]:
-    """Returns the words that bash reads from a line."""
+def by_bash(line: str, shell: str = "bash", **env: str) -> list[str]:
+    """Returns the words that a shell reads from a line."""
     done = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {line}"],
+        [shell, "-c", f"printf '%s\\0' {line}"],
         capture_output=True,
         env={"PATH": os.environ["PATH"], **env},
         check=True,
@@ -50,6 +51,49 @@ def test_quote_and_expand(literal: str, value: str) -> None:
     word = join(literal, ShellText("${V}"), literal)
     assert by_bash(quote(word), V=value) == [literal + value + literal]
     assert expand(word, {"V": value}) == literal + value + literal
+
+
+def test_name_ends_at_join() -> None:
+    """Text after a variable does not become part of its name."""
+    assert join(ShellText("$A"), "_x") == "${A}_x"
+    assert join("a", ShellText("$A"), "", ShellText("b"), ShellText("$$A"), "c") == "a${A}b$$Ac"
+    assert join(ShellText("$A"), "/x", ShellText("$B"), "ü") == "$A/x$Bü"
+    assert by_bash(quote(join(ShellText("$A"), "ü")), A="1") == ["1ü"]
+
+
+WORDS = (
+    "a b",
+    "it's",
+    '"q"',
+    "$HOME",
+    "`id`",
+    "a\\",
+    "a \\",
+    '\\\\" b',
+    '\\"',
+    "\\$x y",
+    "*",
+    "",
+    "ü\n2",
+    ";",
+    "~",
+)
+
+
+@settings(max_examples=40, deadline=None)
+@example([*WORDS])
+@given(st.lists(st.text("aü $`\\\"'!*~;&|\n\t", max_size=8), min_size=1, max_size=4))
+def test_for_ray(words: list[str]) -> None:
+    """The shell of Ray's head reads the original words from the line that Ray makes of them."""
+    line = subprocess.list2cmdline([for_ray(word) for word in words])
+    assert by_bash(line, "sh") == words
+
+
+def test_for_ray_keeps() -> None:
+    """Usual words stay as they are, so that Ray's dashboard shows the command; variables too."""
+    plain = ["python", "train.py", "--lr=0.1", "s3://b/x"]
+    assert [for_ray(word) for word in plain] == plain
+    assert for_ray(ShellText("${V}/a b;")) == "${V}/a b;"
 
 
 def test_escaped_dollar_signs() -> None:

@@ -66,6 +66,14 @@ def test_options() -> None:
     } <= set(found)
 
 
+@pytest.mark.parametrize("extra", ["--output=logs/%j.out", "-ologs/%j.out"])
+def test_own_output(extra: str) -> None:
+    """sbatch takes the last name that it reads, so builder writes none after the user's."""
+    assert [option for option in directives(extra=(extra,)) if "out" in option] == [extra]
+    assert "--output=%x-%A_%a.out" in directives(chain=2)
+    assert "--output=%x-%A_%a.out" not in directives(chain=2, extra=(extra,))
+
+
 def test_another_partition() -> None:
     """It has neither the queue's QOS, unless it accepts it, nor the queue's time."""
     found = directives(partition="debug")

@@ -168,7 +168,11 @@ def test_command_is_unchanged(cluster: Cluster) -> None:
         (task,) = cluster.run(script(target, launcher=launcher))
         assert task["words"][-len(AWKWARD) :] == list(AWKWARD), target
     *before, submitted, down = cluster.run(script("chameleon-a100"))
-    assert submitted["words"][-len(AWKWARD) - 1 :] == ["--", *AWKWARD] and "submit" in submitted["words"]
+    assert submitted["words"][-len(AWKWARD) - 1] == "--" and "submit" in submitted["words"]
+    # Ray makes one line of the words, which a shell on the head reads.
+    line = subprocess.list2cmdline(submitted["words"][-len(AWKWARD) :])
+    done = subprocess.run(["sh", "-c", f"printf '%s\\0' {line}"], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\0")[:-1] == list(AWKWARD)
     assert [t["words"][-1] for t in before[:2]] == ["version", "--detach"] and down["words"][-1] == "down"
     assert not Path(submitted["env"]["BUILDER_FOLDER"]).exists()
 
@@ -448,3 +452,19 @@ def test_image_of_docker(cluster: Cluster) -> None:
     assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
     assert f"no image {image}: builder pull chameleon-a100 --into docker" in cluster.output
     assert "builder build chameleon-a100 --load" in cluster.output
+
+
+@pytest.mark.parametrize("planted", ["link", "file", "none"])
+def test_port_locks_of_somebody_else(cluster: Cluster, planted: str) -> None:
+    """What others put in the shared /tmp is not written to, and the job gets its port without a lock."""
+    locks, target = cluster.root / "locks", cluster.root / "target"
+    text = script("alliance-fir").replace("/tmp/builder-ports-$(id -u)", str(locks / "full"))
+    if planted != "none":
+        text = text.replace(str(locks / "full"), str(locks))
+        target.mkdir()
+        for port in range(29500, 31500, 2):
+            (target / str(port)).write_text("precious")
+        locks.symlink_to(target) if planted == "link" else locks.write_text("")
+    (task,) = cluster.run(text)
+    assert options(task["words"], "--env")["MASTER_PORT"]
+    assert all(path.read_text() == "precious" for path in target.glob("*"))
