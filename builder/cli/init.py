@@ -149,8 +149,11 @@ def _next_commands(context: Context, root: Path, written: Written) -> list[str]:
     elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
     name = [draft.name] if len(recipe_files(root)) > 1 else []
     commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
-    slurm = load_recipe(draft.name, root).site.slurm
-    if slurm is not None:
+    site = context.announced(load_recipe(draft.name, root)).site
+    slurm = site.slurm
+    if site.status == "retired":
+        commands = [commands[0], commands[2]]
+    elif slurm is not None:
         account = ["--account", "ACCOUNT"] if slurm.account == "required" else []
         words = ["python", draft.script or "train.py"]
         commands = [commands[0], commands[2], ["job", *name, *account, "--submit", "--", *words]]

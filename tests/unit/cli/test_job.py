@@ -60,3 +60,8 @@ def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
     assert "its successors: alliance-fir" in captured.err
     assert run(cli, [*words, "--submit", "--", "y"]) == 2
     assert "no job can be submitted" in capsys.readouterr().err
+    assert run(cli, ["--project", str(ROOT), "lock", "alliance-cedar", "--check"]) == 4
+    assert "its successors: alliance-fir" in capsys.readouterr().err
+    assert run(cli, ["--project", str(ROOT), "targets", "--json"]) == 0
+    status = {target["name"]: target["status"] for target in json.loads(capsys.readouterr().out)}
+    assert status["alliance-cedar"] == "retired" and status["alliance-fir"] == "current"
