@@ -60,7 +60,7 @@ def test_brackets(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> Non
     """Texts of a site file are no markup of the table."""
     for folder in ("recipes", "sites"):
         (empty_folder / folder).mkdir()
-    text = "extends: _linux\nsite: {status: retired, successors: ['[/x]'], runtime: {kind: docker}, launcher: torchrun}\n"
+    text = "extends: _linux\nsite: {status: retired, successors: ['[/x]'], launcher: torchrun}\n"
     (empty_folder / "sites/odd.yaml").write_text(text)
     assert run(cli, ["sites"]) == 0
     assert "retired: use [/x]" in capsys.readouterr().out
