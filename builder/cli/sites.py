@@ -78,7 +78,7 @@ def sites_list(context: Context) -> None:
             escape(site.site.title),
             runtime,
             _gpus(site),
-            state or site.site.checked or "",
+            escape(state) or site.site.checked or "",
             *([place] if shows_origin else []),
         )
         rows.append(

@@ -44,6 +44,7 @@ def check_request(recipe: Recipe, request: JobRequest) -> int:
         raise UsageError(
             "--tasks cannot be used with GPUs: there is one process per GPU", "use --gpus N instead"
         )
+    _check_text(request)
     _check_word("--account", request.account)
     _check_word("--name", request.name)
     return gpus
@@ -130,6 +131,19 @@ def _check_counts(request: JobRequest) -> None:
         raise UsageError(
             f"--tasks must be at least 1, not {request.tasks}", "pass the number of processes per node"
         )
+
+
+def _check_text(request: JobRequest) -> None:
+    """Refuses undecodable bytes of the command line, which a script in UTF-8 cannot have."""
+    values = [request.data, request.checkpoint, request.image, request.env_file]
+    values += [request.resume_args, request.mlflow, *request.patterns]
+    words = [*request.command, *request.warmup, *request.binds, *values]
+    words += [value for value in request.env.values() if value is not None]
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{word!r} is not UTF-8, as job scripts are", "rename the file") from None
 
 
 def _check_word(option: str, value: str) -> None:

@@ -49,6 +49,12 @@ def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--env A-B: not a valid variable name" in error
 
 
+def test_undecodable_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file name that is not UTF-8 is an error of the user's, not of the script's encoding."""
+    assert run(cli, ["job", "cpu", "--", "python", "\udcff.py"]) == 2
+    assert "'\\udcff.py' is not UTF-8" in capsys.readouterr().err
+
+
 def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
     """The script can be written, with one warning that names the successor; it is not submitted."""
     words = ["--project", str(ROOT), "job", "alliance-cedar", "--account", "def-x"]

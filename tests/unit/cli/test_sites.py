@@ -56,6 +56,16 @@ def test_retired_sites(capsys: pytest.CaptureFixture[str]) -> None:
     assert next(line for line in retired if line.startswith("alliance-cedar")).endswith("use alliance-fir")
 
 
+def test_brackets(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """Texts of a site file are no markup of the table."""
+    for folder in ("recipes", "sites"):
+        (empty_folder / folder).mkdir()
+    text = "extends: _linux\nsite: {status: retired, successors: ['[/x]'], launcher: torchrun}\n"
+    (empty_folder / "sites/odd.yaml").write_text(text)
+    assert run(cli, ["sites"]) == 0
+    assert "retired: use [/x]" in capsys.readouterr().out
+
+
 def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """Old files, files without sources and files from the future are named; exit code 4 with --strict."""
     (empty_folder / "recipes").mkdir()

@@ -113,6 +113,8 @@ def test_interactive() -> None:
         ({"extra": ("--time=3",)}, "--slurm --time=3: builder writes this option itself", "pass --time"),
         ({"extra": ("-N3",)}, "--slurm -N3: builder writes this option itself", "pass --nodes"),
         ({"extra": ("3",)}, "--slurm '3' is not an option", "--name=value"),
+        ({"extra": ("--a\nid",)}, "--slurm '--a\\nid' is not an option", "--name=value"),
+        ({"constraint": "a\x1b[2J"}, "--constraint 'a\\x1b[2J' is not one word", "as Slurm reads it"),
         ({"partition": "debugg"}, "--partition debugg: S has no such partition", "debug"),
     ],
 )
