@@ -32,6 +32,11 @@ def join(*parts: str) -> str:
     return ShellText("".join(escaped))
 
 
+def with_account(text: str, account: str) -> ShellText:
+    """Returns a shell text with ``{account}`` filled in; an empty account is ``$SLURM_JOB_ACCOUNT``."""
+    return ShellText(text.replace("{account}", account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"))
+
+
 def map_literal(text: str, change: Callable[[str], str]) -> str:
     """Applies ``change`` to the parts of a word that are not variables."""
     if not isinstance(text, ShellText):
