@@ -89,6 +89,19 @@ def test_second_site(do: Cli, bare: TinyProject) -> None:
     assert (bare.root / "recipes/perlmutter.yaml").read_text() == text
 
 
+def test_next_on_a_site(do: Cli, bare: TinyProject) -> None:
+    """Jobs that run a file need it on the site; a system that is switched off is reported at once."""
+    made = do("init", "-y", "--site", "lumi-g", "--json")
+    assert made.json["next"] == [
+        "builder build",
+        "builder publish --to HOST/REPOSITORY",
+        "builder pull --account ACCOUNT --from HOST/REPOSITORY",
+        "builder job --account ACCOUNT --submit -- python train.py",
+    ]
+    assert "was switched off" not in made.err
+    assert "was switched off" in do("init", "-y", "--name", "old", "--site", "archer2-gpu").err
+
+
 def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal init asks for the name and the site; wrong answers are asked again."""
     answers = iter(["Fit", "perlmutter"])
