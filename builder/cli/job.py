@@ -190,14 +190,13 @@ def job(
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
     from builder.site.command import shell_line
     from builder.site.edf import with_edf
-    from builder.site.plan import edf_name, interactive_edf, salloc
+    from builder.site.plan import edf_name, salloc
     from builder.site.shell import command_line
 
-    words, then_words = salloc(recipe, request)
-    allocate, then = command_line(words), shell_line(recipe, then_words)
-    lines = interactive_edf(recipe, request)
-    if lines:
-        then = with_edf(lines, edf_name(recipe), then)
+    planned = salloc(recipe, request)
+    allocate, then = command_line(planned.allocate), shell_line(recipe, planned.then)
+    if planned.edf:
+        then = with_edf(planned.edf, edf_name(recipe), then)
     context.output.result({"target": recipe.name, "salloc": allocate, "then": then})
     if not context.output.as_json:
         click.echo(f"{allocate}\n{then}")

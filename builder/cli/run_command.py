@@ -121,8 +121,10 @@ def run(
         code = _print_or_run_reference(context, words[0], request, only_print=only_print)
     else:
         given = chosen_image(recipe, image, digest)
-        run_it = _print if only_print else _run
-        code = run_it(context, recipe, request, given, bind=not no_bind)
+        if only_print:
+            code = _print(context, recipe, request, given)
+        else:
+            code = _run(context, recipe, request, given, bind=not no_bind)
     context_exit(code)
 
 
@@ -161,9 +163,7 @@ def _print_or_run_reference(
     return 0
 
 
-def _print(
-    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None, *, bind: bool
-) -> int:
+def _print(context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None) -> int:
     """Prints the command line: for a shell on the site, where the folder is another one. Returns 0."""
     from builder.cli.run_edf import print_edf
     from builder.cli.run_image import printed_image

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from builder.config.fields import seconds
@@ -180,8 +179,8 @@ def _memory_option(site: Site, queue: Queue, gpus: int) -> str:
         return ""
     if slurm_of(site).memory_by == "gpu":
         return f"--mem-per-gpu={node.memory_per_gpu}"
-    number, unit = re.fullmatch(r"(\d+)(\D*)", node.memory_per_gpu).groups()  # type: ignore[union-attr]  # a Size
-    return f"--mem={int(number) * gpus}{unit}"
+    number = node.memory_per_gpu.rstrip("bBkKmMgGtT")
+    return f"--mem={int(number) * gpus}{node.memory_per_gpu.removeprefix(number)}"
 
 
 def _time_limit(recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue) -> str:
