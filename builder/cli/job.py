@@ -182,9 +182,22 @@ def job(
     if warning:
         context.output.warn(warning)
     if interactive:
+        _check_interactive(request, output)
         _print_salloc(context, recipe, with_image(context, recipe, request, submit=False, pin=pin))
     else:
         _write_script(context, recipe, request, output)
+
+
+def _check_interactive(request: JobRequest, output: JobOutput) -> None:
+    """Raises UsageError for options of batch jobs: they would have no effect."""
+    from builder.errors import UsageError
+
+    given = {"--output": output.file, "--submit": output.submit, "--chain": request.chain}
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} is for batch jobs: --interactive prints what to type", f"leave out {option}"
+            )
 
 
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:

@@ -119,12 +119,10 @@ def run(
     if recipe is None:
         request = request if no_bind else bind_here(context, request)
         code = _print_or_run_reference(context, words[0], request, only_print=only_print)
+    elif only_print:
+        code = _print(context, recipe, request, chosen_image(recipe, image, digest))
     else:
-        given = chosen_image(recipe, image, digest)
-        if only_print:
-            code = _print(context, recipe, request, given)
-        else:
-            code = _run(context, recipe, request, given, bind=not no_bind)
+        code = _run(context, recipe, request, chosen_image(recipe, image, digest), bind=not no_bind)
     context_exit(code)
 
 

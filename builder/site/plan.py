@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
@@ -103,8 +103,7 @@ def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
     container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
-    single = replace(request, chain=None)
-    options = job_options(recipe, single, resources, find_queue(site, "interactive"))
+    options = job_options(recipe, request, resources, find_queue(site, "interactive"), can_chain=False)
     srun = [] if site.slurm.salloc_on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
     if container.edf:
         srun.append(f"--environment={edf_name(recipe)}")
