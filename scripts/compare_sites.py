@@ -28,6 +28,7 @@ from builder.config.queues import Limits, Partition, Slurm
 from builder.config.site import Site
 from builder.config.sitefile import read_site
 from builder.config.sites import all_site_files
+from builder.text import visible
 
 _RAW = "https://raw.githubusercontent.com/{repository}/HEAD/{path}"
 _UNITS = {"minute": 60, "min": 60, "hour": 3600, "hr": 3600, "day": 86400}
@@ -104,12 +105,12 @@ def _columns(header: Sequence[str]) -> dict[str, int]:
 
 def _duration(text: str) -> int | None:
     """Seconds of ``2 days``, ``1.5 hours``; None for everything else."""
-    found = re.fullmatch(r"([\d.]+) *(minute|min|hour|hr|day)s?", text.strip())
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *(minute|min|hour|hr|day)s?", text.strip())
     return int(float(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def _number_of_nodes(text: str) -> int | None:
-    found = re.fullmatch(r"([\d,]+)( nodes?)?", text.strip())
+    found = re.fullmatch(r"(\d[\d,]*)( nodes?)?", text.strip())
     return int(found[1].replace(",", "")) if found else None
 
 
@@ -320,8 +321,9 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         try:
             facts = source.parse(read(source, options.checkout))
-        except (OSError, httpx.HTTPError, SyntaxError, ElementTree.ParseError) as e:
-            print(f"{source.repository}:{source.path}: {e}", file=sys.stderr)
+        # A text in another form ends in any error of a parser.
+        except (OSError, httpx.HTTPError, SyntaxError, ValueError, LookupError, RecursionError) as e:
+            print(f"{source.repository}:{source.path}: {visible(str(e))}", file=sys.stderr)
             code = 2
             continue
         if not facts:
@@ -334,9 +336,10 @@ def main(words: Sequence[str] | None = None) -> int:
                 name, read_site(name, files).site, facts, f"{source.repository}:{source.path}"
             ):
                 if row.differs or options.all:
-                    print(
+                    line = (
                         f"{row.site}: {row.what}: ours {row.ours or '-'}, theirs {row.theirs} ({row.where})"
                     )
+                    print(visible(line))
                     code = max(code, int(row.differs))
     return code
 

@@ -114,6 +114,8 @@ def up(
     options = UpOptions(**values)
     place = State.of(name, output or state)
     before = place.read()
+    if before is not None:
+        place.require_own(before)
     if target is None and before is not None and before.target in context.project.targets:
         target = before.target
     recipe = context.one_recipe(target)
@@ -178,7 +180,7 @@ def _servers_project(context: Context, state: State) -> Project:
 
     if SERVERS in context.project.targets:
         return context.project
-    root = state.folder / "image"
+    root = state.image_folder
     for path in (Path("recipes/services.yaml"), Path("environments/services.yml")):
         write_atomic(root / path, (package_file(path.name) or "").encode())
     return Project(root, context.settings, Store(context.settings.cache), context.output)
@@ -251,7 +253,9 @@ def _show(context: Context, stack: Stack, state: State, found: list[Health]) -> 
         health = f"[{color}]{each.health}[/{color}]"
         table.add_row(each.service, health, escape(each.address), escape(each.version), escape(each.detail))
     context.output.table(table)
-    ray = cluster(stack, state)
+    # The token is only for the cluster: without it another user's program could have the port.
+    answers = any(each.service == "ray-head" and each.health == "healthy" for each in found)
+    ray = cluster(stack, state) if answers else None
     for user, jobs in (ray.jobs if ray else {}).items():
         counts = ", ".join(f"{count} {word.lower()}" for word, count in sorted(jobs.items()))
         context.output.text(escape(f"jobs of {user}: {counts}"))
@@ -300,9 +304,10 @@ def down(context: Context, name: str, state: Path | None, remove_data: bool, yes
 
     place = State.of(name, state)
     stack = place.require()
+    place.require_own(stack)
     if remove_data and not yes:
         what = "PostgreSQL and Prometheus" if stack.s3 else "PostgreSQL, the S3 store and Prometheus"
-        click.confirm(f"Remove the data of {what}?", abort=True, err=True)
+        click.confirm(f"Remove the data of {what} of {stack.project}?", abort=True, err=True)
     engine = Engine(stack.engine)
     with working(context.output, "stopping the servers"):
         engine.down(stack, place, remove_data=remove_data)

@@ -135,9 +135,7 @@ def _option(value: str) -> str:
     for name in _PLACEHOLDER.findall(value):
         if name not in _OPTION_PLACEHOLDERS:
             raise ValueError(f"{value!r}: {{{name}}} is not one of {{gpus}}, {{total}}, {{nodes}}")
-    if "\n" in value or "\0" in value:
-        raise ValueError(f"{value!r}: must be one line")
-    return value
+    return line(value)
 
 
 def _size(value: str) -> str:

@@ -74,11 +74,11 @@ class Qos(Limits):
 class Queue(Model):
     """Slurm options for one kind of job."""
 
-    partition: str = ""
+    partition: Line = ""
     """``--partition``; empty: Slurm's default."""
-    qos: str = ""
+    qos: Line = ""
     """``--qos``; empty: Slurm's default."""
-    constraint: str = ""
+    constraint: Line = ""
     """``--constraint``; empty: none."""
     gpus: Option | None = None
     """Replaces ``slurm.gpus`` for this queue; None: use ``slurm.gpus``."""
@@ -104,7 +104,7 @@ class Slurm(Model):
 
     account: Literal["required", "optional", "none"] = "required"
     """Whether jobs name an account."""
-    account_example: str = ""
+    account_example: Line = ""
     """An example of an account here, for error messages: ``project_465000000``."""
     account_form: Annotated[str, AfterValidator(_pattern)] = ""
     """Regular expression of a whole account: ``project_\\d{9}``; empty: any."""

@@ -60,7 +60,7 @@ class Additions(Model):
 
     module_use: tuple[ShellTextField, ...] = ()
     """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
-    modules: tuple[str, ...] = ()
+    modules: tuple[Line, ...] = ()
     """Environment modules to load on the host, in this order."""
     setup: tuple[str, ...] = ()
     """Shell lines for the host, copied unchanged."""
@@ -110,7 +110,7 @@ class Runtime(Model):
     kind: RuntimeKind = "userns"
     """``userns`` is builder's own runtime. ``edf`` is CSCS's Container Engine: ``srun --environment=FILE``
     starts the container, and the job writes the file."""
-    program: str = ""
+    program: Line = ""
     """Name or path of the program; empty: the same as ``kind``."""
     options: tuple[ShellTextField, ...] = ()
     """Always added after ``run`` or ``exec``."""
@@ -137,7 +137,7 @@ class Runtime(Model):
     network file system."""
     shm_size: Size = ""
     """Size of the container's /dev/shm, such as ``12g``; empty: the runtime's default."""
-    groups: tuple[str, ...] = ()
+    groups: tuple[Line, ...] = ()
     """Additional groups of the container's process, such as ``video``."""
     wrapper: tuple[ShellTextField, ...] = ()
     """Words before the command in the container, such as a program that prepares libraries of the host."""
@@ -205,7 +205,7 @@ class Node(Model):
     """Memory per GPU, for jobs that use a part of a node; empty: no memory option."""
     tasks: Annotated[int, Field(ge=1)] = 1
     """Processes per node of jobs without GPUs; each gets cores / tasks."""
-    cpu_bind: str = ""
+    cpu_bind: Line = ""
     """``--cpu-bind`` of srun for one process per GPU of a whole node: the cores closest to each GPU."""
 
     @model_validator(mode="after")
@@ -268,7 +268,7 @@ class Site(Model):
 
     name: str = ""
     """The site file that the recipe starts from (``builder sites``); empty: none."""
-    title: str = ""
+    title: Line = ""
     """Name of the system for messages and comments; empty: the target's name."""
     status: Literal["current", "retired"] = "current"
     """``retired``: the system is switched off. Its recipes can be read and tested, no job is submitted."""
@@ -288,7 +288,7 @@ class Site(Model):
     the job's."""
     module_use: tuple[ShellTextField, ...] = ()
     """Folders of modules, made known with ``module use`` before ``modules`` are loaded."""
-    modules: tuple[str, ...] = ()
+    modules: tuple[Line, ...] = ()
     """Environment modules to load at the start of a job."""
     setup: tuple[str, ...] = ()
     """Shell lines of a job, copied unchanged after the modules."""

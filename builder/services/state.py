@@ -6,6 +6,7 @@ mode 0600 that containers mount; none is in the compose file or on a command lin
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -28,6 +29,11 @@ REGION = "us-east-1"
 #: Ports of this machine's loopback address, by the name of their service.
 PORTS = {"mlflow": 8000, "ray": 8265, "prometheus": 9090, "s3": 3900}
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
+#: What is in the folder of a stack.
+_FILES = (
+    *("stack.json", "compose.yaml", "postgres.sh", "dashboard.json", "prometheus.yml"),
+    *("ray-token", "pgpass", "aws", "garage.env", "garage.toml"),
+)
 _GARAGE = """\
 metadata_dir = "/var/lib/garage/meta"
 data_dir = "/var/lib/garage/data"
@@ -113,6 +119,7 @@ class State:
         self.folder = folder
         self.compose_file = folder / "compose.yaml"
         self.file = folder / "stack.json"
+        self.image_folder = folder / "image"
 
     @classmethod
     def of(cls, name: str, folder: Path | None, environ: Mapping[str, str] = os.environ) -> State:
@@ -184,8 +191,10 @@ class State:
 
         Raises:
             BuilderError: the folder cannot be written to.
+            UsageError: it belongs to another user, who could have put known passwords into it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._require_own(self.folder.stat().st_uid)
         self._make_secrets(stack)
         for name in ("postgres.sh", "dashboard.json"):
             if (text := package_file(name)) is not None:
@@ -202,22 +211,42 @@ class State:
             return
         key, secret = f"GK{secrets.token_hex(16)}", secrets.token_hex(32)
         aws = f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n"
-        if self._secret("aws", lambda: aws):
-            env = f"GARAGE_DEFAULT_ACCESS_KEY={key}\nGARAGE_DEFAULT_SECRET_KEY={secret}\n"
-            write_atomic(self.folder / "garage.env", env.encode(), 0o600)
+        self._secret("aws", lambda: aws)
+        # What is there counts: an interrupted start may have written the first file only.
+        key, secret = re.findall(r"(?m)^aws_\w+ = (\S+)", (self.folder / "aws").read_text())[:2]
+        env = f"GARAGE_DEFAULT_ACCESS_KEY={key}\nGARAGE_DEFAULT_SECRET_KEY={secret}\n"
+        self._secret("garage.env", lambda: env)
         self._secret("garage.toml", lambda: _GARAGE.format(secret=secrets.token_hex(32), region=REGION))
 
-    def _secret(self, name: str, make: Callable[[], str]) -> bool:
-        """Writes a secret if it is missing; returns whether it was."""
+    def _secret(self, name: str, make: Callable[[], str]) -> None:
+        """Writes a secret if it is missing."""
         path = self.folder / name
-        if path.exists():
-            return False
-        write_atomic(path, make().encode(), 0o600, durable=True)
-        return True
+        if not path.exists():
+            write_atomic(path, make().encode(), 0o600, durable=True)
+
+    def require_own(self, stack: Stack) -> None:
+        """Checks that a stack is this user's; root may do everything.
+
+        Raises:
+            UsageError: it is another user's.
+        """
+        self._require_own(stack.user)
+
+    def _require_own(self, user: int) -> None:
+        if os.getuid() not in (0, user):
+            raise UsageError(
+                f"{self.folder}: the servers are of the user with number {user}",
+                "leave out --state and BUILDER_SERVICES for servers of your own",
+            )
 
     def remove(self) -> None:
-        """Removes the folder, the secrets too."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Removes the files of a stack, and the folder if nothing else is in it."""
+        for name in _FILES:
+            (self.folder / name).unlink(missing_ok=True)
+        if (self.image_folder / "recipes" / "services.yaml").exists():
+            shutil.rmtree(self.image_folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
 
 
 def package_file(name: str) -> str | None:

@@ -96,6 +96,11 @@ def check(submission: Submission, stack: Stack) -> None:
         raise UsageError(
             f"--gpus {submission.gpus:g}: each worker {has}", ask if most else "leave out --gpus"
         )
+    if ":" in str(submission.folder.absolute()):
+        raise UsageError(
+            f"--folder {submission.folder}: the engine reads the colon as the end of the path",
+            "give the folder another name",
+        )
     size, largest = upload_size(submission.folder)
     if size > MAX_UPLOAD:
         raise UsageError(

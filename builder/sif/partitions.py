@@ -233,11 +233,12 @@ class PartitionMaker:
 
 
 def _of_root(source: Source) -> Source:
-    """The same members, all with root as their owner."""
+    """The same members, all of root. A set-user-ID program of another owner becomes an ordinary one."""
 
     def stream() -> Stream:
         for member, content in source():
-            yield replace(member, uid=0, gid=0), content
+            lost = (0o4000 if member.uid else 0) | (0o2000 if member.gid else 0)
+            yield replace(member, uid=0, gid=0, mode=member.mode & ~lost), content
 
     return stream
 

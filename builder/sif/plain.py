@@ -8,11 +8,13 @@ src/docker.sh); all files belong to root.
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from builder.config.recipe import Compression
@@ -26,6 +28,7 @@ from builder.sif.singularity import Metadata
 from builder.store.blobs import Store
 from builder.store.durable import durable_file
 from builder.store.files import require_space, sha256_file, space_errors
+from builder.text import one_line
 from builder.trees.member import Kind, Member
 
 _RC = """\
@@ -44,6 +47,8 @@ else
     exec {command}
 fi
 """
+#: A path in fstab is one word; what another one names stays a folder of the image.
+_VOLUME = re.compile(r"/[^\s\\$]+")
 _RC_LOCAL = """\
 # This file is sourced by /etc/rc when the container starts.
 # It can be used to manipulate the entrypoint or the command of the container.
@@ -114,15 +119,13 @@ def config_files(config: Mapping[str, Any], digest: str) -> dict[str, str]:
         digest: of the image, for a comment.
     """
     entrypoint, command = list(config.get("Entrypoint") or ()), list(config.get("Cmd") or ())
-    labels = [
-        f"# {key} {' '.join(value.splitlines())}\n" for key, value in (config.get("Labels") or {}).items()
-    ]
-    volumes = sorted(config.get("Volumes") or {})
+    labels = [f"# {one_line(key)} {one_line(value)}\n" for key, value in (config.get("Labels") or {}).items()]
+    volumes = [volume for volume in sorted(config.get("Volumes") or {}) if _VOLUME.fullmatch(volume)]
     mounts = [f"${{ENROOT_ROOTFS}}{v} {v} none x-create=dir,bind,rw,nosuid,nodev\n" for v in volumes]
     script = _RC.format(
         digest=digest,
         labels="".join(labels),
-        workdir=shlex.quote(config.get("WorkingDir") or "/"),
+        workdir=shlex.quote(_workdir(config)),
         entrypoint=f"{shlex.join(entrypoint)} " if entrypoint else "",
         command=shlex.join([*entrypoint, *command] or ["/bin/sh"]),
     )
@@ -145,9 +148,14 @@ def _files(config: Mapping[str, Any], digest: str, time: int) -> Files:
 
 def _folders(config: Mapping[str, Any], time: int) -> Files:
     """The folder of the files and the working folder, for images that do not have them."""
-    workdir = Path("/", config.get("WorkingDir") or "").relative_to("/")
+    workdir = PurePosixPath(_workdir(config)).relative_to("/")
     names = {"etc", *(str(path) for path in (workdir, *workdir.parents))} - {"."}
     return [(Member(name, Kind.DIRECTORY, 0o755, mtime=time), b"") for name in sorted(names)]
+
+
+def _workdir(config: Mapping[str, Any]) -> str:
+    """The working folder as an absolute path without ``..``."""
+    return posixpath.normpath("/" + (config.get("WorkingDir") or "").lstrip("/"))
 
 
 def _warn(config: Mapping[str, Any], reporter: Reporter) -> None:

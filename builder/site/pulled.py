@@ -7,11 +7,20 @@ beside the images in ``dist/``; a later build or pull into ``dist/`` removes it.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from builder.errors import ImageError
 from builder.store.files import write_atomic
+
+#: What the values become on a command line: names, and no options.
+_FORMS = {
+    "engine": r"[a-z][a-z-]*",
+    "reference": r"\w[\w.:/@-]*",
+    "image": r"\w[\w.:/-]*@sha256:[0-9a-f]+",
+    "image_id": r"sha256:[0-9a-f]+",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,10 @@ def recorded_pull(folder: Path, target: str) -> EnginePull | None:
     path = _file(folder, target)
     try:
         values = json.loads(path.read_text())
-        return EnginePull(**{name: str(values[name]) for name in EnginePull.__slots__})
+        for name, form in _FORMS.items():
+            if not re.fullmatch(form, values[name], re.ASCII):
+                raise ValueError(f"{name}: {values[name]!r}")
+        return EnginePull(**{name: values[name] for name in _FORMS})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError) as e:

@@ -13,6 +13,7 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.site.arguments import split_words
 from builder.site.request import SlurmRequest
+from builder.text import CONTROL
 
 #: Values of these options are one word; the others are checked on their own.
 _WORDS = ("qos", "partition", "constraint", "reservation", "exclude")
@@ -71,7 +72,7 @@ def check_slurm_request(recipe: Recipe, asked: SlurmRequest) -> None:
             raise UsageError(f"--{refused}: {recipe.site_title} does not accept it", reason)
     for name in _WORDS:
         value = getattr(asked, name)
-        if value and not _WORD.fullmatch(value):
+        if value and (not _WORD.fullmatch(value) or CONTROL.search(value)):
             raise UsageError(f"--{name} {value!r} is not one word", f"pass --{name} NAME as Slurm reads it")
     _check_sizes(recipe, asked)
     if asked.mail and not _MAIL.fullmatch(asked.mail):
@@ -165,8 +166,8 @@ def _check_signal(signal: str) -> None:
 
 
 def _check_extra(option: str) -> None:
-    name, _, value = option.lstrip("-").partition("=")
-    if not option.startswith("-") or not name or "\n" in value:
+    name = option.lstrip("-").partition("=")[0]
+    if not option.startswith("-") or not name or CONTROL.search(option):
         raise UsageError(f"--slurm {option!r} is not an option", "write each as --name=value")
     own = _OWN.get(name if option.startswith("--") else name[:1])
     if own:

@@ -145,3 +145,19 @@ def test_checkout(bare: bool, script: ModuleType, tmp_path: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert "alps-clariden: partition normal: minutes: ours 720, theirs 720 (eth-cscs/cscs-docs:" in out
     assert "eth-cscs/cscs-reframe-tests:config/systems/clariden.py: no clone of" in err
+
+
+def test_other_forms(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of another form is an error that names it, and no character of it is obeyed by a terminal."""
+    table = (
+        "| Name | Max nodes | Time limit |\n|--|--|--|\n| \x1b[2J | , | . days |\n| a | 1,0 | 1.5 hours |\n"
+    )
+    facts = script.limit_tables(table)
+    assert [(fact.time_s, fact.nodes) for fact in facts] == [(None, None), (5400, 10)]
+    texts = iter((table, "[" * 150 + "]" * 150, "x = [{'scheduler': 'slurm'}]", "\0"))
+    monkeypatch.setattr(script, "read", lambda source, checkout: next(texts, ""))
+    assert script.main(["alps-clariden", "cirrus"]) == 2
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err and "eth-cscs/cscs-reframe-tests:config/systems/clariden.py: " in err

@@ -49,6 +49,21 @@ def test_errors_have_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--env A-B: not a valid variable name" in error
 
 
+def test_undecodable_word(capsys: pytest.CaptureFixture[str]) -> None:
+    """A file name that is not UTF-8 is an error of the user's, not of the script's encoding."""
+    assert run(cli, ["job", "cpu", "--", "python", "\udcff.py"]) == 2
+    assert "'\\udcff.py' is not UTF-8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--submit"], ["--output", "x.sh"], ["--chain", "2"]])
+def test_interactive_is_no_batch_job(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    """Options that would have no effect are refused, and no hint names one of them."""
+    words = ["job", "alps-daint", "--interactive"]
+    assert f"{option[0]} is for batch jobs" in builder(capsys, *words, *option, code=2)
+    too_long = builder(capsys, *words, "--time", "1:00:00", code=2)
+    assert "--partition normal allows it" in too_long and "--chain" not in too_long
+
+
 def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
     """The script can be written, with one warning that names the successor; it is not submitted."""
     words = ["--project", str(ROOT), "job", "alliance-cedar", "--account", "def-x"]

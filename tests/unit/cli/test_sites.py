@@ -56,12 +56,27 @@ def test_retired_sites(capsys: pytest.CaptureFixture[str]) -> None:
     assert next(line for line in retired if line.startswith("alliance-cedar")).endswith("use alliance-fir")
 
 
+def test_brackets(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+    """Texts of a site file are no markup of the table."""
+    for folder in ("recipes", "sites"):
+        (empty_folder / folder).mkdir()
+    text = "extends: _linux\nsite: {status: retired, successors: ['[/x]'], launcher: torchrun}\n"
+    (empty_folder / "sites/odd.yaml").write_text(text)
+    assert run(cli, ["sites"]) == 0
+    assert "retired: use [/x]" in capsys.readouterr().out
+
+
 def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     """Old files, files without sources and files from the future are named; exit code 4 with --strict."""
     (empty_folder / "recipes").mkdir()
     (empty_folder / "sites").mkdir()
     today = datetime.now(UTC).date()
-    for name, days, sources in (("new", 3, "[x]"), ("old", 200, "[x]"), ("bare", -3, "[]")):
+    for name, days, sources in (
+        ("new", 3, "[x]"),
+        ("old", 200, "[x]"),
+        ("bare", -3, "[]"),
+        ("today", 0, "[x]"),
+    ):
         checked = today - timedelta(days=days)
         text = f"extends: _linux\nsite: {{launcher: torchrun, checked: {checked}, sources: {sources}}}\n"
         (empty_folder / f"sites/{name}.yaml").write_text(text)
@@ -77,8 +92,11 @@ def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     }
     assert "compare these sites with their sources: old, bare, heir" in captured.err
     assert run(cli, ["sites", "check", "new", "--strict"]) == 0
+    assert "nothing to do" in capsys.readouterr().err
     assert run(cli, ["sites", "check", "new", "--strict", "--days", "2"]) == 4
     assert run(cli, ["sites", "check", "alliance-cedar", "--strict", "--days", "1"]) == 0
+    assert run(cli, ["sites", "check", "today"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["today", str(today), "0"]
     assert run(cli, ["sites", "check", "lumi"]) == 3
     assert "did you mean lumi-g?" in capsys.readouterr().err
 

@@ -68,6 +68,8 @@ def load_error(root: Path, site: str) -> ConfigError:
             "  slurm:\n    queues:\n      gpu:\n        time: 5x",
             "one.yaml:7: site.slurm.queues.gpu.time: '5x' is not a time",
         ),
+        ('  title: "x\\ntouch y"', "site.title: must be one line without control characters"),
+        ('  slurm: {queues: {gpu: {constraint: "x\\ntouch y"}}}', "must be one line"),
         ("  slurm: {time: '0'}", "'0' is zero"),
         ("  slurm: {gpus: 'gpu:{gpus}'}", "write options as --name=value"),
         ("  slurm: {gpus: '--gres=gpu:{n}'}", "{n} is not one of {gpus}, {total}, {nodes}"),

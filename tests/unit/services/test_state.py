@@ -41,6 +41,39 @@ def test_round_trip(tmp_path: Path) -> None:
     assert state.read() is None
 
 
+def test_interrupted(tmp_path: Path) -> None:
+    """A start that ended between two files is made complete by the next one."""
+    state = State(tmp_path)
+    state.write(STACK, "")
+    before = (tmp_path / "garage.env").read_text()
+    (tmp_path / "garage.env").unlink()
+    state.write(STACK, "")
+    assert (tmp_path / "garage.env").read_text() == before
+
+
+def test_remove(tmp_path: Path) -> None:
+    """Files of the user in a folder that they named stay."""
+    state = State(tmp_path)
+    state.write(STACK, "")
+    assert {path.name for path in tmp_path.iterdir() if path.stat().st_mode & 0o077} == {
+        *("stack.json", "compose.yaml", "postgres.sh", "dashboard.json", "prometheus.yml")
+    }
+    (tmp_path / "thesis.tex").touch()
+    state.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of another user can have passwords that they know, and their servers are theirs to stop."""
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    state = State(tmp_path)
+    with pytest.raises(UsageError, match="are of the user with number"):
+        state.write(STACK, "")
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=f"number {STACK.user}"):
+        state.require_own(STACK)
+
+
 def test_damaged(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text("{}")
     with pytest.raises(BuilderError, match="damaged"):

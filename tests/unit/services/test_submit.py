@@ -66,6 +66,7 @@ def test_upload(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Submission(("x",), run="a b"), "not a name"),
         (Submission(("x",), gpus=1), "has no GPU"),
         (Submission(("x",), folder=Path("missing")), "no such folder"),
+        (Submission(("x",), folder=Path("a:b")), "reads the colon"),
     ],
 )
 def test_bad_jobs(project: Path, job: Submission, message: str) -> None:

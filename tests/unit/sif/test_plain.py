@@ -84,6 +84,28 @@ def test_config_files(tmp_path: Path) -> None:
     assert 'exec /opt/builder/entrypoint "$@"\n' in files["etc/rc"]
 
 
+def test_hostile_config() -> None:
+    """Texts of an image's config do not become lines of a script or of mounts."""
+    labels, volumes = {"a\ntouch /x": "b\rc"}, {"/d /x none bind\n/etc": {}, "/$HOME": {}, "/ok": {}}
+    files = config_files({"Labels": labels, "Volumes": volumes, "WorkingDir": "../a/../../b"}, "sha256:00")
+    assert files["etc/rc"].splitlines()[1:4] == ["# a touch /x b c", "", "mkdir -p /b 2> /dev/null"]
+    assert [line.split()[1] for line in files["etc/fstab"].splitlines()] == ["/ok"]
+
+
+def test_hostile_layer(place: Place) -> None:
+    """A link in place of /etc is replaced, and no program runs as root that ran as another user."""
+    link, program = member("etc", b""), member("bin/own", b"x")
+    link[0].type, link[0].linkname = b"2", "/host"
+    program[0].uid, program[0].mode = 1000, 0o4755
+    root = member("bin/su", b"x")
+    root[0].mode = 0o4755
+    image = place.image(layer(place.store, link, program, root), workdir="/a/../../b")
+    made = write_plain(image, place.folder / "a.sqsh", place.settings, place.store)
+    tree = read_tree([squashfs_source(made.path, 0, "a", "", made.size)])
+    assert {"etc", "etc/rc", "b"} <= set(tree) and "a" not in tree
+    assert (tree["bin/own"].mode & 0o7777, tree["bin/su"].mode & 0o7777) == (0o755, 0o4755)
+
+
 @pytest.mark.parametrize(
     ("config", "arguments", "expected"),
     [

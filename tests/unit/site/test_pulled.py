@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from builder.errors import ImageError
 from builder.site.pulled import EnginePull, forget_pull, record_pull, recorded_pull
+
+OPTION = json.dumps(
+    {"engine": "docker", "reference": "h/a:1", "image": "--volume=/:/", "image_id": "sha256:2"}
+)
 
 
 def test_record(tmp_path: Path) -> None:
@@ -24,7 +29,7 @@ def test_record(tmp_path: Path) -> None:
     assert recorded_pull(folder, "a") is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', OPTION])
 def test_damaged(text: str, tmp_path: Path) -> None:
     """A damaged record is an error that says what to remove."""
     (tmp_path / "a.pulled.json").write_text(text)

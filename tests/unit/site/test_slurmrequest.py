@@ -95,7 +95,7 @@ def test_signal() -> None:
 
 def test_interactive() -> None:
     request = JobRequest(slurm=SlurmRequest(partition="debug", extra=("--x11",), requeue=True))
-    allocate, _ = salloc(target(), request)
+    allocate = salloc(target(), request).allocate
     assert {"--partition=debug", "--x11"} <= set(allocate) and "--requeue" not in allocate
 
 
@@ -113,6 +113,8 @@ def test_interactive() -> None:
         ({"extra": ("--time=3",)}, "--slurm --time=3: builder writes this option itself", "pass --time"),
         ({"extra": ("-N3",)}, "--slurm -N3: builder writes this option itself", "pass --nodes"),
         ({"extra": ("3",)}, "--slurm '3' is not an option", "--name=value"),
+        ({"extra": ("--a\nid",)}, "--slurm '--a\\nid' is not an option", "--name=value"),
+        ({"constraint": "a\x1b[2J"}, "--constraint 'a\\x1b[2J' is not one word", "as Slurm reads it"),
         ({"partition": "debugg"}, "--partition debugg: S has no such partition", "debug"),
     ],
 )
@@ -144,6 +146,6 @@ def test_account_form() -> None:
 @pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])
 def test_interactive_gpus(on_node: bool, tasks: int) -> None:
     """On the node srun starts one process per GPU; a shell that srun itself starts is one."""
-    allocate, _ = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4))
+    allocate = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4)).allocate
     assert f"--ntasks-per-node={tasks}" in allocate
     assert f"--cpus-per-task={64 // tasks}" in allocate
