@@ -31,6 +31,8 @@ VARIABLES = {
     "HTTPS_PROXY": "the proxy for https; also HTTP_PROXY and NO_PROXY",
     "NETRC": "a file with users and passwords of servers; default: ``~/.netrc``",
     "PIP_INDEX_URL": "the package index; also pip's other variables, such as PIP_FIND_LINKS and PIP_NO_INDEX",
+    "SBATCH_ACCOUNT": "the account of jobs without ``--account``",
+    "SLURM_ACCOUNT": "the same, without SBATCH_ACCOUNT",
     "XDG_CONFIG_HOME": "the folder for settings; default: ``~/.config``",
     "XDG_STATE_HOME": "the folder for the files of ``builder services``; default: ``~/.local/state``",
     "BUILDER_SERVICES": "as ``--state`` of ``builder services``: the folder of the servers",

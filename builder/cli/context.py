@@ -120,9 +120,9 @@ class Context:
             ConfigError: an unknown target, or its recipe is not valid.
             UsageError: None, and the project has no target or several.
         """
-        return self._announced(self.project.one_recipe(target))
+        return self.announced(self.project.one_recipe(target))
 
-    def _announced(self, recipe: Recipe) -> Recipe:
+    def announced(self, recipe: Recipe) -> Recipe:
         """Warns once if the target's system is switched off."""
         from builder.site.status import retired_note
 
@@ -151,7 +151,7 @@ class Context:
                 )
             return self.one_recipe(None), tuple(words)
         try:
-            return self._announced(self.project.recipe(words[0])), tuple(words[1:])
+            return self.announced(self.project.recipe(words[0])), tuple(words[1:])
         except ConfigError as e:
             if targets and words[0] not in targets:
                 e.hint = f"{e.hint}; the target stands before the command"
@@ -166,7 +166,7 @@ class Context:
         """
         if not targets:
             return [self.one_recipe(None)]
-        return [self._announced(recipe) for recipe in self.project.recipes(targets)]
+        return [self.announced(recipe) for recipe in self.project.recipes(targets)]
 
     def each(
         self, recipes: Sequence[Recipe], do: Callable[[Recipe], dict[str, Any]], *, as_list: bool = False

@@ -13,6 +13,7 @@ from builder.cli.context import Context, common_options, init_options, pass_cont
 from builder.errors import UsageError
 
 if TYPE_CHECKING:
+    from builder.config.site import Site
     from builder.start.found import Candidate
     from builder.start.new import Written
     from builder.start.quick import Wishes
@@ -130,28 +131,41 @@ def _asked(root: Path, wishes: Wishes) -> Wishes:
 
 def _report(context: Context, root: Path, written: Written) -> None:
     """Prints what was written, and the commands to go on with."""
+    from builder.config.recipe import load_recipe
+
+    site = context.announced(load_recipe(written.draft.name, root)).site
     for note in written.notes:
         context.output.note(note)
     for warning in written.warnings:
         context.output.warn(warning)
     files = [str(path.relative_to(root)) for path in written.files]
-    commands = _next_commands(context, root, written)
+    commands = _next_commands(context, root, written, site)
     text = "\n".join([f"wrote {', '.join(files)}", "", "next:", *(f"  {command}" for command in commands)])
     context.output.result({"target": written.draft.name, "files": files, "next": commands}, text)
 
 
-def _next_commands(context: Context, root: Path, written: Written) -> list[str]:
-    """The command lines that users type next: with a scheduler they submit a job in place of a run."""
-    from builder.config.recipe import load_recipe, recipe_files
+def _next_commands(context: Context, root: Path, written: Written, site: Site) -> list[str]:
+    """The command lines that users type next: with a scheduler they submit a job in place of a run.
+
+    A site whose jobs run a file gets it by a pull.
+    """
+    from builder.config.recipe import recipe_files
     from builder.site.shell import command_line
 
     draft = written.draft
     elsewhere = ["--project", str(context.start)] if context.start.absolute() != Path.cwd() else []
     name = [draft.name] if len(recipe_files(root)) > 1 else []
     commands = [["build", *name], ["run", *name], ["publish", *name, "--to", "HOST/REPOSITORY"]]
-    slurm = load_recipe(draft.name, root).site.slurm
-    if slurm is not None:
-        account = ["--account", "ACCOUNT"] if slurm.account == "required" else []
+    if site.status == "retired":
+        commands = [commands[0], commands[2]]
+    elif site.slurm is not None:
+        account = ["--account", "ACCOUNT"] if site.slurm.account == "required" else []
         words = ["python", draft.script or "train.py"]
-        commands = [commands[0], commands[2], ["job", *name, *account, "--submit", "--", *words]]
+        of_folder = ["--account", "ACCOUNT"] if "{account}" in site.images else []
+        pull = ["pull", *name, *of_folder, "--from", "HOST/REPOSITORY"]
+        commands = [
+            *(commands[0], commands[2]),
+            *([pull] if site.runtime.image_suffix else []),
+            ["job", *name, *account, "--submit", "--", *words],
+        ]
     return [command_line(["builder", *elsewhere, *command]) for command in commands]

@@ -182,22 +182,34 @@ def job(
     if warning:
         context.output.warn(warning)
     if interactive:
+        _check_interactive(request, output)
         _print_salloc(context, recipe, with_image(context, recipe, request, submit=False, pin=pin))
     else:
         _write_script(context, recipe, request, output)
 
 
+def _check_interactive(request: JobRequest, output: JobOutput) -> None:
+    """Raises UsageError for options of batch jobs: they would have no effect."""
+    from builder.errors import UsageError
+
+    given = {"--output": output.file, "--submit": output.submit, "--chain": request.chain}
+    for option, value in given.items():
+        if value:
+            raise UsageError(
+                f"{option} is for batch jobs: --interactive prints what to type", f"leave out {option}"
+            )
+
+
 def _print_salloc(context: Context, recipe: Recipe, request: JobRequest) -> None:
     from builder.site.command import shell_line
     from builder.site.edf import with_edf
-    from builder.site.plan import edf_name, interactive_edf, salloc
+    from builder.site.plan import edf_name, salloc
     from builder.site.shell import command_line
 
-    words, then_words = salloc(recipe, request)
-    allocate, then = command_line(words), shell_line(recipe, then_words)
-    lines = interactive_edf(recipe, request)
-    if lines:
-        then = with_edf(lines, edf_name(recipe), then)
+    planned = salloc(recipe, request)
+    allocate, then = command_line(planned.allocate), shell_line(recipe, planned.then)
+    if planned.edf:
+        then = with_edf(planned.edf, edf_name(recipe), then)
     context.output.result({"target": recipe.name, "salloc": allocate, "then": then})
     if not context.output.as_json:
         click.echo(f"{allocate}\n{then}")

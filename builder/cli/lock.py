@@ -80,7 +80,10 @@ def lock(
     from builder.store.files import write_atomic
 
     project = context.project
-    recipes = [r for r in project.recipes(names) if names or not r.uses_lock_unchanged]
+    if names:
+        recipes = context.chosen_recipes(names)
+    else:
+        recipes = [recipe for recipe in project.recipes() if not recipe.uses_lock_unchanged]
     if check:
         results = [_checked(context, r) for r in recipes]
         context.output.result(results)

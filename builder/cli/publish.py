@@ -140,7 +140,10 @@ def publish(
         dry_run=dry_run,
         annotations=origin_annotations(source, revision),
     )
-    recipes = context.project.recipes(names, groups) if groups else context.chosen_recipes(names)
+    if groups:
+        recipes = [context.announced(recipe) for recipe in context.project.recipes(names, groups)]
+    else:
+        recipes = context.chosen_recipes(names)
     if options.move_tags:
         refuse_shared_tags(recipes, options)
     context.each(recipes, lambda recipe: publish_one(context, recipe, options))

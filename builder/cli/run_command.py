@@ -119,10 +119,10 @@ def run(
     if recipe is None:
         request = request if no_bind else bind_here(context, request)
         code = _print_or_run_reference(context, words[0], request, only_print=only_print)
+    elif only_print:
+        code = _print(context, recipe, request, chosen_image(recipe, image, digest))
     else:
-        given = chosen_image(recipe, image, digest)
-        run_it = _print if only_print else _run
-        code = run_it(context, recipe, request, given, bind=not no_bind)
+        code = _run(context, recipe, request, chosen_image(recipe, image, digest), bind=not no_bind)
     context_exit(code)
 
 
@@ -161,9 +161,7 @@ def _print_or_run_reference(
     return 0
 
 
-def _print(
-    context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None, *, bind: bool
-) -> int:
+def _print(context: Context, recipe: Recipe, request: ContainerRequest, given: RunImage | None) -> int:
     """Prints the command line: for a shell on the site, where the folder is another one. Returns 0."""
     from builder.cli.run_edf import print_edf
     from builder.cli.run_image import printed_image

@@ -35,7 +35,7 @@ def complete_site(ctx: click.Context, param: click.Parameter, incomplete: str) -
 @common_options
 @click.pass_context
 def sites(ctx: click.Context) -> None:
-    """List the known sites, print the file of one, or update them.
+    """List the known sites, print the file of one, say how old they are, or update them.
 
     A recipe starts from a site with site: NAME. A project's own sites/NAME.yaml wins over the user's copies
     (builder sites update), and those win over the files of this package.
@@ -162,13 +162,17 @@ def sites_check(context: Context, names: tuple[str, ...], days: int | None, stri
     rows = []
     for name in dict.fromkeys(names or known):
         found = currency(read_site(name, files).site, datetime.now(UTC).date(), days or MAX_AGE)
-        table.add_row(name, found.checked, str(found.age or ""), "; ".join(found.problems))
+        table.add_row(
+            name, found.checked, "" if found.age is None else str(found.age), "; ".join(found.problems)
+        )
         rows.append({"name": name, "checked": found.checked, "days": found.age, "problems": found.problems})
     context.output.table(table)
     context.output.result(rows)
     old = [str(row["name"]) for row in rows if row["problems"]]
     if old:
         context.output.warn(f"compare these sites with their sources: {', '.join(old)}")
+    else:
+        context.output.note("nothing to do")
     if old and strict:
         context_exit(4)
 
@@ -208,10 +212,10 @@ def sites_update(context: Context, source: str | None, rev: str | None, reset: b
 @click.argument("name")
 @click.option(
     "--runtime",
-    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker"]),
+    type=click.Choice(["apptainer", "singularity", "podman-hpc", "podman", "docker", "edf"]),
     default="apptainer",
     show_default=True,
-    help="The site's container runtime.",
+    help="The site's container runtime; edf is CSCS's Container Engine.",
 )
 @click.option(
     "--gpu",

@@ -23,13 +23,17 @@ def targets_list(context: Context) -> None:
     """List the targets of the project."""
     from rich.table import Table
 
+    from builder.site.status import retired_note
+
     recipes = context.project.recipes()
     table = Table("target", "groups", "GPU", "locked", "base", "description", box=None)
     rows = []
     for r in recipes:
         locked = r.lock_path.exists()
         gpu = " ".join([r.gpu.vendor, *r.gpu.architectures])
-        table.add_row(r.name, " ".join(r.group), gpu, "yes" if locked else "no", r.base, r.description)
+        retired = retired_note(r.site, r.site_title)
+        text = f"{r.description} ({retired})" if retired else r.description
+        table.add_row(r.name, " ".join(r.group), gpu, "yes" if locked else "no", r.base, text)
         rows.append(
             {
                 "name": r.name,
@@ -37,6 +41,7 @@ def targets_list(context: Context) -> None:
                 "gpu": r.gpu.model_dump(),
                 "base": r.base,
                 "locked": locked,
+                "status": r.site.status,
                 "description": r.description,
             }
         )

@@ -15,7 +15,7 @@ from builder.config.fields import Line, Model, Option, Size, Time, seconds
 
 QueueName = Literal["gpu", "node", "nodes", "cpu", "interactive", "build"]
 #: Options of ``builder job`` that a site can refuse.
-Refusable = Literal["mem", "mail", "constraint", "exclude", "requeue"]
+Refusable = Literal["mem", "mail", "partition", "constraint", "exclude", "requeue"]
 
 
 def _pattern(value: str) -> str:

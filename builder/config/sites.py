@@ -142,10 +142,10 @@ def unknown_site(name: str, root: Path | None, where: str = "") -> ConfigError:
     """Returns the error for a site that does not exist; ``where`` is the place that names it."""
     known = list(site_files(root))
     at = f"{where}: site: " if where else ""
-    hint = near_hint(name, known) or f"known sites: {', '.join(known)}"
-    return ConfigError(
-        f"{at}no site named {name!r}", f"{hint} (builder sites lists them; builder init-site adds one)"
-    )
+    family = [one for one in known if len(name) > 2 and one.startswith(name)]  # alps, chameleon
+    near = f"did you mean {', '.join(family)}?" if family else near_hint(name, known)
+    advice = "builder sites lists the sites; builder init-site adds one"
+    return ConfigError(f"{at}no site named {name!r}", f"{near} ({advice})" if near else advice)
 
 
 def _check_keys(yaml: YamlFile) -> None:

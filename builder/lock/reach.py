@@ -55,9 +55,10 @@ def with_all_silent(error: BuilderError, recipe: Recipe, settings: Settings) -> 
         settings: mirrors, and whether to work offline.
     """
     is_base = isinstance(error, RegistryError)
-    if is_base and error.status is not None:  # type: ignore[attr-defined]
-        return error
-    if not is_base and not isinstance(error, FetchError):
+    if isinstance(error, RegistryError):
+        if error.status is not None:  # the registry answered
+            return error
+    elif not isinstance(error, FetchError):
         return error
     try:
         found = silent_sources(recipe, settings)

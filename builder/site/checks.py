@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from builder.config.fields import seconds
-from builder.config.queues import Queue
 from builder.config.recipe import Recipe
 from builder.config.site import Site
 from builder.errors import UsageError
 from builder.settings import expand_home
 from builder.site.command import check_gpus
+from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
+from builder.site.slurm import find_queue
 from builder.tarheaders import BLOCK, is_header
 from builder.trees.inflate import MAX_ZSTD_WINDOW
 
@@ -163,11 +164,9 @@ def _gpus_per_node(recipe: Recipe, request: JobRequest) -> int:
 
 def _fewest_gpus(site: Site) -> int:
     """One GPU, or as many as the default partition of GPU jobs gives at least."""
-    queues = site.slurm.queues if site.slurm else {}
-    queue = queues.get("gpu") or queues.get("node") or Queue()
-    partition = site.slurm.partitions.get(queue.partition) if site.slurm else None
-    counts = partition.gpu_counts if partition else ()
-    return min(counts, default=1)
+    if site.slurm is None:
+        return 1
+    return min(gpu_counts(site.slurm, find_queue(site, "gpu")), default=1)
 
 
 def _is_tar(path: Path) -> bool:

@@ -134,9 +134,11 @@ def check_gpus(recipe: Recipe, gpus: int | None) -> None:
     if gpus is None:
         return
     if gpus > available:
+        if not available:
+            raise UsageError(f"--gpus {gpus}: a node of {recipe.site_title} has no GPUs", "leave --gpus out")
         more_nodes = "; use --nodes for more" if recipe.site.slurm else ""
         raise UsageError(
-            f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available or 'none'}",
+            f"{gpus} GPUs requested, but a node of {recipe.site_title} has {available}",
             f"request at most {available} GPUs per node{more_nodes}",
         )
     if gpus < 0:

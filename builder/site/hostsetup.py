@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from builder.config.site import Additions, Proxy, Site
 from builder.site.containers import HOME_VARIABLE
-from builder.site.shell import ShellText, join, quote
+from builder.site.shell import ShellText, join, quote, with_account
 
 
 def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str = "") -> list[str]:
@@ -19,7 +19,7 @@ def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str 
     """
     lines = _proxy_lines(site.proxy) if site.proxy else []
     if site.runtime.home:
-        home = ShellText(account_filled(site.runtime.home, account))
+        home = with_account(site.runtime.home, account)
         lines += [f"export HOME={quote(home)}", 'mkdir -p "$HOME"']
         if site.runtime.kind in HOME_VARIABLE:
             lines.append(f'export {HOME_VARIABLE[site.runtime.kind]}="$HOME"')
@@ -29,11 +29,6 @@ def host_setup(site: Site, additions: Sequence[Additions] = (), *, account: str 
     lines += [f"module load {quote(module)}" for module in modules]
     lines += [line for part in parts for line in part.setup]
     return lines
-
-
-def account_filled(text: str, account: str) -> str:
-    """Replaces ``{account}`` in a shell text; an empty account becomes the variable ``SLURM_JOB_ACCOUNT``."""
-    return text.replace("{account}", account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT")
 
 
 def proxy_variables(proxy: Proxy) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
-from builder.site.shell import ShellText, expand, join
+from builder.site.shell import expand, join, with_account
 
 
 def image_reference(recipe: Recipe, account: str = "") -> str:
@@ -26,10 +26,9 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
     """
     suffix = recipe.site.runtime.image_suffix
     if suffix:
-        account_text = account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"
-        folder = recipe.site.images.replace("{account}", account_text)
+        folder = with_account(recipe.site.images, account)
         separator = "/" if folder and not folder.endswith("/") else ""
-        return join(ShellText(folder), f"{separator}{recipe.name}{suffix}")
+        return join(folder, f"{separator}{recipe.name}{suffix}")
 
     tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
     return f"{_repository(recipe)}:{tag}"
@@ -56,9 +55,11 @@ def digest_reference(recipe: Recipe, digest: str) -> str:
 
 def _repository(recipe: Recipe) -> str:
     if not recipe.registry.repository:
+        name = recipe.name
+        here = f": builder build {name} --load makes builder/{name}:latest on this machine"
         raise UsageError(
-            f"{recipe.source}: registry.repository is not set, so the image of {recipe.name} is unknown",
-            "set it in the recipe, or pass --image REFERENCE",
+            f"{recipe.source}: registry.repository is not set, so the image of {name} is unknown",
+            f"set it, or pass --image REFERENCE{here if recipe.site.runtime.kind == 'docker' else ''}",
         )
     return "/".join(filter(None, (recipe.registry.host, recipe.registry.repository)))
 

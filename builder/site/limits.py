@@ -37,6 +37,12 @@ def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
     return min(known, key=lambda time: seconds(time) if time else 0)
 
 
+def gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
+    """Returns the counts of GPUs per node that a queue allows; empty: any."""
+    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, Partition)]
+    return sorted({count for partition in partitions for count in partition.gpu_counts})
+
+
 def check_limits(
     recipe: Recipe, resources: Resources, queue: Queue, time: str, *, can_chain: bool = True
 ) -> None:
@@ -58,7 +64,7 @@ def check_limits(
     for kind, problem in _broken(slurm, resources, queue, time):
         hints = _places_of(recipe, resources, time, kind)
         if kind == "gpus":
-            hints += [f"--gpus {count}" for count in _gpu_counts(slurm, queue)]
+            hints += [f"--gpus {count}" for count in gpu_counts(slurm, queue)]
         if kind == "time" and can_chain:
             hints += _segments(slurm, resources, queue, time)
         hint = "; or ".join(hints) or f"no partition of {recipe.site_title} allows it: request less"
@@ -196,12 +202,6 @@ def _broken_gpus(name: str, limits: Limits, resources: Resources) -> Iterator[st
     total = resources.gpus * resources.nodes
     if isinstance(limits, Qos) and limits.max_gpus and total > limits.max_gpus:
         yield f"{total} GPUs: {name} allows at most {limits.max_gpus}"
-
-
-def _gpu_counts(slurm: Slurm, queue: Queue) -> list[int]:
-    """The counts of GPUs per node that a queue allows; empty: any."""
-    partitions = [limits for _, limits in _limits(slurm, queue) if isinstance(limits, Partition)]
-    return sorted({count for partition in partitions for count in partition.gpu_counts})
 
 
 def _segments(slurm: Slurm, resources: Resources, queue: Queue, time: str) -> list[str]:

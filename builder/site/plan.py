@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 
 from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
@@ -71,11 +71,20 @@ def plan_job(recipe: Recipe, request: JobRequest) -> Job | RayJob:
     return _JobPlan(launcher).job()
 
 
-def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
-    """Plans an interactive job.
+@dataclass(frozen=True, slots=True)
+class InteractiveJob:
+    """The command lines of an interactive job."""
 
-    Returns:
-        Two command lines: the first allocates a node with a terminal, the second starts the image there.
+    allocate: list[str]
+    """Allocates a node with a terminal."""
+    then: list[str]
+    """Starts the image there."""
+    edf: tuple[str, ...]
+    """Lines of the file that ``then`` names (:func:`edf_name`); empty: none."""
+
+
+def salloc(recipe: Recipe, request: JobRequest) -> InteractiveJob:
+    """Plans an interactive job.
 
     Raises:
         UsageError: the site has no scheduler, cannot run the job, or a value is not valid.
@@ -94,22 +103,16 @@ def salloc(recipe: Recipe, request: JobRequest) -> tuple[list[str], list[str]]:
     container = _interactive_container(recipe, request, gpus)
     # Where the shell of salloc runs on the node, srun there starts one process per GPU.
     resources = Resources(request.nodes, gpus, tasks=max(gpus, 1) if site.slurm.salloc_on_node else 1)
-    single = replace(request, chain=None)
-    options = job_options(recipe, single, resources, find_queue(site, "interactive"))
+    options = job_options(recipe, request, resources, find_queue(site, "interactive"), can_chain=False)
     srun = [] if site.slurm.salloc_on_node and not container.edf else ["srun", "--pty", *site.slurm.srun]
     if container.edf:
         srun.append(f"--environment={edf_name(recipe)}")
-    return ["salloc", *options], [*srun, *container.words]
+    return InteractiveJob(["salloc", *options], [*srun, *container.words], container.edf)
 
 
 def edf_name(recipe: Recipe) -> str:
     """Returns the name of the file for ``srun --environment`` in the current folder."""
     return f"./{recipe.name}.toml"
-
-
-def interactive_edf(recipe: Recipe, request: JobRequest) -> tuple[str, ...]:
-    """Returns the lines of the file that the second command line of :func:`salloc` names; empty: none."""
-    return _interactive_container(recipe, request, check_request(recipe, request)).edf
 
 
 def _interactive_container(recipe: Recipe, request: JobRequest, gpus: int) -> Invocation:

@@ -50,6 +50,11 @@ def _with_braces(text: str) -> str:
     return f"{text[: last.start()]}${{{last['name']}}}"
 
 
+def with_account(text: str, account: str) -> ShellText:
+    """Returns a shell text with ``{account}`` filled in; an empty account is ``$SLURM_JOB_ACCOUNT``."""
+    return ShellText(text.replace("{account}", account.replace("$", "$$") or "$SLURM_JOB_ACCOUNT"))
+
+
 def map_literal(text: str, change: Callable[[str], str]) -> str:
     """Applies ``change`` to the parts of a word that are not variables."""
     if not isinstance(text, ShellText):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from builder.config.fields import seconds
@@ -12,7 +11,7 @@ from builder.config.site import Node, Site
 from builder.site.job import Resources
 from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
-from builder.site.slurmrequest import asked_queue, batch_options, further_options
+from builder.site.slurmrequest import asked_queue, batch_options, further_options, names_output
 
 #: What a segment of a chain gets before its time limit, so that it can save: signal and seconds.
 _CHAIN_SIGNAL = "TERM@120"
@@ -96,7 +95,9 @@ def allocation_options(allocation: Allocation, queue: Queue) -> list[str]:
     return options
 
 
-def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue) -> list[str]:
+def job_options(
+    recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue, *, can_chain: bool = True
+) -> list[str]:
     """Returns the options that allocate the resources of a job.
 
     Args:
@@ -104,6 +105,7 @@ def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue
         request: account and time limit of the job.
         resources: its size.
         queue: the queue that it is for.
+        can_chain: whether the job can be split into segments, for the hint.
 
     Raises:
         UsageError: the site does not allow the job's time or size.
@@ -113,7 +115,7 @@ def job_options(recipe: Recipe, request: JobRequest, resources: Resources, queue
     allocation = Allocation(
         resources=resources,
         cpus_per_task=queue.cpus_per_task or _cpus_per_task(site.node, resources),
-        time=_time_limit(recipe, request, resources, queue),
+        time=_time_limit(recipe, request, resources, queue, can_chain=can_chain),
         account=request.account,
         gpus=_fill(queue.gpus or slurm_of(site).gpus, resources) if resources.gpus else "",
         memory=_memory_option(site, queue, resources.gpus),
@@ -132,9 +134,9 @@ def directives(recipe: Recipe, request: JobRequest, resources: Resources) -> lis
     options += job_options(recipe, request, resources, queue)
     options += batch_options(request.slurm, signal=_CHAIN_SIGNAL if request.chain else "")
     if request.chain:
-        options += [f"--array=1-{request.chain}%1", "--output=%x-%A_%a.out"]
-    else:
-        options.append("--output=%x-%j.out")
+        options.append(f"--array=1-{request.chain}%1")
+    if not names_output(request.slurm):
+        options.append("--output=%x-%A_%a.out" if request.chain else "--output=%x-%j.out")
     return options
 
 
@@ -180,11 +182,13 @@ def _memory_option(site: Site, queue: Queue, gpus: int) -> str:
         return ""
     if slurm_of(site).memory_by == "gpu":
         return f"--mem-per-gpu={node.memory_per_gpu}"
-    number, unit = re.fullmatch(r"(\d+)(\D*)", node.memory_per_gpu).groups()  # type: ignore[union-attr]  # a Size
-    return f"--mem={int(number) * gpus}{unit}"
+    number = node.memory_per_gpu.rstrip("bBkKmMgGtT")
+    return f"--mem={int(number) * gpus}{node.memory_per_gpu.removeprefix(number)}"
 
 
-def _time_limit(recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue) -> str:
+def _time_limit(
+    recipe: Recipe, request: JobRequest, resources: Resources, queue: Queue, *, can_chain: bool
+) -> str:
     """The time limit of a job, which the site allows for its size."""
     slurm = slurm_of(recipe.site)
     default = slurm.segment if request.chain else queue.time or slurm.time
@@ -192,5 +196,5 @@ def _time_limit(recipe: Recipe, request: JobRequest, resources: Resources, queue
     if longest:
         default = min(default, longest, key=seconds)
     limit = request.time or default
-    check_limits(recipe, resources, queue, limit)
+    check_limits(recipe, resources, queue, limit, can_chain=can_chain)
     return limit

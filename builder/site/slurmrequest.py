@@ -135,6 +135,11 @@ def batch_options(asked: SlurmRequest, *, signal: str) -> list[str]:
     return options
 
 
+def names_output(asked: SlurmRequest) -> bool:
+    """Returns whether the user names the file of the output: sbatch takes the last name that it reads."""
+    return any(option.startswith(("--output=", "-o")) for option in asked.extra)
+
+
 def _check_sizes(recipe: Recipe, asked: SlurmRequest) -> None:
     if asked.mem:
         try:

@@ -32,7 +32,7 @@ def require_current(recipe: Recipe) -> None:
     if note:
         successor = next(iter(recipe.site.successors), "NAME")
         raise UsageError(
-            f"{note}: no job can be submitted",
+            f"no job can be submitted: {note}",
             f"write site: {successor} in {recipe.source.name} (builder sites lists the sites)",
         )
 

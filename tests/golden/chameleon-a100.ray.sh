@@ -31,6 +31,7 @@ services:
       MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING: "true"
     volumes: ["$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
     ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
+    restart: on-failure:3
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-a100:latest"

@@ -45,6 +45,7 @@ services:
       BUILDER_RESUME: "$BUILDER_RESUME"
     volumes: ["$BUILDER_CHECKPOINT_DIR:$BUILDER_CHECKPOINT_DIR", "$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
     ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
+    restart: on-failure:3
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-h100-vm:latest"

@@ -45,6 +45,7 @@ services:
       BUILDER_DATA: "$BUILDER_DATA"
     volumes: ["$BUILDER_DATA:$BUILDER_DATA:ro", "$BUILDER_FOLDER:/builder:ro", "$PWD:/job:ro"]
     ports: ["127.0.0.1::8265", "127.0.0.1::8080"]
+    restart: on-failure:3
     shm_size: 12g
   ray-worker-0:
     image: "builder/chameleon-mi100:latest"

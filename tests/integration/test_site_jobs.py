@@ -227,7 +227,7 @@ def test_build(site: SiteJobs) -> None:
 
 def test_interactive(site: SiteJobs) -> None:
     """salloc allocates a whole node."""
-    words, _ = salloc(site.recipe, site.request(1, site.fake.main.gpus))
+    words = salloc(site.recipe, site.request(1, site.fake.main.gpus)).allocate
     reserved = next((w.partition("=")[2] for w in words if w.startswith("--reservation=")), "")
     user, site.slurm.user = site.slurm.user, ()
     if reserved:

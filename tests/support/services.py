@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,18 +264,32 @@ class RayCluster:
         return done
 
     def start_node(self, name: str, *options: str, **env: str) -> None:
-        """Starts ``ray start`` with these options and variables as node ``name``."""
-        (port,) = free_ports(1)
-        command: list[str | Path] = [_program("ray"), "start", "--block", "--disable-usage-stats"]
-        command += ["--node-ip-address=127.0.0.1", f"--metrics-export-port={port}"]
+        """Starts ``ray start`` with these options and variables as node ``name``, and waits until it runs.
+
+        Nodes start one after the other: two that start at one address take each other's raylet for their own.
+        Ray gives a node 30 s to register, a fixed number that a busy machine exceeds: it then starts again.
+        """
+        log = self.folder / f"{name}.log"
         full = parts.clean_environment(HOME=self.folder, **QUIET, **self.env, **env)
-        self.processes[name] = parts.start([*command, *options], self.folder / f"{name}.log", full)
-        self.metrics.append(port)
+        for _ in range(6):
+            (port,) = free_ports(1)
+            command: list[str | Path] = [_program("ray"), "start", "--block", "--disable-usage-stats"]
+            command += ["--node-ip-address=127.0.0.1", f"--metrics-export-port={port}"]
+            log.unlink(missing_ok=True)
+            process = self.processes[name] = parts.start([*command, *options], log, full)
+            while process.poll() is None:
+                if "Ray runtime started" in log.read_text(errors="replace"):
+                    self.metrics.append(port)
+                    return
+                time.sleep(0.1)
+            end_group(process)
+        raise AssertionError(f"{name} does not start:\n{log.read_text(errors='replace')[-2000:]}")
 
     def kill(self, name: str) -> None:
         """Kills a node and all its processes at once, as a machine that loses power."""
         process = self.processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def nodes(self) -> int:
@@ -341,13 +356,7 @@ def start_worker(cluster: RayCluster, number: int, cpus: int = 1) -> None:
     """Starts worker ``worker-NUMBER``, also again after it was killed."""
     (agent,) = free_ports(1)
     options = (f"--address={cluster.address}", f"--num-cpus={cpus}", "--num-gpus=0")
-    name = f"worker-{number}"
-    log = cluster.folder / f"{name}.log"
-    log.unlink(missing_ok=True)
-    cluster.start_node(name, *options, f"--dashboard-agent-listen-port={agent}")
-    # One after the other: two nodes that start at the same address take each other's raylet for their own.
-    started = lambda: "Ray runtime started" in log.read_text()  # noqa: E731
-    parts.wait_for(started, cluster.processes[name], log, name, READY_S)
+    cluster.start_node(f"worker-{number}", *options, f"--dashboard-agent-listen-port={agent}")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,8 @@ class RayLauncher:
             ports=tuple(f"127.0.0.1::{port}" for port in (ray.dashboard_port, ray.metrics_port)),
             shm_size=self.recipe.site.runtime.shm_size,
             env_file=self._env_file,
+            # Ray gives a node 30 s to start, which a busy machine exceeds.
+            restart="on-failure:3",
         )
 
     def _worker(self, index: int, env: dict[str, str | None], volumes: tuple[str, ...]) -> RayService:

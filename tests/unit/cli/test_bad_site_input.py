@@ -145,6 +145,12 @@ def type_in(project: Path, line: str, capsys: pytest.CaptureFixture[str]) -> tup
             id="account-missing",
         ),
         pytest.param(
+            "job marenostrum5 --account ehpc123 --time 90:00:00 -- python x.py",
+            "--time 90:00:00 exceeds the limit of partition acc with QOS acc_ehpc (3-00:00:00)",
+            "--time 3-00:00:00 --chain 2",
+            id="time-qos-without-gpus",
+        ),
+        pytest.param(
             "job archer2-gpu --account z19 --submit -- python x.py",
             "ARCHER2 (GPU) was switched off on 2026-11-21",
             "write site: isambard-ai in archer2-gpu.yaml",
@@ -237,6 +243,13 @@ def test_proxy(url: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (code, out) == (3, "")
     assert f"{recipe}:5: site.proxy.url: {error}" in found
     assert "me:secret" not in found
+
+
+def test_retired_lock(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that still work say that the system is switched off."""
+    places = ["--project", str(project), "--cache", str(project / "cache")]
+    run(cli, [*places, "lock", "archer2-gpu", "--check"])
+    assert "ARCHER2 (GPU) was switched off on 2026-11-21" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("variable", ACCOUNT_VARIABLES)

@@ -89,6 +89,25 @@ def test_second_site(do: Cli, bare: TinyProject) -> None:
     assert (bare.root / "recipes/perlmutter.yaml").read_text() == text
 
 
+def test_next_on_a_site(do: Cli, bare: TinyProject) -> None:
+    """Jobs that run a file need it on the site."""
+    made = do("init", "-y", "--site", "lumi-g", "--json")
+    assert made.json["next"] == [
+        "builder build",
+        "builder publish --to HOST/REPOSITORY",
+        "builder pull --account ACCOUNT --from HOST/REPOSITORY",
+        "builder job --account ACCOUNT --submit -- python train.py",
+    ]
+    assert "was switched off" not in made.err
+
+
+def test_retired_site(do: Cli, bare: TinyProject) -> None:
+    """It can be chosen, with a warning, and no job is proposed."""
+    made = do("init", "-y", "--site", "archer2-gpu", "--env", "environment.yml", "--json")
+    assert "its successors: isambard-ai" in made.err
+    assert made.json["next"] == ["builder build", "builder publish --to HOST/REPOSITORY"]
+
+
 def test_questions(do: Cli, bare: TinyProject, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a terminal init asks for the name and the site; wrong answers are asked again."""
     answers = iter(["Fit", "perlmutter"])

@@ -55,6 +55,15 @@ def test_undecodable_word(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'\\udcff.py' is not UTF-8" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [["--submit"], ["--output", "x.sh"], ["--chain", "2"]])
+def test_interactive_is_no_batch_job(capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
+    """Options that would have no effect are refused, and no hint names one of them."""
+    words = ["job", "alps-daint", "--interactive"]
+    assert f"{option[0]} is for batch jobs" in builder(capsys, *words, *option, code=2)
+    too_long = builder(capsys, *words, "--time", "1:00:00", code=2)
+    assert "--partition normal allows it" in too_long and "--chain" not in too_long
+
+
 def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
     """The script can be written, with one warning that names the successor; it is not submitted."""
     words = ["--project", str(ROOT), "job", "alliance-cedar", "--account", "def-x"]
@@ -66,3 +75,8 @@ def test_retired_site(capsys: pytest.CaptureFixture[str]) -> None:
     assert "its successors: alliance-fir" in captured.err
     assert run(cli, [*words, "--submit", "--", "y"]) == 2
     assert "no job can be submitted" in capsys.readouterr().err
+    assert run(cli, ["--project", str(ROOT), "lock", "alliance-cedar", "--check"]) == 4
+    assert "its successors: alliance-fir" in capsys.readouterr().err
+    assert run(cli, ["--project", str(ROOT), "targets", "--json"]) == 0
+    status = {target["name"]: target["status"] for target in json.loads(capsys.readouterr().out)}
+    assert status["alliance-cedar"] == "retired" and status["alliance-fir"] == "current"

@@ -71,7 +71,12 @@ def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     (empty_folder / "recipes").mkdir()
     (empty_folder / "sites").mkdir()
     today = datetime.now(UTC).date()
-    for name, days, sources in (("new", 3, "[x]"), ("old", 200, "[x]"), ("bare", -3, "[]")):
+    for name, days, sources in (
+        ("new", 3, "[x]"),
+        ("old", 200, "[x]"),
+        ("bare", -3, "[]"),
+        ("today", 0, "[x]"),
+    ):
         checked = today - timedelta(days=days)
         text = f"extends: _linux\nsite: {{launcher: torchrun, checked: {checked}, sources: {sources}}}\n"
         (empty_folder / f"sites/{name}.yaml").write_text(text)
@@ -87,8 +92,11 @@ def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
     }
     assert "compare these sites with their sources: old, bare, heir" in captured.err
     assert run(cli, ["sites", "check", "new", "--strict"]) == 0
+    assert "nothing to do" in capsys.readouterr().err
     assert run(cli, ["sites", "check", "new", "--strict", "--days", "2"]) == 4
     assert run(cli, ["sites", "check", "alliance-cedar", "--strict", "--days", "1"]) == 0
+    assert run(cli, ["sites", "check", "today"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["today", str(today), "0"]
     assert run(cli, ["sites", "check", "lumi"]) == 3
     assert "did you mean lumi-g?" in capsys.readouterr().err
 

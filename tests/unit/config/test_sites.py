@@ -86,7 +86,12 @@ def test_no_home(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("text", "message", "hint"),
     [
         ("site: min\n", "one.yaml:2: site: no site named 'min'", "did you mean mine?"),
-        ("site: {name: zzz}\n", "one.yaml:2: site: no site named 'zzz'", "builder sites lists them"),
+        (
+            "site: chameleon\n",
+            "no site named 'chameleon'",
+            "chameleon-h100, chameleon-h100-vm",
+        ),
+        ("site: {name: zzz}\n", "one.yaml:2: site: no site named 'zzz'", "builder sites lists the sites"),
         ("site: _alliance\n", "one.yaml:2: site: no site named '_alliance'", "did you mean alliance-"),
         ("site: 5\n", "one.yaml:2: site: neither a name nor a mapping of keys", "write site: NAME"),
         ("site: {name: 5}\n", "one.yaml:2: site: neither a name", "write site: NAME"),

@@ -16,7 +16,7 @@ from builder.config.recipe import Recipe, load_recipe
 from builder.errors import ConfigError, RunnerError
 from builder.site.command import ContainerRequest, site_command
 from builder.site.edf import NO_ENGINE, edf_lines, engine_image, require_engine, toml
-from builder.site.plan import interactive_edf, plan_job, salloc
+from builder.site.plan import plan_job, salloc
 from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
@@ -260,10 +260,10 @@ def test_require_engine(tmp_path: Path) -> None:
 
 def test_interactive(recipe: Recipe) -> None:
     """salloc, then srun with a terminal; the current folder is mounted."""
-    allocate, then = salloc(recipe, JobRequest())
-    assert allocate[0] == "salloc"
-    assert then == ["srun", "--pty", "--environment=./engine.toml", "bash"]
-    found = tomllib.loads("\n".join(interactive_edf(recipe, JobRequest())))
+    planned = salloc(recipe, JobRequest())
+    assert planned.allocate[0] == "salloc"
+    assert planned.then == ["srun", "--pty", "--environment=./engine.toml", "bash"]
+    found = tomllib.loads("\n".join(planned.edf))
     assert found["image"] == "${SCRATCH}/ce-images/engine.sqsh"
     assert found["workdir"] == "${SLURM_SUBMIT_DIR}"
     assert "${SLURM_SUBMIT_DIR}:${SLURM_SUBMIT_DIR}" in found["mounts"]

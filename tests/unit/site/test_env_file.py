@@ -47,4 +47,4 @@ def test_jobs(kind: RuntimeKind) -> None:
     for given, expected in (("my.env", '"$SLURM_SUBMIT_DIR/my.env"'), ("~/my.env", '"$HOME/my.env"')):
         request = JobRequest(command=("x",), env_file=given)
         assert f"--env-file {expected}" in render(plan_job(target, request))
-        assert f"--env-file {expected}" in command_line(salloc(target, request)[1])
+        assert f"--env-file {expected}" in command_line(salloc(target, request).then)

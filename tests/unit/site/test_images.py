@@ -63,6 +63,9 @@ def test_digest_reference(tmp_path: Path) -> None:
     assert digest_reference(recipe("podman"), digest) == f"h.example/a/b@{digest}"
     with pytest.raises(UsageError, match=r"registry\.repository is not set"):
         digest_reference(recipe("podman", ""), digest)
+    with pytest.raises(UsageError) as raised:
+        digest_reference(recipe("docker", ""), digest)
+    assert "builder build one --load makes builder/one:latest" in raised.value.hint
     here = recipe("userns")
     assert digest_reference(here, digest) == digest
     job = plan_job(here, JobRequest(command=("true",), image=digest))

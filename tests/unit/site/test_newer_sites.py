@@ -75,7 +75,7 @@ SCRIPTS = {
         "alliance-killarney",
         "--account aip-x-ksupport --cpus 4 --mem 32G --time 1:00:00",
     ),
-    # docs.alliancecan.ca, Using GPUs with Slurm, 2026-08-21: model names of the clusters
+    # docs.alliancecan.ca, Using GPUs with Slurm, 2026-04-03: model names of the clusters
     "alliance-killarney-h100.node.sh": ("alliance-killarney-h100", "--account aip-someprof --gpus 8"),
     # docs.alliancecan.ca, TamIA, 2026-08-14: whole nodes of h100:4 and h200:8
     "alliance-tamia.nodes.sh": ("alliance-tamia", "--account aip-someprof --nodes 2"),

@@ -19,7 +19,7 @@ from builder.site.render import render
 from builder.site.request import JobRequest
 
 
-@pytest.mark.parametrize("runtime", [kind for kind in get_args(RuntimeKind) if kind not in ("userns", "edf")])
+@pytest.mark.parametrize("runtime", [kind for kind in get_args(RuntimeKind) if kind != "userns"])
 @pytest.mark.parametrize("gpu", get_args(GpuVendor))
 def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
     """The new site's recipe loads, its environment too, and a job of it is valid bash."""
@@ -30,7 +30,7 @@ def test_new_site(runtime: RuntimeKind, gpu: GpuVendor, tmp_path: Path) -> None:
     assert recipe.site.slurm is not None
     assert read_environment(environment_file, "linux-64").conda
     script = render(plan_job(recipe, JobRequest(command=("python", "t.py"), nodes=2)))
-    assert f"{runtime} " in script
+    assert ("--environment=" if runtime == "edf" else f"{runtime} ") in script
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
 

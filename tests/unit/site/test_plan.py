@@ -75,10 +75,10 @@ def test_perlmutter() -> None:
 def test_perlmutter_interactive() -> None:
     """One GPU as in Synapse's documentation; four GPUs for four tasks, each of which sees all of them."""
     recipe = load_recipe("perlmutter", ROOT)
-    allocate, then = salloc(recipe, JobRequest(account="PROJECT"))
+    planned = salloc(recipe, JobRequest(account="PROJECT"))
     # salloc -N 1 --ntasks-per-node=1 -t 1:00:00 -q interactive -C gpu --gpu-bind=single:1 -c 32 -G 1 -A
     # PROJECT
-    assert set(allocate) == {
+    assert set(planned.allocate) == {
         "salloc",
         "--nodes=1",
         "--ntasks-per-node=1",
@@ -90,11 +90,11 @@ def test_perlmutter_interactive() -> None:
         "--gpus=1",
         "--account=PROJECT",
     }
-    assert then[:4] == ["podman-hpc", "run", "--rm", "-it"]
-    allocate, _ = salloc(recipe, JobRequest(account="PROJECT", gpus=4))
+    assert planned.then[:4] == ["podman-hpc", "run", "--rm", "-it"]
+    allocate = salloc(recipe, JobRequest(account="PROJECT", gpus=4)).allocate
     assert {"--ntasks-per-node=4", "--cpus-per-task=32", "--gpus=4"} <= set(allocate)
     assert not any(option.startswith("--gpu-bind") for option in allocate)
-    _, then = salloc(load_recipe("archer2-cpu", ROOT), JobRequest(account="z19"))
+    then = salloc(load_recipe("archer2-cpu", ROOT), JobRequest(account="z19")).then
     assert then[:2] == ["srun", "--pty"] and "singularity" in then, (
         "the shell of salloc stays on the login node"
     )
@@ -375,7 +375,7 @@ def request_error(target: str, **request: Any) -> UsageError:
             "3 GPUs requested, but a node of Chameleon compute_liqid has 2",
             "request at most 2",
         ),
-        ("archer2-cpu", {"gpus": 1}, "1 GPUs requested, but a node of ARCHER2 (CPU) has none", "at most 0"),
+        ("archer2-cpu", {"gpus": 1}, "--gpus 1: a node of ARCHER2 (CPU) has no GPUs", "leave --gpus out"),
         ("lumi-g", {"gpus": -1}, "--gpus must be at least 0, not -1", "--gpus 0"),
         ("lumi-g", {"nodes": 0}, "--nodes must be at least 1, not 0", "number of nodes"),
         ("lumi-g", {"chain": 0}, "--chain must be at least 1, not 0", "leave it out for a single job"),

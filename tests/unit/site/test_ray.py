@@ -71,7 +71,11 @@ def test_reserved_resources() -> None:
     """With several GPUs the command runs on the head, which survives the end of a worker."""
     assert "--entrypoint-num-gpus 1 --entrypoint-num-cpus 8" in script()
     assert "--entrypoint" not in script(gpus=2)
-    assert services(script(gpus=2))["ray-worker-1"]["restart"] == "unless-stopped"
+    found = services(script(gpus=2))
+    assert [found[name]["restart"] for name in ("ray-head", "ray-worker-1")] == [
+        "on-failure:3",
+        "unless-stopped",
+    ]
 
 
 def test_checkpoints() -> None:

@@ -66,6 +66,14 @@ def test_options() -> None:
     } <= set(found)
 
 
+@pytest.mark.parametrize("extra", ["--output=logs/%j.out", "-ologs/%j.out"])
+def test_own_output(extra: str) -> None:
+    """sbatch takes the last name that it reads, so builder writes none after the user's."""
+    assert [option for option in directives(extra=(extra,)) if "out" in option] == [extra]
+    assert "--output=%x-%A_%a.out" in directives(chain=2)
+    assert "--output=%x-%A_%a.out" not in directives(chain=2, extra=(extra,))
+
+
 def test_another_partition() -> None:
     """It has neither the queue's QOS, unless it accepts it, nor the queue's time."""
     found = directives(partition="debug")
@@ -87,7 +95,7 @@ def test_signal() -> None:
 
 def test_interactive() -> None:
     request = JobRequest(slurm=SlurmRequest(partition="debug", extra=("--x11",), requeue=True))
-    allocate, _ = salloc(target(), request)
+    allocate = salloc(target(), request).allocate
     assert {"--partition=debug", "--x11"} <= set(allocate) and "--requeue" not in allocate
 
 
@@ -138,6 +146,6 @@ def test_account_form() -> None:
 @pytest.mark.parametrize(("on_node", "tasks"), [(True, 4), (False, 1)])
 def test_interactive_gpus(on_node: bool, tasks: int) -> None:
     """On the node srun starts one process per GPU; a shell that srun itself starts is one."""
-    allocate, _ = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4))
+    allocate = salloc(target(Slurm(account="none", salloc_on_node=on_node)), JobRequest(gpus=4)).allocate
     assert f"--ntasks-per-node={tasks}" in allocate
     assert f"--cpus-per-task={64 // tasks}" in allocate
