@@ -88,7 +88,7 @@ def _concerns(error: OSError, where: Path) -> bool:
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
     """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
 
-    A device or a pipe (``/dev/null``, ``/dev/stdout``) is written to: root would replace it by a file.
+    A device or a pipe is written to instead: renaming a file to /dev/null would replace the machine's.
 
     Args:
         path: the file; missing folders are created.
