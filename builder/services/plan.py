@@ -10,7 +10,7 @@ from builder.config.recipe import Recipe
 from builder.errors import UsageError
 from builder.services.state import PORTS, ExternalStore, Stack, check_keys
 from builder.site.arguments import parse_bind
-from builder.site.images import image_reference
+from builder.site.images import image_reference, local_name
 from builder.site.shell import ShellText
 
 #: The target of the servers' image.
@@ -74,7 +74,7 @@ def planned(recipe: Recipe, options: UpOptions, name: str, before: Stack | None)
         name=name,
         target=recipe.name,
         image=options.image or image_name(recipe),
-        servers_image=options.servers_image or f"builder/{SERVERS}:latest",
+        servers_image=options.servers_image or local_name(SERVERS),
         engine=engine,
         ports={**PORTS, **(before.ports if before else {}), **_ports(options.ports)},
         workers=workers,
@@ -91,7 +91,7 @@ def image_name(recipe: Recipe) -> str:
     """The name of a target's image in the engine."""
     if recipe.registry.repository and not recipe.site.runtime.takes_sif:
         return image_reference(recipe)
-    return f"builder/{recipe.name}:latest"
+    return local_name(recipe.name)
 
 
 def _ports(values: tuple[str, ...]) -> Mapping[str, int]:

@@ -34,6 +34,11 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
     return f"{_repository(recipe)}:{tag}"
 
 
+def local_name(target: str) -> str:
+    """Returns the name that builder itself gives a target's image in the storage of docker."""
+    return f"builder/{target}:latest"
+
+
 def digest_reference(recipe: Recipe, digest: str) -> str:
     """Returns what a job is told to run so that it runs exactly one image, whatever tags name.
 
@@ -56,7 +61,7 @@ def digest_reference(recipe: Recipe, digest: str) -> str:
 def _repository(recipe: Recipe) -> str:
     if not recipe.registry.repository:
         name = recipe.name
-        here = f": builder build {name} --load makes builder/{name}:latest on this machine"
+        here = f": builder build {name} --load makes {local_name(name)} on this machine"
         raise UsageError(
             f"{recipe.source}: registry.repository is not set, so the image of {name} is unknown",
             f"set it, or pass --image REFERENCE{here if recipe.site.runtime.kind == 'docker' else ''}",

@@ -39,6 +39,9 @@ class ImageFile:
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
     image_id: str = ""
     """Digest of the image's config, if it is known."""
+    is_local: bool = False
+    """Whether builder itself put it into the engine's storage. The script must not pull it: in Docker Hub
+    its name belongs to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)

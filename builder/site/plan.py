@@ -21,6 +21,7 @@ from builder.site.containers import (
 )
 from builder.site.edf import engine_image
 from builder.site.hostsetup import host_setup
+from builder.site.images import local_name
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
 from builder.site.jobvariables import JobVariables
 from builder.site.launchers.base import ProcessLauncher
@@ -266,6 +267,7 @@ class _JobPlan:
             engine=runtime.command if runtime.has_volumes else "",
             migrates=runtime.kind == "podman-hpc",
             image_id=self.request.image_id,
+            is_local=reference == local_name(self.recipe.name),
         )
 
     def _files(self) -> Files:

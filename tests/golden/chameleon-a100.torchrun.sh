@@ -7,8 +7,8 @@ set -euo pipefail
 BUILDER_JOB_ID=$(date +%Y%m%dT%H%M%S)-$$
 export BUILDER_JOB_ID
 export BUILDER_IMAGE=builder/chameleon-a100:latest
-if ! docker image inspect "$BUILDER_IMAGE" >/dev/null 2>&1 && ! docker pull "$BUILDER_IMAGE"; then
-    echo "no image $BUILDER_IMAGE: builder pull chameleon-a100 --into docker, or builder build chameleon-a100 --load" >&2
+if ! docker image inspect "$BUILDER_IMAGE" >/dev/null 2>&1; then
+    echo "no image $BUILDER_IMAGE:" 'builder build chameleon-a100 --load' >&2
     exit 1
 fi
 

@@ -443,15 +443,19 @@ def test_image_of_podman_hpc(cluster: Cluster) -> None:
 
 
 def test_image_of_docker(cluster: Cluster) -> None:
-    text = script("chameleon-a100", launcher="torchrun")
+    """What is missing is pulled, but not by builder's local name, which anybody can take in Docker Hub."""
+    image = "h.example/a:latest"
+    text = script("chameleon-a100", launcher="torchrun", image=image)
     (first,) = cluster.run(text)
-    image = next(word for word in first["words"] if word.endswith(":latest"))
-    assert not cluster.pulled.exists()
+    assert image in first["words"] and not cluster.pulled.exists()
     cluster.run(text, IMAGE="pull")
     assert cluster.pulled.read_text() == f"pull {image}"
     assert cluster.run(text, code=1, IMAGE="pull", PULL="1") == []
     assert f"no image {image}: builder pull chameleon-a100 --into docker" in cluster.output
-    assert "builder build chameleon-a100 --load" in cluster.output
+    cluster.pulled.unlink()
+    assert cluster.run(script("chameleon-a100", launcher="torchrun"), code=1, IMAGE="pull") == []
+    assert "no image builder/chameleon-a100:latest: builder build chameleon-a100 --load" in cluster.output
+    assert not cluster.pulled.exists()
 
 
 @pytest.mark.parametrize("planted", ["link", "file", "none"])
