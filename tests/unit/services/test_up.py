@@ -81,3 +81,11 @@ def test_cluster_not_up(
     assert run(cli, ["services", "down", "--remove-data", "--yes"]) == 0
     assert docker.calls()[-1].endswith("down --remove-orphans --volumes")
     assert not folder.exists()
+
+
+def test_token_stays(docker: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the cluster is down another user's program can have its port: it is not sent the token."""
+    folder = tmp_path / "state/builder/services/services"
+    assert run(cli, ["services", "up", "trained", "--output", str(folder)]) == 0
+    monkeypatch.setattr("builder.services.health.cluster", lambda stack, state: pytest.fail("token sent"))
+    assert run(cli, ["services", "status"]) == 1
