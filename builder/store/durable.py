@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from builder.errors import BuilderError
 from builder.parallel import in_parallel
 from builder.store.leftovers import remove_left_behind
 from builder.store.temporary import temporary_beside
@@ -84,7 +85,12 @@ def durable_file(path: Path) -> Iterator[Path]:
     """A new path to write a file to. After the ``with`` block it replaces ``path``, and is on the disk.
 
     After an error ``path`` is as before. Files that killed processes left beside it are removed.
+
+    Raises:
+        BuilderError: ``path`` is a device or a pipe.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():  # renaming would replace /dev/null
+        raise BuilderError(f"{path} is a device or a pipe", "name a file")
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_left_behind(path.parent)
     temporary = temporary_beside(path)

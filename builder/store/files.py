@@ -88,6 +88,8 @@ def _concerns(error: OSError, where: Path) -> bool:
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
     """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
 
+    A device or a pipe is written to instead: renaming a file to /dev/null would replace the machine's.
+
     Args:
         path: the file; missing folders are created.
         data: the new content.
@@ -99,6 +101,9 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
         BuilderError: the folder cannot be written to.
     """
     with space_errors(path.parent):
+        if path.is_char_device() or path.is_fifo():
+            path.write_bytes(data)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(path)
         try:

@@ -67,6 +67,7 @@ SCRIPTS = {
         "chameleon-mi100",
         "--gpus 2 --mlflow http://10.0.0.5:8000 --checkpoint s3://ray --data set.tar",
     ),
+    # The same course, docker/docker-compose-ray-cuda.yaml (2026-03-05).
     "chameleon-a100.ray.sh": ("chameleon-a100", ""),
     "chameleon-a100.torchrun.sh": ("chameleon-a100", "--gpus 2 --launcher torchrun"),
     # Course of Chameleon (mltrain-chi b8413d9, 2026-03-05, docker/docker-compose-ray-cuda.yaml):
