@@ -254,5 +254,6 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
     elif output.file is None:
         click.echo(script, nl=False)
     if output.file is not None:
-        advice = f"; submit it with: sbatch {output.file}" if recipe.site.slurm and not number else ""
+        starts = "submit it with: sbatch" if recipe.site.slurm else "run it with: bash"
+        advice = "" if number else f"; {starts} {output.file}"
         context.output.note(f"wrote {output.file}{advice}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from builder.config.site import Launcher
 from builder.site.containers import Invocation
+from builder.site.images import local_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,11 @@ class RayJob:
     def project(self) -> str:
         """The beginning of the cluster's name, in the characters that compose allows."""
         return re.sub(r"[^a-z0-9_-]", "-", f"builder-{self.target.lower()}")
+
+    @property
+    def image_is_local(self) -> bool:
+        """As :attr:`ImageFile.is_local`."""
+        return self.image == local_name(self.target)
 
     @property
     def services(self) -> tuple[RayService, ...]:

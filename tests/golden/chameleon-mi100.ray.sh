@@ -14,6 +14,11 @@ else
     echo "docker compose is not installed: install the package docker-compose-plugin" >&2
     exit 1
 fi
+# No registry has this image, and compose would ask one.
+if ! docker image inspect builder/chameleon-mi100:latest >/dev/null 2>&1; then
+    echo 'no image builder/chameleon-mi100:latest: builder build chameleon-mi100 --load' >&2
+    exit 1
+fi
 
 export BUILDER_CHECKPOINT_DIR=s3://ray
 export BUILDER_RESUME=

@@ -28,6 +28,14 @@ def test_script_file_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert file.read_text() == data["script"] and os.access(file, os.X_OK) and data["job"] is None
 
 
+def test_what_to_do_with_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is no scheduler it is run."""
+    file = tmp_path / "job.sh"
+    for target, advice in (("alps-daint", "submit it with: sbatch"), ("chameleon-a100", "run it with: bash")):
+        assert run(cli, ["--project", str(ROOT), "job", target, "--output", str(file), "--", "y"]) == 0
+        assert f"{advice} {file}" in capsys.readouterr().err
+
+
 def test_output_folder_must_exist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--account", "project_465000000", "--output", f"{tmp_path}/no/x"]
     assert "does not exist" in builder(capsys, "job", "lumi-g", *options, "--", "y", code=2)

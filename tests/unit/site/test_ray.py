@@ -50,6 +50,18 @@ def test_two_scripts(tmp_path: Path) -> None:
     assert names[0] != names[1] and all(name.startswith("builder-chameleon-a100-") for name in names)
 
 
+def test_local_image(tmp_path: Path) -> None:
+    """A build that Docker does not have is not looked for in a registry; another image is."""
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\ncase "$*" in "image inspect"*) exit 1 ;; esac\n')
+    docker.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash"], input=script(), env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "no image builder/chameleon-a100:latest: builder build chameleon-a100 --load\n"
+    assert "image inspect" not in script(image="h.example/a:latest")
+
+
 def test_ports() -> None:
     """The engine chooses the ports of the machine, on loopback only."""
     head, worker = services(script()).values()
