@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from builder.errors import ImageError
-from builder.store.files import write_atomic
+from builder.store.files import space_errors, write_atomic
 
 #: What the values become on a command line: names, and no options.
 _FORMS = {
@@ -69,8 +69,13 @@ def recorded_pull(folder: Path, target: str) -> EnginePull | None:
 
 
 def forget_pull(folder: Path, target: str) -> None:
-    """Removes the record, if there is one."""
-    _file(folder, target).unlink(missing_ok=True)
+    """Removes the record, if there is one.
+
+    Raises:
+        BuilderError: the folder cannot be written to.
+    """
+    with space_errors(folder):
+        _file(folder, target).unlink(missing_ok=True)
 
 
 def _file(folder: Path, target: str) -> Path:

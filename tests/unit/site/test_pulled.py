@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import ImageError
+from builder.errors import BuilderError, ImageError
 from builder.site.pulled import EnginePull, forget_pull, record_pull, recorded_pull
 
 OPTION = json.dumps(
@@ -27,6 +27,13 @@ def test_record(tmp_path: Path) -> None:
     forget_pull(folder, "a")
     forget_pull(folder, "a")
     assert recorded_pull(folder, "a") is None
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    """A folder that cannot be written to is an error that names it."""
+    (tmp_path / "file").touch()
+    with pytest.raises(BuilderError, match=f"cannot write to {tmp_path}/file/dist"):
+        forget_pull(tmp_path / "file" / "dist", "a")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', OPTION])
