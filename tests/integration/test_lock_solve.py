@@ -751,7 +751,7 @@ def test_synapse(settings, tmp_path):
         }
         (pages / subdir / "repodata.json").write_text(json.dumps(data))
     recipe = load_recipe("perlmutter", ROOT)
-    environment = read_environment(recipe.environment_path, recipe.platform)
+    environment = read_environment(SYNAPSE / "environment.yml", recipe.platform)
     mirrored = replace(settings, mirrors=(("https://conda.anaconda.org/conda-forge", str(pages)),))
     ours, _ = solve_conda(SolveRequest(recipe, environment, mirrored))
     assert len(ours) == 302
