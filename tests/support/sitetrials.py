@@ -180,8 +180,9 @@ def places(site: FakeSite) -> list[Place]:
 def unknown_names(site: FakeSite, base: JobRequest) -> list[Trial]:
     """Returns jobs with names that the site does not have; builder knows some of them."""
     slurm = site.slurm
+    knows_partitions = bool(slurm.partitions) or "partition" in slurm.refused
     trials = [
-        Trial("unknown partition", base, {"partition": UNKNOWN}, builder=bool(slurm.partitions), slurm=True),
+        Trial("unknown partition", base, {"partition": UNKNOWN}, builder=knows_partitions, slurm=True),
         Trial("unknown QOS", base, {"qos": UNKNOWN}, builder=bool(slurm.qos), slurm=True),
         Trial("unknown constraint", base, {"constraint": UNKNOWN}, slurm=True),
     ]
