@@ -102,7 +102,7 @@ def _write(
 
     from builder.ci.install import setup_command
     from builder.ci.workflow import Options, Workflow, render
-    from builder.store.files import write_atomic
+    from builder.store.files import write_output
 
     project = context.project
     recipes = project.recipes(names, groups)
@@ -137,7 +137,7 @@ def _write(
             f"{path} exists and differs",
             "compare it with --stdout; replace it with --force; or pass --output",
         )
-    write_atomic(path, text.encode())
+    write_output(path, text.encode())
     context.output.result({**answer, "file": str(path)}, escape(str(path)))
     _advise(context, service, recipes)
 

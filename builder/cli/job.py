@@ -223,7 +223,7 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
     from builder.site.render import render
     from builder.site.scheduler import submit
     from builder.site.status import require_current
-    from builder.store.files import write_atomic
+    from builder.store.files import write_output
 
     if output.submit and recipe.site.slurm is None:
         raise UsageError(
@@ -243,7 +243,7 @@ def _write_script(context: Context, recipe: Recipe, request: JobRequest, output:
                 f"--output {output.file}: the folder {output.file.parent} does not exist",
                 "create it, or choose another folder",
             )
-        write_atomic(output.file, script.encode(), mode=0o755)
+        write_output(output.file, script.encode(), mode=0o755)
     number = submit(script) if output.submit else None
 
     context.output.result({"target": recipe.name, "script": script, "file": output.file, "job": number})

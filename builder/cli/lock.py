@@ -77,7 +77,7 @@ def lock(
     """
     from builder.cli.markdown import lock_changes
     from builder.lock.changes import compare_locks
-    from builder.store.files import write_atomic
+    from builder.store.files import write_output
 
     project = context.project
     if names:
@@ -102,7 +102,7 @@ def lock(
         if changes_file is not None:
             if changes:
                 sections.append((recipe.name, changes))
-            write_atomic(changes_file, lock_changes(sections).encode())
+            write_output(changes_file, lock_changes(sections).encode())
         return _report(context, recipe, made, changes if before is not None else None)
 
     context.each(recipes, lock_one, as_list=True)

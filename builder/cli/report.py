@@ -36,7 +36,7 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
     from builder.smoke.reference import references
     from builder.smoke.reports import read_folder
     from builder.smoke.view import view
-    from builder.store.files import write_atomic
+    from builder.store.files import write_output
 
     folder = context.project.reports
     targets = {name: read_folder(folder / name) for name in _targets(context.project, names)}
@@ -48,7 +48,7 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
         message = f"--output {path}: the folder {path.parent} does not exist"
         raise UsageError(message, "create it, or name another file")
     made = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    write_atomic(path, render(targets, references(), made=made).encode())
+    write_output(path, render(targets, references(), made=made).encode())
     views = [
         view(name, stored, problems, references()) for name, (stored, problems) in targets.items() if stored
     ]

@@ -88,8 +88,6 @@ def _concerns(error: OSError, where: Path) -> bool:
 def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = False) -> None:
     """Writes a small file under a temporary name and renames it: readers see the old file or the new one.
 
-    A device or a pipe is written to instead: renaming a file to /dev/null would replace the machine's.
-
     Args:
         path: the file; missing folders are created.
         data: the new content.
@@ -101,9 +99,6 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
         BuilderError: the folder cannot be written to.
     """
     with space_errors(path.parent):
-        if path.is_char_device() or path.is_fifo():
-            path.write_bytes(data)
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(path)
         try:
@@ -119,6 +114,22 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
             raise
         if durable:
             sync_folder(path.parent)
+
+
+def write_output(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Writes a file that the user has named. A device or a pipe is written to: root would replace /dev/null.
+
+    Not for files in folders that others can write to: writing to a pipe waits for its reader.
+
+    Raises:
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
+    """
+    if path.is_char_device() or path.is_fifo():
+        with space_errors(path.parent):
+            path.write_bytes(data)
+    else:
+        write_atomic(path, data, mode)
 
 
 def link_or_copy(source: Path, target: Path) -> None:

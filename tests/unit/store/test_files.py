@@ -9,7 +9,7 @@ import pytest
 
 from builder.errors import BuilderError, SpaceError
 from builder.store.durable import durable_file
-from builder.store.files import require_space, space_errors, write_atomic
+from builder.store.files import require_space, space_errors, write_atomic, write_output
 
 
 def test_write_atomic(tmp_path):
@@ -29,15 +29,15 @@ def test_write_to_a_device(tmp_path):
     """``--output /dev/null`` does not replace the device, which root could."""
     path = tmp_path / "null"
     path.symlink_to("/dev/null")
-    write_atomic(path, b"text", 0o755)
+    write_output(path, b"text", 0o755)
     assert path.is_symlink() and path.is_char_device() and list(tmp_path.iterdir()) == [path]
 
 
 def test_pipe(tmp_path):
-    """A pipe, or /dev/null, gets the data and stays; what is written in parts needs a file."""
+    """A pipe gets the data and stays; what is written in parts needs a file."""
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    write_atomic(tmp_path / "pipe", b"text")
+    write_output(tmp_path / "pipe", b"text")
     assert os.read(reader, 9) == b"text" and (tmp_path / "pipe").is_fifo()
     os.close(reader)
     with pytest.raises(BuilderError, match="is a device or a pipe"), durable_file(tmp_path / "pipe"):
