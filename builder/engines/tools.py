@@ -65,7 +65,7 @@ def micromamba(request: BuildRequest) -> Path:
         raise ImageError(
             f"{where} does not contain /bin/micromamba", "correct installer.micromamba in the recipe"
         )
-    write_atomic(cached, data)
+    write_atomic(cached, data, durable=True)
     return cached
 
 

@@ -92,7 +92,8 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644, *, durable: bool = 
         path: the file; missing folders are created.
         data: the new content.
         mode: permission bits of the file.
-        durable: whether the file has to survive a power loss from now on. The cache does not need it.
+        durable: whether the file has to survive a power loss from now on. Files whose content is checked when
+            they are read do not need it.
 
     Raises:
         SpaceError: the disk is full.

@@ -74,7 +74,7 @@ def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
     for _ in range(_TRIES):
         try:
             current = fingerprint(path)
-            if seen.exists() and seen.read_text() == current:
+            if _recorded(seen) == current.encode():
                 with contextlib.suppress(PermissionError):
                     os.utime(seen)
                 return Comparison(current, True, False)
@@ -87,6 +87,14 @@ def compare(path: Path, digest: str, seen: Path) -> Comparison | None:
             write_atomic(seen, current.encode())
         return Comparison(current, matches, True)
     return None
+
+
+def _recorded(seen: Path) -> bytes:
+    """A fingerprint file's content: after a power loss anything, since these files are not synced."""
+    try:
+        return seen.read_bytes()
+    except OSError:
+        return b""
 
 
 def _has_digest(path: Path, digest: str) -> bool:

@@ -85,7 +85,7 @@ def fetch_uv(packages: Sequence[LockedPackage], request: SolveRequest, store: St
         [fetched] = fetch_requirements(wheels, request, store)
         with zipfile.ZipFile(fetched.path) as archive:
             data = archive.read(f"uv-{own}.data/scripts/uv")
-        write_atomic(program, data, mode=0o755)
+        write_atomic(program, data, mode=0o755, durable=True)
     return program
 
 

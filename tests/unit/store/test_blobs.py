@@ -81,6 +81,16 @@ def test_hashed_only_after_a_change(store, hashed):
     assert store.get(name) == path and len(hashed) == 2
 
 
+@pytest.mark.parametrize("content", [b"H\xa5\xf3d\0\0", b""])
+def test_damaged_fingerprint(store, hashed, content):
+    """Fingerprint files are not synced: after a power loss they hold anything. The blob is hashed again."""
+    name = store.add(b"content")
+    path = store.path(name)
+    path.with_name(path.name + ".seen").write_bytes(content)
+    assert store.get(name) == path and hashed == [path]
+    assert store.get(name) == path and len(hashed) == 1
+
+
 @pytest.mark.parametrize("how", ["longer", "same size", "replaced", "empty"])
 def test_damaged_blob_is_removed(store, how):
     path = store.path(store.add(b"content"))
