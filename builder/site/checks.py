@@ -16,7 +16,7 @@ from builder.config.site import Site
 from builder.errors import UsageError
 from builder.settings import expand_home
 from builder.site.command import check_gpus
-from builder.site.limits import gpu_counts
+from builder.site.limits import gpu_counts, slurm_of
 from builder.site.request import JobRequest
 from builder.site.slurm import find_queue
 from builder.tarheaders import BLOCK, is_header
@@ -57,8 +57,7 @@ def check_account(recipe: Recipe, account: str) -> None:
     Raises:
         UsageError: the site requires one and there is none, or it has another form.
     """
-    slurm = recipe.site.slurm
-    assert slurm is not None
+    slurm = slurm_of(recipe.site)
     example = slurm.account_example
     if slurm.account == "required" and not account:
         such_as = f", such as {example}" if example else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from builder.config.fields import seconds
 from builder.config.queues import Limits, Partition, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
+from builder.config.site import Site
 from builder.errors import UsageError
 from builder.site.job import Resources
 
@@ -28,6 +29,12 @@ class Place:
         """The options of ``builder job`` that choose it."""
         words = [("--partition", self.partition), ("--qos", self.qos)]
         return " ".join(f"{option} {value}" for option, value in words if value)
+
+
+def slurm_of(site: Site) -> Slurm:
+    """Returns the Slurm configuration of a site that has one."""
+    assert site.slurm is not None
+    return site.slurm
 
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:
@@ -58,8 +65,7 @@ def check_limits(
     Raises:
         UsageError: partition or QOS are not known, or do not allow the job; the hint names those that do.
     """
-    slurm = recipe.site.slurm
-    assert slurm is not None
+    slurm = slurm_of(recipe.site)
     _check_names(recipe, slurm, queue)
     for kind, problem in _broken(slurm, resources, queue, time):
         hints = _places_of(recipe, resources, time, kind)
@@ -82,8 +88,7 @@ def alternatives(recipe: Recipe, resources: Resources, time: str) -> list[Place]
     A job without GPUs does not need nodes with GPUs: those without come first. What only interactive jobs
     take comes last: many sites refuse batch jobs there.
     """
-    slurm = recipe.site.slurm
-    assert slurm is not None
+    slurm = slurm_of(recipe.site)
     found: list[tuple[tuple[bool, bool, int, int], Place]] = []
     for place in _places(slurm):
         queue = Queue(partition=place.partition, qos=place.qos)
@@ -105,8 +110,7 @@ def _places_of(recipe: Recipe, resources: Resources, time: str, kind: str) -> li
         kind: the limit that refused the job: ``nodes``, ``time`` or ``gpus``.
     """
     known, others = list[str](), list[str]()
-    slurm = recipe.site.slurm
-    assert slurm is not None
+    slurm = slurm_of(recipe.site)
     for place in alternatives(recipe, resources, time):
         name = place.options or "no --partition"
         queue = Queue(partition=place.partition, qos=place.qos)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from builder.config.fields import seconds
-from builder.config.queues import Queue, QueueName, Slurm
+from builder.config.queues import Queue, QueueName
 from builder.config.recipe import Recipe
 from builder.config.site import Node, Site
 from builder.site.job import Resources
-from builder.site.limits import check_limits, longest_time
+from builder.site.limits import check_limits, longest_time, slurm_of
 from builder.site.request import JobRequest
 from builder.site.slurmrequest import asked_queue, batch_options, further_options, names_output
 
@@ -27,12 +27,6 @@ _QUEUE_FALLBACK: dict[QueueName, tuple[QueueName, ...]] = {
 
 
 # queues -----------------------------------------------------------------------------------------------------
-
-
-def slurm_of(site: Site) -> Slurm:
-    """Returns the Slurm configuration of a site that has one."""
-    assert site.slurm is not None
-    return site.slurm
 
 
 def find_queue(site: Site, kind: QueueName) -> Queue:

@@ -9,6 +9,7 @@ from builder.config.recipe import Recipe
 from builder.config.site import Additions, Launcher
 from builder.errors import UsageError
 from builder.site.checks import check_account
+from builder.site.limits import slurm_of
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 
@@ -96,8 +97,7 @@ def check_slurm(recipe: Recipe, request: JobRequest, gpus: int) -> None:
     Raises:
         UsageError: the account is missing or has another form, or the site has no queue for the job.
     """
-    slurm = recipe.site.slurm
-    assert slurm is not None
+    slurm = slurm_of(recipe.site)
     check_account(recipe, request.account)
     leaves_gpus_unused = recipe.site.node.gpus and not gpus
     if leaves_gpus_unused and slurm.queues and "cpu" not in slurm.queues:
