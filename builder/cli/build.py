@@ -264,7 +264,7 @@ def describe_build(result: BuildResult) -> dict[str, Any]:
 def _write_other_forms(context: Context, image: Image, name: str, options: BuildOptions) -> dict[str, str]:
     """Writes archives and loads the image into Docker, as the options say; returns more of the JSON."""
     from builder.image.archive import docker_load, write_docker_archive, write_oci_archive
-    from builder.site.images import local_name
+    from builder.oci.reference import local_name
 
     reference = local_name(name)
     if options.oci_archive:

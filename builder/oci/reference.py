@@ -34,6 +34,11 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
+def local_name(target: str) -> str:
+    """Returns the name that builder itself gives a target's image in the storage of docker or podman."""
+    return f"builder/{target}:latest"
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """The name of an image: ``host[:port]/repository[:tag][@digest]``. Docker Hub's host is ``docker.io``."""

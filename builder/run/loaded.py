@@ -11,6 +11,7 @@ from typing import Any
 from builder.errors import RunnerError
 from builder.image.archive import docker_load
 from builder.model import Image
+from builder.oci.reference import local_name
 from builder.progress import Reporter, working
 from builder.run.docker import docker_client, docker_errors
 from builder.run.podman import names_of, pull_layout
@@ -28,7 +29,7 @@ def load_into_podman(
         ImageError: a layer is not on this machine.
         RunnerError: the program does not work.
     """
-    name = f"localhost/builder/{target}:latest"
+    name = f"localhost/{local_name(target)}"
     image_id = image.config_descriptor.digest.partition(":")[2]
     names = names_of(program, image_id)
     if names is not None and name in names:
@@ -59,8 +60,8 @@ def load_into_docker(image: Image, target: str, reporter: Reporter) -> str:
     """
     import docker
 
-    repository = f"builder/{target}"
-    name = f"{repository}:latest"
+    name = local_name(target)
+    repository, _, tag = name.rpartition(":")
     with docker_errors(_error), docker_client() as client:
         old = _id_of(client, name)
         known = _id_of(client, image.config_descriptor.digest)
@@ -68,7 +69,7 @@ def load_into_docker(image: Image, target: str, reporter: Reporter) -> str:
             with working(reporter, f"loading {target} into docker"):
                 known = docker_load(image, name, client)
         elif known != old:
-            client.images.get(known).tag(repository, "latest")
+            client.images.get(known).tag(repository, tag)
         if old not in (None, known):
             with contextlib.suppress(docker.errors.APIError):  # a container uses it
                 if not client.images.get(old).tags:

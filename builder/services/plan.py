@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from builder.config.recipe import Recipe
 from builder.errors import UsageError
+from builder.oci.reference import local_name
 from builder.services.state import PORTS, ExternalStore, Stack, check_keys
 from builder.site.arguments import parse_bind
-from builder.site.images import image_reference, local_name
+from builder.site.images import image_reference
 from builder.site.shell import ShellText
 
 #: The target of the servers' image.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from builder.config.recipe import Recipe
 from builder.errors import RunnerError, UsageError
+from builder.oci.reference import local_name
 from builder.site.shell import expand, join, with_account
 
 
@@ -32,11 +33,6 @@ def image_reference(recipe: Recipe, account: str = "") -> str:
 
     tag = next((tag for tag in recipe.registry.tags if "%" not in tag), "latest")
     return f"{_repository(recipe)}:{tag}"
-
-
-def local_name(target: str) -> str:
-    """Returns the name that builder itself gives a target's image in the storage of docker."""
-    return f"builder/{target}:latest"
 
 
 def digest_reference(recipe: Recipe, digest: str) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from builder.config.site import Launcher
+from builder.oci.reference import local_name
 from builder.site.containers import Invocation
-from builder.site.images import local_name
 
 
 @dataclass(frozen=True, slots=True)

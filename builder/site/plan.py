@@ -9,6 +9,7 @@ from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import Launcher
 from builder.errors import UsageError
+from builder.oci.reference import local_name
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_options, check_request
 from builder.site.command import ContainerRequest, site_command
@@ -21,7 +22,6 @@ from builder.site.containers import (
 )
 from builder.site.edf import engine_image
 from builder.site.hostsetup import host_setup
-from builder.site.images import local_name
 from builder.site.job import Batch, Files, ImageFile, Job, PassThrough, RayJob, Resources
 from builder.site.jobvariables import JobVariables
 from builder.site.launchers.base import ProcessLauncher
