@@ -341,3 +341,9 @@ class Site(Model):
         if self.launcher == "ray" and self.ray is None:
             raise ValueError("launcher ray needs 'ray:'")
         return self
+
+
+def slurm_of(site: Site) -> Slurm:
+    """Returns the Slurm configuration of a site that has one."""
+    assert site.slurm is not None
+    return site.slurm

@@ -12,11 +12,11 @@ from typing import IO, Any, cast
 
 from builder.config.fields import seconds
 from builder.config.recipe import Recipe
-from builder.config.site import Site
+from builder.config.site import Site, slurm_of
 from builder.errors import UsageError
 from builder.settings import expand_home
 from builder.site.command import check_gpus
-from builder.site.limits import gpu_counts, slurm_of
+from builder.site.limits import gpu_counts
 from builder.site.request import JobRequest
 from builder.site.slurm import find_queue
 from builder.tarheaders import BLOCK, is_header

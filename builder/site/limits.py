@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from builder.config.fields import seconds
 from builder.config.queues import Limits, Partition, Qos, Queue, Slurm
 from builder.config.recipe import Recipe
-from builder.config.site import Site
+from builder.config.site import slurm_of
 from builder.errors import UsageError
 from builder.site.job import Resources
 
@@ -29,12 +29,6 @@ class Place:
         """The options of ``builder job`` that choose it."""
         words = [("--partition", self.partition), ("--qos", self.qos)]
         return " ".join(f"{option} {value}" for option, value in words if value)
-
-
-def slurm_of(site: Site) -> Slurm:
-    """Returns the Slurm configuration of a site that has one."""
-    assert site.slurm is not None
-    return site.slurm
 
 
 def longest_time(slurm: Slurm, queue: Queue, nodes: int) -> str:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from builder.config.fields import seconds
 from builder.config.queues import Queue, QueueName
 from builder.config.recipe import Recipe
-from builder.config.site import Node, Site
+from builder.config.site import Node, Site, slurm_of
 from builder.site.job import Resources
-from builder.site.limits import check_limits, longest_time, slurm_of
+from builder.site.limits import check_limits, longest_time
 from builder.site.request import JobRequest
 from builder.site.slurmrequest import asked_queue, batch_options, further_options, names_output
 

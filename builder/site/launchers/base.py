@@ -6,10 +6,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from builder.config.recipe import Recipe
-from builder.config.site import Additions, Launcher
+from builder.config.site import Additions, Launcher, slurm_of
 from builder.errors import UsageError
 from builder.site.checks import check_account
-from builder.site.limits import slurm_of
 from builder.site.request import JobRequest
 from builder.site.shell import ShellText
 
