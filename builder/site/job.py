@@ -40,9 +40,6 @@ class ImageFile:
     """Whether the engine has a storage that all nodes see, and pulls into it: podman-hpc."""
     image_id: str = ""
     """Digest of the image's config, if it is known."""
-    is_local: bool = False
-    """Whether builder itself put it into the engine's storage. The script must not pull it: in Docker Hub
-    its name belongs to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +123,12 @@ class Job:
         """Whether the job is for Slurm."""
         return self.batch is not None
 
+    @property
+    def image_is_local(self) -> bool:
+        """Whether builder itself put the image into the engine's storage. The script must not pull it: in
+        Docker Hub its name belongs to somebody else."""
+        return self.image.reference == local_name(self.target)
+
 
 @dataclass(frozen=True, slots=True)
 class RayService:
@@ -183,7 +186,7 @@ class RayJob:
 
     @property
     def image_is_local(self) -> bool:
-        """As :attr:`ImageFile.is_local`."""
+        """As :attr:`Job.image_is_local`."""
         return self.image == local_name(self.target)
 
     @property

@@ -9,7 +9,6 @@ from builder.config.queues import Slurm
 from builder.config.recipe import Recipe
 from builder.config.site import Launcher
 from builder.errors import UsageError
-from builder.oci.reference import local_name
 from builder.site.arguments import parse_bind
 from builder.site.checks import check_options, check_request
 from builder.site.command import ContainerRequest, site_command
@@ -267,7 +266,6 @@ class _JobPlan:
             engine=runtime.command if runtime.has_volumes else "",
             migrates=runtime.kind == "podman-hpc",
             image_id=self.request.image_id,
-            is_local=reference == local_name(self.recipe.name),
         )
 
     def _files(self) -> Files:
