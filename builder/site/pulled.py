@@ -44,8 +44,11 @@ def record_pull(folder: Path, target: str, pull: EnginePull) -> None:
         folder: the project's ``dist/``.
         target: the target's name.
         pull: what was pulled.
+
+    Raises:
+        SpaceError: the disk is full.
+        BuilderError: the folder cannot be written to.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomic(_file(folder, target), json.dumps(asdict(pull), indent=2).encode())
 
 

@@ -34,6 +34,10 @@ def test_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BuilderError, match=f"cannot write to {tmp_path}/file/dist"):
         forget_pull(tmp_path / "file" / "dist", "a")
+    with pytest.raises(BuilderError, match=f"cannot write to {tmp_path}/file/dist"):
+        record_pull(
+            tmp_path / "file" / "dist", "a", EnginePull("docker", "h/a:b", "h/a@sha256:1", "sha256:2")
+        )
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"engine": "docker"}', OPTION])
