@@ -1,8 +1,9 @@
 """Files that survive a power loss.
 
 ``fsync`` of a file, rename, ``fsync`` of the folder: only in this order does a name never lead to a file
-without its content. Files of the cache do without, because they are verified before they are used. What a
-user keeps is synced: lock files, SIFs, archives, OCI layouts.
+without its content. Files of the cache do without, because they are verified before they are used; its
+programs are synced, which have no digest. What a user keeps is synced: lock files, SIFs, archives, OCI
+layouts.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from pathlib import Path
 
@@ -17,14 +18,17 @@ from tests.support.engines import package, request
 from tests.support.image_kit import image, layer, member
 
 
-def test_micromamba_from_an_image(tmp_path: Path) -> None:
-    """It is copied from the image once."""
+def test_micromamba_from_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is copied from the image once, and is on the disk then: nothing checks its content later."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
     other = Store(tmp_path / "other")
     made = image(other, layer(other, member("usr/bin/micromamba", b"\x7fELF of an image")))
     write_layout(made, tmp_path / "mamba", "v1", other)
     r = request(tmp_path, installer={"micromamba": "oci:mamba:v1"})
     first = micromamba(r)
     assert first.read_bytes() == b"\x7fELF of an image"
+    assert any(f"/.{first.name}" in path for path in synced) and synced[-1] == str(first.parent)
     stamp = first.stat().st_mtime_ns
     assert micromamba(r) == first and first.stat().st_mtime_ns == stamp
 
