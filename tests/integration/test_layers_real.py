@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -253,7 +252,7 @@ def test_killed_builds(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         textwrap.dedent(f"""
-        import sys
+        import signal, sys
         from pathlib import Path
         from builder.config.recipe import Layers
         from builder.layers.build import build_layers
@@ -265,22 +264,22 @@ def test_killed_builds(tmp_path: Path) -> None:
         site = {CONTEXT.site_packages!r}
         context = LinkContext("/opt/conda", {VERSION!r}, site, requested=frozenset({{"numpy"}}))
         where = Settings(Path({str(tmp_path)!r}) / "killed", Path({str(tmp_path)!r}) / "tmp", 2)
-        print("go", flush=True)
+        # The kernel ends this process then, like kill -9, also when the test's process is held up.
+        signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
         build_layers(wheels, context, Layers(groups=3), where, Store(where.cache), budget=90)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         print("done", flush=True)
         """)
     )
     killed = 0
     for wait_s in (0.01, 0.05, 0.1, 0.15, 0.2, 0.3):
-        process = subprocess.Popen(
-            [sys.executable, program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": os.getcwd()}
+        done = subprocess.run(
+            [sys.executable, program, str(wait_s)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
         )
-        assert process.stdout is not None and process.stdout.readline() == b"go\n"
-        time.sleep(wait_s)
-        process.send_signal(signal.SIGKILL)
-        killed += b"done" not in process.stdout.read()
-        process.wait()
-        process.stdout.close()
+        assert (done.returncode, done.stdout) in ((-signal.SIGALRM, b""), (0, b"done\n"))
+        killed += done.returncode != 0
     assert killed, "no build was killed in time: make the wheels larger"
     store = Store(tmp_path / "killed")
     store.sweep()
