@@ -119,9 +119,12 @@ def test_same_bytes(channel, tmp_path, ordinary_user):
 def test_existing_channel(channel, settings, monkeypatch):
     """An existing channel is used without any work."""
     monkeypatch.setattr(debian, "write_packages", lambda *args: pytest.fail("made again"))
-    start = time.process_time()
-    assert debian_channel(settings) == channel == debian_channel(replace(settings, offline=True))
-    assert time.process_time() - start < 0.1
+    used = []
+    for _ in range(10):  # the garbage collector of a long test run may work in one of them
+        start = time.process_time()
+        assert debian_channel(settings) == channel == debian_channel(replace(settings, offline=True))
+        used.append(time.process_time() - start)
+    assert min(used) < 0.1
 
 
 def test_renewal_keeps_old_packages(channel, tmp_path):
@@ -143,15 +146,23 @@ def test_renewal_keeps_old_packages(channel, tmp_path):
 
 
 SCRIPT = """
-import sys
+import os, signal, sys
+from builder.channel import packages
 from builder.channel.debian import debian_channel
 from builder.settings import Settings
+write = packages.write_package
+def write_and_stop(package, channel):
+    write(package, channel)
+    os.kill(os.getpid(), signal.SIGSTOP)
+if sys.argv[2:] == ["stop"]:
+    packages.write_package = write_and_stop
 print(debian_channel(Settings.from_environment({"HOME": sys.argv[1], "BUILDER_CACHE": sys.argv[1]})))
 """
 
 
-def start(cache: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SCRIPT, str(cache)]
+def start(cache: Path, *words: str) -> subprocess.Popen[str]:
+    """Makes the channel in another process; with the word ``stop``, it stops after its first package."""
+    command = [sys.executable, "-c", SCRIPT, str(cache), *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -192,14 +203,14 @@ class Recorder(NullReporter):
 
 def test_killed(channel, tmp_path):
     """After a kill it is made anew, and nothing is left."""
-    process = start(tmp_path)
+    process = start(tmp_path, "stop")
     channels = tmp_path / "channels"
-    until = time.monotonic() + 60
-    while not list(channels.glob(".debian.making-*/channel/linux-64/*.conda")):
-        assert time.monotonic() < until and process.poll() is None
-        time.sleep(0.01)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    written = list(channels.glob(".debian.making-*/channel/linux-64/*.conda"))
     os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
+    assert len(written) == 1
     assert not (channels / "debian").exists() and list(channels.iterdir())
     made = debian_channel(Settings(tmp_path, tmp_path / "tmp", 1))
     assert same(made, channel) and list(channels.iterdir()) == [made]
