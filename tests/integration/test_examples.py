@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,21 @@ from tests.integration.conftest import CLONE
 from tests.support.parts import Apptainer
 
 EXAMPLES = CLONE / "examples"
-#: Imports torch once, which takes seconds, and runs each training in a fork of itself.
+#: Of an epoch: 1437 images in batches of 96.
+STEPS = 14
+#: Imports torch once, which takes seconds, and runs each training in a fork of itself. A training sends
+#: itself the signal ``kill`` in the pause after a step: a busy machine does not move it to another step.
 SERVER = """
-import json, os, runpy, sys
+import json, os, runpy, signal, sys, time
 import torch, torch.distributed, torch._dynamo  # the last one is what optimizers import
 programs = {}
+def kill_after(steps, name):
+    def pause(seconds):
+        nonlocal steps
+        steps -= 1
+        if not steps:
+            os.kill(os.getpid(), signal.Signals[name])
+    time.sleep = pause
 for line in sys.stdin:
     case = json.loads(line)
     pid = os.fork()
@@ -33,10 +43,11 @@ for line in sys.stdin:
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(case[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         os.environ.update(case["env"])
+        if case["kill"]:
+            kill_after(*case["kill"])
         sys.argv = [case["script"], *case["arguments"]]
         runpy.run_path(case["script"], run_name="__main__")
         sys.exit("main() came back")
-    print(pid, flush=True)
     print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 """
 
@@ -48,13 +59,10 @@ class Image:
     server: subprocess.Popen[str]
 
     def ask(self, case: dict[str, Any]) -> int:
-        assert self.server.stdin is not None
+        """Runs a training; returns its exit code."""
+        assert self.server.stdin is not None and self.server.stdout is not None
         self.server.stdin.write(json.dumps(case) + "\n")
         self.server.stdin.flush()
-        return self.answer()
-
-    def answer(self) -> int:
-        assert self.server.stdout is not None
         line = self.server.stdout.readline()
         assert line, "the Python process in the image has exited"
         return int(line)
@@ -71,36 +79,28 @@ class Training:
     def checkpoints(self) -> list[Path]:
         return sorted((self.folder / "ck").glob("*.pt"))
 
-    def start(self, *arguments: str, **variables: str | Path) -> int:
-        """Starts the example and returns its process id. Call ``end`` afterwards."""
+    def run(
+        self,
+        *arguments: str,
+        code: int = 0,
+        kill: tuple[int, str] | None = None,
+        **variables: str | Path,
+    ) -> Result:
+        """Runs the example, which must exit with this code.
+
+        Args:
+            arguments: of its command line.
+            code: its exit code.
+            kill: the number of steps after which a signal arrives, and the signal's name.
+            variables: of its environment.
+        """
         script, out, err = EXAMPLES / "train_digits.py", self.folder / "out", self.folder / "err"
         env = {"BUILDER_CHECKPOINT_DIR": self.folder / "ck", **variables}
-        out.unlink(missing_ok=True)
-        case = {"script": str(script), "arguments": arguments, "out": str(out), "err": str(err)}
-        return self.image.ask({**case, "env": {k: str(v) for k, v in env.items()}})
-
-    def end(self, code: int) -> Result:
-        """Waits for the example, which must exit with this code."""
-        ended = self.image.answer()
-        out, err = ((self.folder / name).read_text() for name in ("out", "err"))
-        assert ended == code, f"{ended}: {out}{err}"
-        return Result([json.loads(line) for line in out.splitlines()], err)
-
-    def run(self, *arguments: str, code: int = 0, **variables: str | Path) -> Result:
-        self.start(*arguments, **variables)
-        return self.end(code)
-
-    def until(self, found: Callable[[dict[str, Any]], bool], patience_s: float = 60) -> None:
-        """Waits for an event of the running example."""
-        end = time.monotonic() + patience_s
-        while time.monotonic() < end:
-            result = (self.folder / "out").read_text() if (self.folder / "out").exists() else ""
-            if any(
-                found(json.loads(line)) for line in result.splitlines(keepends=True) if line.endswith("\n")
-            ):
-                return
-            time.sleep(0.01)
-        pytest.fail(f"the event is missing:\n{result}{(self.folder / 'err').read_text()}")
+        case = {"script": str(script), "arguments": arguments, "out": str(out), "err": str(err), "kill": kill}
+        ended = self.image.ask({**case, "env": {k: str(v) for k, v in env.items()}})
+        printed, error = out.read_text(), err.read_text()
+        assert ended == code, f"{ended}: {printed}{error}"
+        return Result([json.loads(line) for line in printed.splitlines()], error)
 
 
 @dataclass
@@ -134,7 +134,7 @@ def inside(apptainer: Apptainer, cpu_sif: Path, tmp_path_factory: pytest.TempPat
     finally:
         assert server.stdin is not None and server.stdout is not None
         server.stdin.close()
-        server.wait(30)
+        server.wait(120)
         server.stdout.close()
 
 
@@ -159,12 +159,8 @@ def test_training(uninterrupted: Result) -> None:
 
 def test_resume_after_sigterm(training: Training, uninterrupted: Result) -> None:
     """A training that SIGTERM stopped resumes and ends with the same weights, bit for bit."""
-    pid = training.start("--epochs", "6", "--pause", "0.1")
-    training.until(lambda e: e["event"] == "epoch" and e["epoch"] == 2)
-    time.sleep(0.25)  # some steps into the third epoch
-    os.kill(pid, signal.SIGTERM)
-    stopped = training.end(143).only("stopped")
-    assert stopped["signal"] == "SIGTERM" and stopped["epoch"] == 2 and 0 < stopped["step"] < 14
+    stopped = training.run("--epochs", "6", code=143, kill=(2 * STEPS + 3, "SIGTERM")).only("stopped")
+    assert (stopped["signal"], stopped["epoch"], stopped["step"]) == ("SIGTERM", 2, 3)
     resumed = training.run("--epochs", "6")
     assert (resumed.only("resume")["epoch"], resumed.only("resume")["step"]) == (2, stopped["step"])
     assert resumed.only("done") == uninterrupted.only("done")  # the weights too, bit for bit
@@ -179,10 +175,7 @@ def test_resume_after_sigterm(training: Training, uninterrupted: Result) -> None
 
 def test_resume_after_sigkill(training: Training, uninterrupted: Result) -> None:
     """A killed training resumes from the last epoch, and removes an unfinished checkpoint."""
-    pid = training.start("--epochs", "6", "--pause", "0.1")
-    training.until(lambda e: e["event"] == "checkpoint" and "digits-0003-" in e["checkpoint"])
-    os.kill(pid, signal.SIGKILL)
-    training.end(-signal.SIGKILL)
+    training.run("--epochs", "6", code=-signal.SIGKILL, kill=(3 * STEPS + 3, "SIGKILL"))
     shutil.copy(
         training.checkpoints[0], training.folder / "ck" / "digits-0009-0000.pt.part"
     )  # killed while it wrote
