@@ -186,7 +186,7 @@ def test_ordinary_user(arm: Builder, ordinary_user: OrdinaryUser, tmp_path: Path
         [sys.executable, "-c", script, sif, ordinary_user.tmp / "cache", IMPORT],
         {"PYTHONPATH": str(CLONE)},
         readable=[tmp_path],
-        timeout=120,
+        timeout=300,
     )
     assert done.stdout == RESULT
 
