@@ -34,6 +34,7 @@ def install_apptainer(prefix: Path) -> Path:
     Raises:
         NotInstalled: no Debian mirror, or a tool is missing.
     """
+    prefix = prefix.resolve()  # its programs hold their path: two clones may share it by a link
     program = prefix / "usr/bin/apptainer"
     marker = prefix / ".complete"
     prefix.parent.mkdir(parents=True, exist_ok=True)
