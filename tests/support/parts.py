@@ -34,7 +34,8 @@ import pytest
 from tests.support.install import NotInstalled, install_apptainer
 
 CLONE = Path(__file__).resolve().parents[2]
-READY_S = 60
+#: The longest that a part may take to start; a busy machine needs more than a minute at times.
+READY_S = 180
 _LIBC = ctypes.CDLL(None)
 
 
@@ -74,8 +75,11 @@ def part_folder(name: str) -> Iterator[Path]:
                 os.close(lock)
     # podman parses the path of a layout as an image name, where "-_" and a final "_" are errors.
     folder = parent / f"bt-{name}-{secrets.token_hex(4)}"
-    folder.mkdir(mode=0o700)
-    lock = _try_lock(folder)
+    # Locked before it has its name: another run removes a folder of this name that nobody has locked.
+    unlocked = parent / f".{folder.name}"
+    unlocked.mkdir(mode=0o700)
+    lock = _try_lock(unlocked)
+    unlocked.rename(folder)
     folder.chmod(0o755)
     owner = os.getpid()
 
