@@ -345,10 +345,13 @@ def start_registry(
     root: Path | None = None,
 ) -> Registry:
     """Starts a registry with its files in ``folder``; ``root`` is the storage of another registry to use."""
+    from tests.support.slurm import free_ports  # which imports this module
+
     need("docker-registry")
     root = root or folder / "root"
     root.mkdir(parents=True, exist_ok=True)
-    http_: dict[str, Any] = {"addr": "127.0.0.1:0", "secret": "of these tests"}
+    # not one that the kernel chooses: a client may get that while the registry is stopped
+    http_: dict[str, Any] = {"addr": f"127.0.0.1:{free_ports(1)[0]}", "secret": "of these tests"}
     storage = {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}}
     config: dict[str, Any] = {
         "version": "0.1",

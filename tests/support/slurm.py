@@ -172,13 +172,24 @@ class Slurm:
         )
 
 
+#: Ports that were returned: their servers may listen later, or again.
+_GIVEN: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients."""
+    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients.
+
+    No port is returned twice, and each worker of pytest has ports of its own.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
     for _ in range(200):
-        first = secrets.randbelow(12000) + 20000
+        first = secrets.randbelow(3000 - count) + 20000 + 3000 * worker
+        if _GIVEN.intersection(range(first, first + count)):
+            continue
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            _GIVEN.update(range(first, first + count))
             return list(range(first, first + count))
     pytest.fail("no free ports")
 
