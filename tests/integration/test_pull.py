@@ -50,7 +50,7 @@ def published(maker: Machine, registry: parts.Registry) -> Any:
 
 @pytest.fixture
 def asked(registry: parts.Registry) -> RequestLog:
-    return RequestLog(registry, registry.log.stat().st_size)
+    return RequestLog(registry, registry.log_size())
 
 
 def test_if_changed(
@@ -67,7 +67,7 @@ def test_if_changed(
         "place": f"oci:{user.project.root / 'dist'}:tiny",
     }
     whole(user.project.root / "dist", published["digest"])
-    asked.start = registry.log.stat().st_size
+    asked.start = registry.log_size()
     again = user.json("pull", "tiny", *place, "--if-changed")
     assert again == {**first, "changed": False}
     assert [line for line in asked.lines() if line != "GET /v2/"] == [
@@ -79,7 +79,7 @@ def test_if_changed(
     index_channel(channel)
     maker.run("lock", "tiny", "--update", "small0")
     newer = maker.publish(*place, "--force")
-    asked.start = registry.log.stat().st_size
+    asked.start = registry.log_size()
     third = user.json("pull", "tiny", *place, "--if-changed")
     assert third["changed"] and third["digest"] == newer["digest"] != first["digest"]
     whole(user.project.root / "dist", newer["digest"])

@@ -37,6 +37,8 @@ CLONE = Path(__file__).resolve().parents[2]
 #: The longest that a part may take to start; a busy machine needs more than a minute at times.
 READY_S = 180
 _LIBC = ctypes.CDLL(None)
+#: The state of a connection in /proc/net/tcp that the other end has closed, and this one has not.
+_CLOSE_WAIT = "08"
 
 
 def part_missing(reason: str) -> NoReturn:
@@ -317,8 +319,24 @@ class Registry:
         except BaseException:
             self.stop()
             raise
-        text = self.config.read_text()
-        self.config.write_text(text.replace('"127.0.0.1:0"', f'"{self.host}"'))
+
+    def log_size(self) -> int:
+        """The size of its log, with all requests of clients that have ended.
+
+        docker-registry notes a request after it has sent the answer, and closes the connection after that.
+        """
+        end = time.monotonic() + READY_S
+        while self._unfinished():
+            assert time.monotonic() < end, "docker-registry does not close its connections"
+            time.sleep(0.01)
+        return self.log.stat().st_size
+
+    def _unfinished(self) -> bool:
+        """Whether a client has closed a connection that this registry still holds open."""
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        sockets = (line.split()[1:4] for line in lines)
+        address = f"0100007F:{self.port:04X}"
+        return any(local == address and state == _CLOSE_WAIT for local, _, state in sockets)
 
     def _answers(self) -> bool:
         connection: http.client.HTTPConnection
