@@ -68,7 +68,8 @@ class Fault:
     """Every token that was used so far is refused from now on, by the registry itself."""
     pause_s: float = 0.0
     then: Callable[[], None] | None = None
-    """Called at that place of the request's body; the proxy waits until it returns."""
+    """Called at that place of the request's body, or before a request that has none; the proxy waits until it
+    returns."""
 
     def meets(self, request: Head, length: int) -> bool:
         """Whether this request is met; counts it."""
@@ -251,6 +252,10 @@ class FaultProxy:
                 await up_writer.drain()
 
         async def send() -> None:
+            if not request.length and not request.chunked:
+                await act()  # now: the answer to a request without a body may come at once
+                up_writer.write(request.encoded())
+                return
             up_writer.write(request.encoded())
             await _pump(body(reader, request), write, int(request.length * fault.at), act)
             if request.chunked:
