@@ -45,7 +45,7 @@ def user(channel: Path, tmp_path: Path) -> Machine:
 
 @pytest.fixture(scope="module")
 def published(maker: Machine, registry: parts.Registry) -> Any:
-    return maker.publish("--registry", f"{registry.host}/pull")
+    return maker.publish("--registry", f"{registry.host}/pull", "--tag", "26.11")
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_if_changed(
     make_package(channel, "small0", "1.1", files={"share/small0": b"new"})
     index_channel(channel)
     maker.run("lock", "tiny", "--update", "small0")
-    newer = maker.publish(*place, "--force")
+    newer = maker.publish(*place, "--tag", "26.11", "--force")
     asked.start = registry.log_size()
     third = user.json("pull", "tiny", *place, "--if-changed")
     assert third["changed"] and third["digest"] == newer["digest"] != first["digest"]
