@@ -62,14 +62,15 @@ class Stack:
     def query(self, call: str, **parameters: str) -> Any:
         """The data of Prometheus's answer."""
         url = f"{self.prometheus.url}/api/v1/{call}"
-        answer = httpx.get(url, params=parameters, timeout=30, trust_env=False)
+        answer = httpx.get(url, params=parameters, timeout=120, trust_env=False)
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
     def job(self, name: str) -> dict[str, Any]:
         """What Ray reports about a job."""
         header = {"Authorization": f"Bearer {self.cluster.token}"}
-        answer = httpx.get(f"{self.cluster.url}/api/jobs/{name}", headers=header, timeout=60, trust_env=False)
+        url = f"{self.cluster.url}/api/jobs/{name}"
+        answer = httpx.get(url, headers=header, timeout=120, trust_env=False)
         return dict(answer.raise_for_status().json())
 
     def has_checkpoint(self) -> bool:
@@ -77,7 +78,7 @@ class Stack:
         keys = {"list-type": "2", "prefix": f"{EXPERIMENT}/"}
         header = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"}
         url = f"{self.store.url}/{BUCKET}"
-        text = httpx.get(url, params=keys, headers=header, timeout=30, trust_env=False).text
+        text = httpx.get(url, params=keys, headers=header, timeout=120, trust_env=False).text
         return "checkpoint_manager_snapshot.json" in text
 
     def wait(self, what: str, happened: Callable[[], bool]) -> None:
