@@ -69,7 +69,7 @@ def pulled(host: str, repository: str, digest: str, folder: Path) -> Image:
 
 def test_base_is_mounted(machine: Machine, registry: parts.Registry, base: Image, tmp_path: Path) -> None:
     """An image that passed before is published without a transfer of its base."""
-    log = RequestLog(registry, registry.log.stat().st_size)
+    log = RequestLog(registry, registry.log_size())
     digest = record_pass(machine)
     done = machine.json("publish", "tiny", "--to", f"{registry.host}/mounted/tiny")
     assert done["digest"] == digest and done["smoke"] == "pass"
@@ -82,7 +82,7 @@ def test_base_is_mounted(machine: Machine, registry: parts.Registry, base: Image
 
 def test_without_tags(machine: Machine, registry: parts.Registry, base: Image) -> None:
     """--no-tags needs no smoke test, and so no base; a later build with the base has the same digest."""
-    log = RequestLog(registry, registry.log.stat().st_size)
+    log = RequestLog(registry, registry.log_size())
     done = machine.json("publish", "tiny", "--to", f"{registry.host}/untagged/tiny", "--no-tags")
     assert done["push"]["blobs_mounted"] == len(base.layers)
     assert downloads(log, base) == [] and not has_base(machine, base)
@@ -92,7 +92,7 @@ def test_without_tags(machine: Machine, registry: parts.Registry, base: Image) -
 
 def test_smoke_test_downloads_the_base(machine: Machine, registry: parts.Registry, base: Image) -> None:
     """An image that was not tested on this machine is downloaded before its test; this one has no Python."""
-    log = RequestLog(registry, registry.log.stat().st_size)
+    log = RequestLog(registry, registry.log_size())
     place = f"{registry.host}/untested/tiny"
     done = machine.run("publish", "tiny", "--to", place, "--runner", "userns", check=False)
     assert done.returncode in (10, 11), done.stderr

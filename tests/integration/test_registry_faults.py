@@ -126,7 +126,7 @@ def test_overtaken(trials: Trials) -> None:
     overtake = Fault(
         "overtaken", "PUT", "/manifests/sha256:", then=lambda: _publish_theirs(kit, registry, repository)
     )
-    first = kit.publish(registry, repository, overtake, stall_s=60)
+    first = kit.publish(registry, repository, overtake)
     registry.proxy.wait_idle()
     assert "overtaken" in first.met
     assert first.result.code == 12 and TAGS[0] in first.result.err, first.result.err
@@ -135,7 +135,7 @@ def test_overtaken(trials: Trials) -> None:
 
 
 def _publish_theirs(kit: Kit, registry: RealRegistry, repository: str) -> None:
-    assert kit.start(registry, repository, kit.theirs).wait(60) == 0
+    assert kit.start(registry, repository, kit.theirs).wait(200) == 0
 
 
 def test_race(trials: Trials) -> None:
@@ -143,7 +143,7 @@ def test_race(trials: Trials) -> None:
     kit, registry = trials.kit, trials.registry
     repository = kit.repository(registry)
     both = [(image, kit.start(registry, repository, image)) for image in (kit.ours, kit.theirs)]
-    codes = {image.digest: process.wait(120) for image, process in both}
+    codes = {image.digest: process.wait(240) for image, process in both}
     tags = check_tags(registry, repository, *codes)
     assert codes[tags[TAGS[0]]] == 0 and set(codes.values()) <= {0, 12}, codes
     assert sorted(tags) == sorted(TAGS)

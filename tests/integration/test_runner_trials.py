@@ -30,7 +30,7 @@ settings = Settings(Path(folder), Path(folder) / "tmp", 1)
 store = Store(settings.cache)
 runner = next(kind for kind in runner_classes() if kind.name == name)(settings, store)
 command = "/missing" if how == "fails" else "/trial"
-print(runner.run(trial_image(settings, store), [command], RunOptions(timeout_s=60)).returncode, flush=True)
+print(runner.run(trial_image(settings, store), [command], RunOptions(timeout_s=300)).returncode, flush=True)
 if how == "killed":
     os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -62,21 +62,24 @@ class Stack:
     def query(self, call: str, **parameters: str) -> Any:
         """The data of Prometheus's answer."""
         url = f"{self.prometheus.url}/api/v1/{call}"
-        answer = httpx.get(url, params=parameters, timeout=30, trust_env=False)
+        answer = httpx.get(url, params=parameters, timeout=120, trust_env=False)
         assert answer.status_code == 200, answer.text
         return answer.json()["data"]
 
     def job(self, name: str) -> dict[str, Any]:
         """What Ray reports about a job."""
         header = {"Authorization": f"Bearer {self.cluster.token}"}
-        answer = httpx.get(f"{self.cluster.url}/api/jobs/{name}", headers=header, timeout=60, trust_env=False)
+        url = f"{self.cluster.url}/api/jobs/{name}"
+        answer = httpx.get(url, headers=header, timeout=120, trust_env=False)
         return dict(answer.raise_for_status().json())
 
     def has_checkpoint(self) -> bool:
+        """Whether Ray's controller knows a checkpoint; an upload before that is lost with a worker."""
         keys = {"list-type": "2", "prefix": f"{EXPERIMENT}/"}
         header = {"Authorization": "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"}
         url = f"{self.store.url}/{BUCKET}"
-        return "state.pt" in httpx.get(url, params=keys, headers=header, timeout=30, trust_env=False).text
+        text = httpx.get(url, params=keys, headers=header, timeout=120, trust_env=False).text
+        return "checkpoint_manager_snapshot.json" in text
 
     def wait(self, what: str, happened: Callable[[], bool]) -> None:
         """Waits for an event, and leaves the processors to what it waits for."""
@@ -129,7 +132,7 @@ def events(stack: Stack, job: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def killed(stack: Stack) -> list[dict[str, Any]]:
     """Trains with two workers, kills one of them, and starts it again. Returns the events of the job."""
-    command = ["python", "train_ray.py", "--epochs", str(EPOCHS), "--workers", "2", "--pause", "0.3"]
+    command = ["python", "train_ray.py", "--epochs", str(EPOCHS), "--workers", "2", "--pause", "0.8"]
     options = ["--no-wait", "--submission-id", "killed", "--working-dir", str(CLONE / "examples")]
     stack.cluster.ray("job", "submit", *options, "--", *command)
     stack.wait("the first checkpoint", lambda: stack.has_checkpoint() or ended(stack, "killed"))
@@ -211,7 +214,7 @@ def test_dashboard(stack: Stack, killed: list[dict[str, Any]]) -> None:
         seen = set(stack.query("label/__name__/values"))
         return {name for name in named if name not in seen and not GPU_METRICS.match(name)}
 
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while missing() and time.monotonic() < end:
         time.sleep(1)
     assert not missing()

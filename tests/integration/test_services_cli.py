@@ -105,7 +105,7 @@ def test_services(servers: Servers, docker_engine: DockerEngine) -> None:
     assert artifact.endswith("/artifacts/note.txt")
 
     url = f"{found['prometheus']['address']}/api/v1/targets"
-    targets = httpx.get(url, trust_env=False).json()["data"]["activeTargets"]
+    targets = httpx.get(url, timeout=120, trust_env=False).json()["data"]["activeTargets"]
     assert sorted(t["labels"]["instance"] for t in targets) == ["ray-head:8080", "ray-worker-0:8080"]
 
     servers.run("down")
@@ -114,7 +114,7 @@ def test_services(servers: Servers, docker_engine: DockerEngine) -> None:
     runs = httpx.post(
         f"{again['mlflow']['address']}/api/2.0/mlflow/runs/search",
         json={"experiment_ids": ["1"]},
-        timeout=30,
+        timeout=120,
         trust_env=False,
     ).json()["runs"]
     assert [run["info"]["run_name"] for run in runs] == ["first"]

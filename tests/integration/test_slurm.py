@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tarfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,7 +138,15 @@ def here(project: Here, tmp_path: Path) -> Here:
 
 #: The example with six epochs.
 TRAIN = ("--", "python", "train_digits.py", "--epochs", "6")
-SLOWLY = (*TRAIN, "--pause", "0.1")
+#: Rank 1 stops once in epoch 3 and once in epoch 4, until it is killed or receives a signal.
+HOLD = """\
+def hold(training):
+    epoch, here = training.progress.epoch, Path(f"held-{training.progress.epoch}")
+    if training.ranks.rank == 1 and epoch in (2, 3) and training.progress.step == 4 and not here.exists():
+        here.touch()
+        while not training.stop_signals:
+            time.sleep(0.1)
+"""
 
 
 def pack(here: Here) -> None:
@@ -219,26 +228,29 @@ def training_of(job: str, rank: int) -> int:
 def test_interrupted_chain(here: Here, uninterrupted: dict[str, Any]) -> None:
     """A rank of segment 1 is killed, segment 2 is cancelled, segment 3 finishes, segment 4 has nothing to
     do."""
-    number = here.submit("here", "--chain", "4", *SLOWLY)
+    program = here.work / "train_digits.py"
+    text = program.read_text().replace("time.sleep(self.options.pause)", "hold(self)")
+    program.write_text(text.replace("def main()", f"{HOLD}\n\ndef main()"))
+    number = here.submit("here", "--chain", "4", *TRAIN)
     folder = here.work / "checkpoints" / "here"
 
-    def wait_for_event(segment: int, event: str, count: int = 1) -> None:
-        end = time.monotonic() + 120
-        while len(events(here.output(f"{number}_{segment}"), event)) < count:
+    def wait_for(happened: Callable[[], bool]) -> None:
+        end = time.monotonic() + 300
+        while not happened():
             assert time.monotonic() < end, here.output(number)
             time.sleep(0.1)
 
-    wait_for_event(1, "checkpoint", 2)
+    wait_for((here.work / "held-2").exists)
+    wait_for(lambda: len(events(here.output(f"{number}_1"), "checkpoint")) == 2)
     os.kill(training_of(number, rank=1), signal.SIGKILL)
-    wait_for_event(2, "resume")
-    wait_for_event(2, "epoch")
-    time.sleep(0.3)  # some steps into an epoch
+    wait_for((here.work / "held-3").exists)  # some steps into an epoch
+    wait_for(lambda: len(events(here.output(f"{number}_2"), "epoch")) == 1)
     here.slurm.run("scancel", f"{number}_2")
     output = here.finish(number, "FAILED", "CANCELLED", "COMPLETED", "COMPLETED")
     first, second, third, fourth = (here.output(f"{number}_{segment}") for segment in (1, 2, 3, 4))
     assert "checkpoint: none, starting from the beginning" in first and not events(first, "stopped")
     (resumed,) = events(second, "resume")
-    assert resumed["epoch"] >= 2 and resumed["step"] == 0
+    assert (resumed["epoch"], resumed["step"]) == (2, 0)
     (stopped,) = events(second, "stopped")
     assert stopped["signal"] in ("SIGTERM", "signal of another rank")
     (again,) = events(third, "resume")
@@ -250,9 +262,10 @@ def test_interrupted_chain(here: Here, uninterrupted: dict[str, Any]) -> None:
 
 def test_exit_code(here: Here) -> None:
     """The exit code of the program is the exit code of the job."""
-    number = here.submit(
-        "here", "--tasks", "2", "--", "sh", "-c", "echo \"rank $RANK 'of' $WORLD_SIZE\"; exit $((RANK * 5))"
-    )
+    # rank 1 ends last: srun kills the other ranks when one has failed
+    wait = "while [ $RANK = 1 ] && [ ! -e ended ]; do sleep 0.1; done"
+    show = f"echo \"rank $RANK 'of' $WORLD_SIZE\"; {wait}; touch ended; exit $((RANK * 5))"
+    number = here.submit("here", "--tasks", "2", "--", "sh", "-c", show)
     assert here.slurm.wait(number) == ["FAILED"]
     assert here.slurm.show(number)[0]["ExitCode"] == "5:0"
     assert {"rank 0 'of' 2", "rank 1 'of' 2"} <= set(here.output(number).splitlines())

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.support.parts import part_missing
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 class Chromium:
@@ -37,6 +37,7 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Network", "Log", "Runtime"):
             self.page(f"{domain}.enable")
+        self.page("Page.setLifecycleEventsEnabled", enabled=True)
 
     def call(self, method: str, session: str = "", **params: Any) -> Any:
         """Calls a method of the protocol and returns its result."""
@@ -83,9 +84,10 @@ class Chromium:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.page("Emulation.setEmulatedMedia", features=[scheme])
-        self.page("Page.navigate", url=path.as_uri())
+        # A slow browser reports the end of the previous page, about:blank, only now.
+        loader = self.page("Page.navigate", url=path.as_uri())["loaderId"]
         end = time.monotonic() + _PATIENCE_S
-        while not any(e.get("method") == "Page.loadEventFired" for e in self.events):
+        while not any(_is_loaded(event, loader) for event in self.events):
             assert time.monotonic() < end, "the page does not load"
             self.events.append(self._receive())
 
@@ -117,6 +119,14 @@ class Chromium:
     def messages(self) -> list[str]:
         """The messages of the browser's console."""
         return [e["params"]["entry"]["text"] for e in self.events if e.get("method") == "Log.entryAdded"]
+
+
+def _is_loaded(event: dict[str, Any], loader: str) -> bool:
+    """Whether an event is the load event of the page that a loader has loaded."""
+    if event.get("method") != "Page.lifecycleEvent":
+        return False
+    params = event["params"]
+    return bool(params["loaderId"] == loader and params["name"] == "load")
 
 
 @contextlib.contextmanager

@@ -13,8 +13,10 @@ from pathlib import Path
 from tests.support.parts import need, part_missing
 
 _EXT4_SIZE = 32 << 20
-#: ``_IOR('X', 125, __u32)``, and the flag that keeps the journal from being written (fs/ext4/ext4.h).
+#: ``_IOR('X', 125, __u32)``, the flag that first writes everything, and the one that keeps the journal from
+#: being written (fs/ext4/ext4.h).
 _EXT4_IOC_SHUTDOWN = 0x8004587D
+_EXT4_GOING_FLAGS_DEFAULT = 0
 _EXT4_GOING_FLAGS_NOLOGFLUSH = 2
 
 
@@ -50,6 +52,7 @@ class PowerDisk:
         self.path = folder / "mounted"
         self._file = folder / "ext4.img"
         self._options = f"loop,{options}" if options else "loop"
+        self._has_power = True
         self.path.mkdir(parents=True)
         mkfs, *_ = need("mkfs.ext4", "mount", "umount")
         with self._file.open("wb") as f:
@@ -72,9 +75,13 @@ class PowerDisk:
 
     def cut_power(self) -> None:
         """Nothing more reaches the disk: every later access fails until :meth:`restart`."""
+        self._shut_down(_EXT4_GOING_FLAGS_NOLOGFLUSH)
+
+    def _shut_down(self, flag: int) -> None:
+        self._has_power = False
         fd = os.open(self.path, os.O_RDONLY)
         try:
-            fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, struct.pack("I", _EXT4_GOING_FLAGS_NOLOGFLUSH))
+            fcntl.ioctl(fd, _EXT4_IOC_SHUTDOWN, struct.pack("I", flag))
         except OSError as e:
             part_missing(f"ext4 cannot be shut down here: {e.strerror}")
         finally:
@@ -84,8 +91,11 @@ class PowerDisk:
         """The disk as it is after the power came back and the journal was replayed.
 
         It is a copy, because another mount namespace on this machine may still hold the one that was shut
-        down.
+        down. Such a namespace must not write while it is copied, so a disk with power is shut down in order.
         """
+        if self._has_power:
+            self._shut_down(_EXT4_GOING_FLAGS_DEFAULT)
+        self._has_power = True
         subprocess.run(["umount", self.path], check=True)
         copy = self._file.with_suffix(".copy")
         subprocess.run(["cp", "--sparse=always", self._file, copy], check=True)

@@ -47,8 +47,10 @@ TAGS = ("26.11", "latest")
 TRANSFERS = 4
 #: The longest wait between attempts here, in seconds. builder waits longer, with the same number of attempts.
 LONGEST_WAIT_S = 0.05
-#: A connection without a byte for so long is given up here, in seconds.
-STALL_S = 3.0
+#: In trials of a stall, a connection without a byte for so long is given up, in seconds.
+STALL_S = 8.0
+#: In others: so long that no registry on a busy machine is given up. What would be sent again is counted.
+PATIENCE_S = 240.0
 #: Uploads of the large layer.
 LARGE_UPLOAD = {"method": "PUT|PATCH", "path": "/blobs/uploads/", "least": LARGE}
 
@@ -127,9 +129,7 @@ class Kit:
         words = ["--project", str(image.project.root), "publish", "tiny", "--json"]
         return [*words, "--to", f"{registry.host}/{repository}", "--tag", TAGS[0]]
 
-    def publish(
-        self, registry: RealRegistry, repository: str, *faults: Fault, stall_s: float = STALL_S
-    ) -> Published:
+    def publish(self, registry: RealRegistry, repository: str, *faults: Fault) -> Published:
         """Publishes our image in this process, with these faults."""
         image = self.ours
         registry.proxy.begin(*faults)
@@ -138,7 +138,7 @@ class Kit:
             adopt(image.project, patch)
             for name, value in self.environment(registry, image).items():
                 patch.setenv(name, value)
-            wait_less(patch, stall_s)
+            wait_less(patch, *faults)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = run(cli, self.command(registry, repository, image))
         result = Result(code, out.getvalue(), err.getvalue())
@@ -165,8 +165,8 @@ class Kit:
         (self.folder / f"run-{self._count}.log").write_text(result.out + result.err)
 
 
-def wait_less(patch: pytest.MonkeyPatch, stall_s: float = STALL_S) -> None:
-    """Shortens every wait between attempts, and the timeout of a stalled connection to ``stall_s``."""
+def wait_less(patch: pytest.MonkeyPatch, *faults: Fault) -> None:
+    """Shortens every wait between attempts, and if a fault stalls a connection, the timeout of that."""
     start = transport.Transport.__init__
 
     def init(self: transport.Transport, host: str, access: transport.Access) -> None:
@@ -176,7 +176,9 @@ def wait_less(patch: pytest.MonkeyPatch, stall_s: float = STALL_S) -> None:
         start(self, host, replace(access, sleep=sleep))
 
     patch.setattr(transport.Transport, "__init__", init)
-    patch.setattr(transport, "_TIMEOUT", httpx.Timeout(stall_s, connect=15, pool=None))
+    stalls = any(fault.pause_s > STALL_S for fault in faults)
+    timeout = httpx.Timeout(STALL_S if stalls else PATIENCE_S, connect=60, pool=None)
+    patch.setattr(transport, "_TIMEOUT", timeout)
 
 
 @contextlib.contextmanager

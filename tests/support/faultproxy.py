@@ -68,7 +68,8 @@ class Fault:
     """Every token that was used so far is refused from now on, by the registry itself."""
     pause_s: float = 0.0
     then: Callable[[], None] | None = None
-    """Called at that place of the request's body; the proxy waits until it returns."""
+    """Called at that place of the request's body, or before a request that has none; the proxy waits until it
+    returns."""
 
     def meets(self, request: Head, length: int) -> bool:
         """Whether this request is met; counts it."""
@@ -120,7 +121,7 @@ class FaultProxy:
     def __enter__(self) -> FaultProxy:
         self._thread.start()
         server = asyncio.start_server(self._serve, sock=self._socket, limit=MOST_HEAD)
-        asyncio.run_coroutine_threadsafe(server, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(server, self._loop).result(120)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -130,9 +131,9 @@ class FaultProxy:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(120)
         self._loop.close()
         self._pool.shutdown()
         self._socket.close()
@@ -143,13 +144,13 @@ class FaultProxy:
         self.faults = list(faults)
 
     def wait_idle(self) -> None:
-        """Waits until no request and no call of a fault is under way, for a minute at most; raises what a
-        call raised.
+        """Waits until no request and no call of a fault is under way, for minutes at most; raises what a call
+        raised.
         """
         for call in self._calls:
-            call.result(60)
+            call.result(240)
         self._calls.clear()
-        end = time.monotonic() + 60
+        end = time.monotonic() + 120
         while self._under_way and time.monotonic() < end:
             time.sleep(0.01)
 
@@ -251,6 +252,10 @@ class FaultProxy:
                 await up_writer.drain()
 
         async def send() -> None:
+            if not request.length and not request.chunked:
+                await act()  # now: the answer to a request without a body may come at once
+                up_writer.write(request.encoded())
+                return
             up_writer.write(request.encoded())
             await _pump(body(reader, request), write, int(request.length * fault.at), act)
             if request.chunked:

@@ -56,7 +56,7 @@ def upload_faults(rng: random.Random) -> dict[str, tuple[list[Fault], float]]:
         "a tag's answer lost": ([Fault("lost", "PUT", tag, lose_answer=True)], 0),
         "wrong content arrives": ([Fault("flip", **large, at=once, flip_request=True)], 1),
         "wrong manifest arrives": ([Fault("flip", "PUT", manifest, at=once, flip_request=True)], 0),
-        "slow upload": ([Fault("slow", **large, at=once, pause_s=STALL_S / 2)], 0),
+        "slow upload": ([Fault("slow", **large, at=once, pause_s=1.5)], 0),
         "stalled answer": ([Fault("stall", "HEAD", "/blobs/sha256", pause_s=STALL_S + 1)], 0),
         "login lost in an upload": ([Fault("401", **large, without_login=True)], 1),
         "token expires": ([Fault("expire", "POST", "/blobs/uploads/", skip=2, expire_tokens=True)], 0),
@@ -225,7 +225,7 @@ class Trials:
         processes: list[subprocess.Popen[bytes]] = []
 
         def kill() -> None:
-            assert started.wait(30)
+            assert started.wait(240)
             processes[0].kill()
 
         any_time = Fault("kill -9", skip=rng.randrange(self.requests), at=rng.random(), then=kill)
@@ -234,7 +234,7 @@ class Trials:
         self.registry.proxy.begin(fault)
         processes.append(self.kit.start(self.registry, repository, self.kit.ours))
         started.set()
-        code = processes[0].wait(120)
+        code = processes[0].wait(480)
         self.registry.proxy.wait_idle()
         result = Result(code, "", self.kit.last_log.read_text())
         assert code in (0, -9) or is_refusal(self.registry, result), result
@@ -273,7 +273,7 @@ class Trials:
         self.registry.proxy.begin(*faults)
         digest = self.kit.ours.digest
         with pytest.MonkeyPatch.context() as patch:
-            wait_less(patch)
+            wait_less(patch, *faults)
             with RegistryClient(self.registry.host, self.registry.credentials) as client:
                 with contextlib.suppress(BuilderError):
                     assert pull_image(client, repository, TAGS[0], "amd64", store).digest == digest

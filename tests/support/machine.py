@@ -68,5 +68,6 @@ class RequestLog:
     start: int
 
     def lines(self) -> list[str]:
-        text = self.registry.log.read_bytes()[self.start :].decode(errors="replace")
+        size = self.registry.log_size()
+        text = self.registry.log.read_bytes()[self.start : size].decode(errors="replace")
         return re.findall(r'"((?:GET|HEAD|PUT|POST|PATCH) /v2/[^ ]*)', text)

@@ -34,8 +34,11 @@ import pytest
 from tests.support.install import NotInstalled, install_apptainer
 
 CLONE = Path(__file__).resolve().parents[2]
-READY_S = 60
+#: The longest that a part may take to start; a busy machine needs more than a minute at times.
+READY_S = 180
 _LIBC = ctypes.CDLL(None)
+#: The state of a connection in /proc/net/tcp that the other end has closed, and this one has not.
+_CLOSE_WAIT = "08"
 
 
 def part_missing(reason: str) -> NoReturn:
@@ -74,8 +77,11 @@ def part_folder(name: str) -> Iterator[Path]:
                 os.close(lock)
     # podman parses the path of a layout as an image name, where "-_" and a final "_" are errors.
     folder = parent / f"bt-{name}-{secrets.token_hex(4)}"
-    folder.mkdir(mode=0o700)
-    lock = _try_lock(folder)
+    # Locked before it has its name: another run removes a folder of this name that nobody has locked.
+    unlocked = parent / f".{folder.name}"
+    unlocked.mkdir(mode=0o700)
+    lock = _try_lock(unlocked)
+    unlocked.rename(folder)
     folder.chmod(0o755)
     owner = os.getpid()
 
@@ -313,8 +319,24 @@ class Registry:
         except BaseException:
             self.stop()
             raise
-        text = self.config.read_text()
-        self.config.write_text(text.replace('"127.0.0.1:0"', f'"{self.host}"'))
+
+    def log_size(self) -> int:
+        """The size of its log, with all requests of clients that have ended.
+
+        docker-registry notes a request after it has sent the answer, and closes the connection after that.
+        """
+        end = time.monotonic() + READY_S
+        while self._unfinished():
+            assert time.monotonic() < end, "docker-registry does not close its connections"
+            time.sleep(0.01)
+        return self.log.stat().st_size
+
+    def _unfinished(self) -> bool:
+        """Whether a client has closed a connection that this registry still holds open."""
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        sockets = (line.split()[1:4] for line in lines)
+        address = f"0100007F:{self.port:04X}"
+        return any(local == address and state == _CLOSE_WAIT for local, _, state in sockets)
 
     def _answers(self) -> bool:
         connection: http.client.HTTPConnection
@@ -341,10 +363,13 @@ def start_registry(
     root: Path | None = None,
 ) -> Registry:
     """Starts a registry with its files in ``folder``; ``root`` is the storage of another registry to use."""
+    from tests.support.slurm import free_ports  # which imports this module
+
     need("docker-registry")
     root = root or folder / "root"
     root.mkdir(parents=True, exist_ok=True)
-    http_: dict[str, Any] = {"addr": "127.0.0.1:0", "secret": "of these tests"}
+    # not one that the kernel chooses: a client may get that while the registry is stopped
+    http_: dict[str, Any] = {"addr": f"127.0.0.1:{free_ports(1)[0]}", "secret": "of these tests"}
     storage = {"filesystem": {"rootdirectory": str(root)}, "delete": {"enabled": True}}
     config: dict[str, Any] = {
         "version": "0.1",

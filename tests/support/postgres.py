@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,13 +76,13 @@ class Postgres:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self._run("pg_isready", "-q", "-h", self.folder, "-t", "1", retry=200)
+        self._run("pg_isready", "-q", "-h", self.folder, "-t", "1", patience_s=180)
 
     def stop(self) -> None:
         """Ends it at once and cleanly, also when clients are connected."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
-            self._process.wait(60)
+            self._process.wait(180)
             self._process = None
 
     @contextlib.contextmanager
@@ -99,13 +100,15 @@ class Postgres:
         user = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
         return ["setpriv", *user, "--pdeathsig=INT", "--"]
 
-    def _run(self, program: str, *args: str | Path, retry: int = 0) -> None:
+    def _run(self, program: str, *args: str | Path, patience_s: float = 0) -> None:
         command = [*self._as_user(), str(self._bin / program), *(str(a) for a in args)]
-        for left in range(retry, -1, -1):
+        end = time.monotonic() + patience_s
+        while True:
             done = subprocess.run(command, env=self._env, cwd=self.folder, capture_output=True, text=True)
             if done.returncode == 0:
                 return
-            if not left:
+            if time.monotonic() >= end:
                 done.check_returncode()
             if self._process is not None and self._process.poll() is not None:
                 raise OSError(f"PostgreSQL ended: {(self.folder / 'postgres.log').read_text()[-500:]}")
+            time.sleep(0.05)

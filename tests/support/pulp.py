@@ -107,6 +107,7 @@ class Pulp(RealRegistry):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        (self.folder / "sockets/content").unlink(missing_ok=True)  # start() waits for a new one
 
     def stop(self) -> None:
         self.kill()

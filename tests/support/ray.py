@@ -78,7 +78,7 @@ class Mlflow:
 
     def ask(self, call: str, **what: Any) -> Any:
         """Calls MLflow's REST interface, such as ``experiments/search``."""
-        answer = httpx.post(f"{self.url}/api/2.0/mlflow/{call}", json=what, timeout=30)
+        answer = httpx.post(f"{self.url}/api/2.0/mlflow/{call}", json=what, timeout=120)
         answer.raise_for_status()
         return answer.json()
 
@@ -97,9 +97,8 @@ class Mlflow:
     def history(self, run: str, metric: str) -> list[tuple[int, float]]:
         """Returns the steps and values of a metric."""
         url = f"{self.url}/api/2.0/mlflow/metrics/get-history"
-        answer = (
-            httpx.get(url, params={"run_id": run, "metric_key": metric}, timeout=30).raise_for_status().json()
-        )
+        wanted = {"run_id": run, "metric_key": metric}
+        answer = httpx.get(url, params=wanted, timeout=120).raise_for_status().json()
         return [(int(m["step"]), float(m["value"])) for m in answer.get("metrics", [])]
 
 

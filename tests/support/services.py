@@ -158,7 +158,7 @@ def object_store(host: str = "127.0.0.1") -> Iterator[Server]:
     with parts.part_folder("s3") as folder:
         command = [_program("moto_server"), "-H", host, "-p", str(port)]
         with _server("moto_server", command, url, "/moto-api/", folder, env) as server:
-            make = httpx.put(f"{url}/{BUCKET}", headers=_unsigned(env), timeout=30, trust_env=False)
+            make = httpx.put(f"{url}/{BUCKET}", headers=_unsigned(env), timeout=120, trust_env=False)
             make.raise_for_status()
             yield server
 

@@ -60,10 +60,11 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
-KillWait=5
-MessageTimeout=60
-BatchStartTimeout=60
+KillWait=120
+MessageTimeout=100
+BatchStartTimeout=600
 MinJobAge=3600
+FirstJobId={first_job}
 SlurmdParameters=config_overrides
 NodeName=node[1-2] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{ports[1]}-{ports[2]}] State=UNKNOWN {nodes}
 """
@@ -172,15 +173,31 @@ class Slurm:
         )
 
 
+#: Ports that were returned: their servers may listen later, or again.
+_GIVEN: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients."""
+    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients.
+
+    No port is returned twice, and each worker of pytest has ports of its own: 1200 for jobs, which
+    builder.bench takes from the number of the job, and 1800 for servers.
+    """
     for _ in range(200):
-        first = secrets.randbelow(12000) + 20000
+        first = secrets.randbelow(1800 - count) + 21200 + 3000 * _worker()
+        if _GIVEN.intersection(range(first, first + count)):
+            continue
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(first, first + count):
                 stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            _GIVEN.update(range(first, first + count))
             return list(range(first, first + count))
     pytest.fail("no free ports")
+
+
+def _worker() -> int:
+    """The number of this worker of pytest; 0 without pytest-xdist."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
 
 
 @pytest.fixture(scope="session")
@@ -239,6 +256,7 @@ def _write_configuration(folder: Path, shared: Path, configuration: Configuratio
         folder=folder,
         socket=munge_socket(shared),
         ports=free_ports(3),
+        first_job=1 + 188 * _worker(),  # builder.bench takes port 20000 + 16 * number of the job
         nodes=configuration.nodes,
     )
     lines = [line.replace("{folder}", str(folder)) for line in configuration.lines]
