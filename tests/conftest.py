@@ -34,7 +34,9 @@ keep_compiled_modules()  # before pytest imports tests and xdist starts workers
 #: HYPOTHESIS_PROFILE=soak looks for new cases, for minutes to hours. See tests/support/fuzz.py.
 hypothesis.settings.register_profile("soak", max_examples=5000, deadline=None)
 #: A slow example is no failure: the machine may be busy. Hypothesis's own profile for CI is like this.
-hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile(
+    "local", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 if os.environ.get("CI") != "true":
     hypothesis.settings.load_profile("local")
 

@@ -14,8 +14,9 @@ class Server:
     """A server for the tests of downloads.
 
     ``files`` are contents by path. ``faults`` are lists by path; each GET uses one fault: a status code,
-    other bytes, ``"other range"``, ``("redirect", URL)``, ``("cut", BYTES)`` or ``("slow", SECONDS per 32
-    KiB)``. ``log`` holds (method, path, Range header, Authorization header) of each request.
+    other bytes, ``"other range"``, ``("redirect", URL)``, ``("cut", BYTES)``, ``("slow", SECONDS per 32
+    KiB)``, or a function that is called before the answer. ``log`` holds (method, path, Range header,
+    Authorization header) of each request.
     """
 
     def __init__(self) -> None:
@@ -67,6 +68,8 @@ class _Handler(BaseHTTPRequestHandler):
         faults = self.owner.faults[path]
         fault = faults.pop(0) if body and faults else None
         data = fault if isinstance(fault, bytes) else self.owner.files.get(path)
+        if callable(fault):
+            fault()
         if isinstance(fault, int):
             self.answer(fault, b"no")
         elif isinstance(fault, tuple) and fault[0] == "redirect":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["RANKS"]
+__all__ = ["RANKS", "clock_while"]
 
 #: Code for ``tests.support.smoke.Modified``. Every rank has a GPU. It works alone, then meets the others:
 #: each rank writes a file into the folder $MEETING, and waits for the files of all others. Tests redefine
@@ -15,7 +15,7 @@ from tests.support.fake_torch import fake_torch
 from bench.measurements.accuracy import checked
 from bench.measurements.timing import rate
 FOLDER = os.environ.get("MEETING", "")
-bench.ranks.watchdog.GRACE_S = 0.5
+bench.ranks.watchdog.GRACE_S = 120.0
 bench.machine.facts.gpu_state = lambda run, index: {{}}
 
 def take(run):
@@ -50,3 +50,33 @@ bench.measurements.MEASUREMENTS[:] = [
     bench.core.Measurement("allreduce.node", meet, "all"),
 ]
 """
+
+#: The launcher's clock stands still while ``{condition}`` is false: a busy machine makes no rank late.
+_CLOCK = """
+class Clock:
+    def __init__(self):
+        self.runs, self.now, self.seen = False, 0.0, time.monotonic()
+
+    def monotonic(self):
+        before, self.seen = self.seen, time.monotonic()
+        if self.runs:
+            self.now += self.seen - before
+        return self.now
+
+clock = Clock()
+evaluate = bench.ranks.watchdog.Watchdog.evaluate
+
+def evaluate_and_look(self, now):
+    evaluate(self, now)
+    clock.monotonic()  # what has passed until now
+    ranks = self.ranks
+    clock.runs = {condition}
+
+bench.ranks.watchdog.Watchdog.evaluate = evaluate_and_look
+bench.ranks.launcher.time = bench.ranks.rank.time = clock
+"""
+
+
+def clock_while(condition: str) -> str:
+    """Code for ``tests.support.smoke.Modified``: time limits count while a condition of ``ranks`` is true."""
+    return _CLOCK.format(condition=condition)

@@ -138,7 +138,7 @@ class Modified:
             self.command(*options),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             env={**os.environ, **(env or {})},
         )
         return Result(done, valid=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -14,20 +13,18 @@ from builder.parallel import Stopped, in_parallel
 def test_first_failure_stops_the_rest() -> None:
     """The first failure stops the work that runs, and the rest does not begin."""
     stop = threading.Event()
-    begun = []
+    begun, stopped = [], []
 
     def work(n: int) -> int:
         begun.append(n)
         if n == 0:
             raise RegistryError("first")
-        if not stop.wait(10):
-            raise AssertionError("the stop flag was not set")
+        stopped.append(stop.wait(120))
         raise Stopped
 
-    started = time.monotonic()
     with pytest.raises(RegistryError, match="first"):
         in_parallel(work, range(50), 4, stop)
-    assert time.monotonic() - started < 5 and len(begun) < 50
+    assert all(stopped) and len(begun) < 50
 
 
 def test_order() -> None:

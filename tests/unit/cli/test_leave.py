@@ -22,9 +22,11 @@ class Object:
         sys.stderr.write("destroyed ")
 held = Object()
 folder = tempfile.TemporaryDirectory(dir=sys.argv[1])
-threading.Thread(target=lambda: (time.sleep(0.05), print("thread"))).start()
+printed = threading.Event()
+threading.Thread(target=lambda: (printed.wait(), time.sleep(0.05), print("thread"))).start()
 atexit.register(print, "atexit")
 print("printed", end=" ")
+printed.set()
 leave(5)
 """
 

@@ -66,11 +66,15 @@ def test_brackets(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> Non
     assert "retired: use [/x]" in capsys.readouterr().out
 
 
-def test_check(capsys: pytest.CaptureFixture[str], empty_folder: Path) -> None:
+def test_check(
+    capsys: pytest.CaptureFixture[str], empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Old files, files without sources and files from the future are named; exit code 4 with --strict."""
     (empty_folder / "recipes").mkdir()
     (empty_folder / "sites").mkdir()
-    today = datetime.now(UTC).date()
+    now = datetime.now(UTC)
+    monkeypatch.setattr("datetime.datetime", type("Clock", (), {"now": staticmethod(lambda zone: now)}))
+    today = now.date()  # also when it is midnight meanwhile
     for name, days, sources in (
         ("new", 3, "[x]"),
         ("old", 200, "[x]"),

@@ -29,14 +29,14 @@ def problem(text: str | bytes) -> str:
 
 def test_aliases() -> None:
     """Aliases that multiply are refused, with the line; a few are allowed."""
-    started = time.monotonic()
+    started = time.thread_time()  # a busy machine
     with pytest.raises(yaml.MarkedYAMLError) as caught:
         load(BOMB + "version: *a8\n")
     assert caught.value.problem == "aliases (*NAME) repeat more than 10000000 characters"
     assert caught.value.problem_mark is not None and caught.value.problem_mark.line == 4
     with pytest.raises(yaml.MarkedYAMLError):
         compose(BOMB)
-    assert time.monotonic() - started < 1
+    assert time.thread_time() - started < 1
     assert load("a: &x [1, 2]\nb: *x\nc: {<<: {d: *x}}\n") == {"a": [1, 2], "b": [1, 2], "c": {"d": [1, 2]}}
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from builder.cli import cli, run
+from builder.services import engine
+from builder.services.state import PORTS
 
 RECIPE = """\
 extends: _base
@@ -77,6 +79,8 @@ def docker(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pr
     (folder / "docker").write_text(PROGRAM)
     (folder / "docker").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    is_taken = engine.is_taken  # another program of this machine may have one of the usual ports
+    monkeypatch.setattr(engine, "is_taken", lambda port: port not in PORTS.values() and is_taken(port))
     return Program(folder)
 
 

@@ -213,8 +213,8 @@ def test_lock_excludes_others(store):
         time.sleep(0.5)
         order.append("first")
         assert process.poll() is None
-    thread.join(20)
-    assert process.communicate(timeout=20)[0].strip() == b"third" and order == ["first", "second"]
+    thread.join(120)
+    assert process.communicate(timeout=120)[0].strip() == b"third" and order == ["first", "second"]
 
 
 def test_lock_of_a_killed_process(store):
@@ -224,9 +224,8 @@ def test_lock_of_a_killed_process(store):
         "with Store(Path(sys.argv[1])).lock('a'): os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(store.root)], cwd=ROOT).returncode == -9
-    start = time.monotonic()
     with store.lock("a"):
-        assert time.monotonic() - start < 5
+        pass  # at once; otherwise the time limit of a test ends this
 
 
 def test_many_writers_of_one_blob(store):
@@ -324,7 +323,7 @@ def test_processes_share_a_store(store):
         assert process.stdin is not None
         process.stdin.write(b"go\n")
         process.stdin.close()
-    assert [process.wait(timeout=60) for process in processes] == [0, 0, 0]
+    assert [process.wait(timeout=300) for process in processes] == [0, 0, 0]
     assert len([p for p in store.blobs.iterdir() if not p.suffix]) == 400
 
 
