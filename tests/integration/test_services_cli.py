@@ -16,7 +16,7 @@ from builder.services.state import package_file
 from tests.integration.conftest import Builder, new_project
 from tests.support import services
 from tests.support.parts import DockerEngine, need
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.heavy
 

@@ -32,6 +32,7 @@ import docker
 import pytest
 
 from tests.support.install import NotInstalled, install_apptainer
+from tests.support.ports import free_ports
 
 CLONE = Path(__file__).resolve().parents[2]
 #: The longest that a part may take to start; a busy machine needs more than a minute at times.
@@ -363,8 +364,6 @@ def start_registry(
     root: Path | None = None,
 ) -> Registry:
     """Starts a registry with its files in ``folder``; ``root`` is the storage of another registry to use."""
-    from tests.support.slurm import free_ports  # which imports this module
-
     need("docker-registry")
     root = root or folder / "root"
     root.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.support.parts import DockerEngine
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 
 IMAGE = "builder/tracked:latest"
 ENVIRONMENT = """\

@@ -24,7 +24,7 @@ from tests.support.debs import NotInstalled
 from tests.support.faultproxy import FaultProxy
 from tests.support.httpwire import Address
 from tests.support.install_registries import install_crane
-from tests.support.slurm import free_ports
+from tests.support.ports import free_ports
 
 NAMES = ("distribution", "crane", "pulp")
 #: Of the disk that holds a registry's blobs; it grows in memory.

@@ -26,8 +26,8 @@ import httpx
 from tests.support import parts
 from tests.support.debs import NotInstalled
 from tests.support.install_registries import install, make_venv
+from tests.support.ports import free_ports
 from tests.support.postgres import Postgres, give_away, host_programs
-from tests.support.slurm import free_ports
 
 FORMAT = "1"
 MLFLOW, RAY = "3.17.2", "2.60.0"

@@ -33,6 +33,7 @@ from tests.support.parts import (
     stop,
     wait_for,
 )
+from tests.support.ports import free_ports, worker
 
 NODES = ("node1", "node2")
 #: What every Slurm here has; :class:`Configuration` adds nodes, partitions and accounting.
@@ -173,33 +174,6 @@ class Slurm:
         )
 
 
-#: Ports that were returned: their servers may listen later, or again.
-_GIVEN: set[int] = set()
-
-
-def free_ports(count: int) -> list[int]:
-    """Returns consecutive free ports of 127.0.0.1, below those that the kernel gives to clients.
-
-    No port is returned twice, and each worker of pytest has ports of its own: 1200 for jobs, which
-    builder.bench takes from the number of the job, and 1800 for servers.
-    """
-    for _ in range(200):
-        first = secrets.randbelow(1800 - count) + 21200 + 3000 * _worker()
-        if _GIVEN.intersection(range(first, first + count)):
-            continue
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for port in range(first, first + count):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            _GIVEN.update(range(first, first + count))
-            return list(range(first, first + count))
-    pytest.fail("no free ports")
-
-
-def _worker() -> int:
-    """The number of this worker of pytest; 0 without pytest-xdist."""
-    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
-
-
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[Slurm]:
     """A Slurm with two nodes; needs root."""
@@ -256,7 +230,7 @@ def _write_configuration(folder: Path, shared: Path, configuration: Configuratio
         folder=folder,
         socket=munge_socket(shared),
         ports=free_ports(3),
-        first_job=1 + 188 * _worker(),  # builder.bench takes port 20000 + 16 * number of the job
+        first_job=1 + 188 * worker(),  # builder.bench takes port 20000 + 16 * number of the job
         nodes=configuration.nodes,
     )
     lines = [line.replace("{folder}", str(folder)) for line in configuration.lines]

@@ -22,11 +22,11 @@ import pytest
 from builder.config.queues import Limits, Partition, Qos, Slurm
 from builder.config.site import Site
 from tests.support.parts import READY_S, clean_environment, need, need_root, part_folder
+from tests.support.ports import free_ports
 from tests.support.slurm import (
     NODES,
     Configuration,
     daemon,
-    free_ports,
     munge_socket,
     running_cluster,
     running_munge,

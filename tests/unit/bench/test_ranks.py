@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_ports
 from tests.support.ranks import RANKS, clock_while
-from tests.support.slurm import free_ports
 from tests.support.smoke import Modified, Result
 
 #: Seconds without progress until a rank counts as hung.
