@@ -28,7 +28,6 @@ STEPS = 14
 SERVER = """
 import json, os, runpy, signal, sys, time
 import torch, torch.distributed, torch._dynamo  # the last one is what optimizers import
-programs = {}
 def kill_after(steps, name):
     def pause(seconds):
         nonlocal steps

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from builder.bench.main import main
 from tests.support.ranks import clock_while
 from tests.support.smoke import Modified, Result, program, run, with_torch
+from tests.support.waiting import until
 
 
 def test_report_to_a_file(tmp_path: Path) -> None:
@@ -105,9 +105,7 @@ def test_output_of_libraries(tmp_path: Path) -> None:
 
 def wait_for(path: Path) -> str:
     """The content of a file that another process writes."""
-    end = time.monotonic() + 120
-    while not (path.exists() and path.read_text()) and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: path.exists() and path.read_text())
     return path.read_text()
 
 
@@ -135,10 +133,7 @@ def test_rank_dies_with_its_parent(tmp_path: Path) -> None:
     rank = int(wait_for(here))
     process.kill()
     process.wait()
-    end = time.monotonic() + 120
-    while alive(rank) and time.monotonic() < end:
-        time.sleep(0.01)
-    assert not alive(rank)
+    until(lambda: not alive(rank))
 
 
 def alive(pid: int) -> bool:

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from tests.support.ports import free_ports
 from tests.support.ranks import RANKS, clock_while
 from tests.support.smoke import Modified, Result
+from tests.support.waiting import until
 
 #: Seconds without progress until a rank counts as hung.
 STALL = ("--stall", "1")
@@ -266,10 +266,7 @@ def two_working(tmp_path: Path) -> list[Unit]:
     """Two units; the second one's rank is at work, and the launcher knows it."""
     port, folder = free_port(), tmp_path / "meeting"
     units = [Unit(torchrun(rank, port, folder), WORKS) for rank in (0, 1)]
-    end = time.monotonic() + LONG_S
-    while not (folder / "here").exists() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert (folder / "here").exists()
+    until((folder / "here").exists, LONG_S)
     return units
 
 

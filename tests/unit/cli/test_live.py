@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import click
@@ -18,17 +17,11 @@ from builder.cli.live import Activity, Task
 from builder.cli.output import Output
 from builder.errors import ConfigError
 from builder.progress import working
+from tests.support.waiting import until
 
 
 def activity_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "activity"]
-
-
-def until(reached: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from builder.net.urlvariables import UrlVariables
 from builder.settings import Settings
 from builder.store.blobs import Store
 from tests.support.disk import small_disk
+from tests.support.waiting import until
 from tests.unit.fetch.conftest import DATA, Notes, mirrored, offline, package, partials
 
 ROOT = Path(__file__).parents[3]
@@ -226,7 +227,7 @@ def test_failure_stops_the_others(server, settings, store):
     slow = [package(server.put(f"/slow{i}.conda", data), data) for i, data in enumerate(datas)]
     for i in range(3):
         server.faults[f"/slow{i}.conda"] = [("slow", 0.5)]  # 200 s each
-    server.faults["/gone.conda"] = [lambda: wait_for(lambda: any(p.stat().st_size for p in partials(store)))]
+    server.faults["/gone.conda"] = [lambda: until(lambda: any(p.stat().st_size for p in partials(store)))]
     with pytest.raises(FetchError, match="HTTP 404"):
         fetch_packages([*slow, package(server.url + "/gone.conda")], settings, store)
     assert partials(store)  # to be resumed
@@ -495,13 +496,6 @@ def start(settings: Settings, locked) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-def wait_for(condition, seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "timeout"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_resume_after_kill(server, settings, store, how):
     """A download that was killed is resumed by the next run."""
@@ -509,7 +503,7 @@ def test_resume_after_kill(server, settings, store, how):
     locked = package(server.put("/p.conda", data), data)
     server.faults["/p.conda"] = [("slow", 0.3)]  # 120 s
     process = start(settings, locked)
-    wait_for(lambda: any(p.stat().st_size >= 1 << 16 for p in partials(store)))
+    until(lambda: any(p.stat().st_size >= 1 << 16 for p in partials(store)))
     process.send_signal(how)
     assert process.wait(120) != 0
     assert not store.path(locked.key).exists()

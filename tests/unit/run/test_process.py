@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from builder.errors import RunnerError
 from builder.run import process
 from builder.run.process import TIMED_OUT, execute, reason, tail
+from tests.support.waiting import until
 
 
 def test_output_and_exit_codes() -> None:
@@ -71,13 +71,6 @@ def processes(word: str) -> list[int]:
             except OSError:
                 continue
     return found
-
-
-def until(reached: Callable[[], object]) -> None:
-    end = time.monotonic() + 120
-    while not reached():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def wait_for_process(word: str) -> None:
