@@ -34,14 +34,22 @@ def in_parallel(
     todo = list(items)
     if not todo:
         return []
-    with ThreadPoolExecutor(min(workers, len(todo))) as pool:
-        futures: list[Future[R]] = [pool.submit(work, item) for item in todo]
+    failures: list[BaseException] = []
+
+    def attempt(item: T) -> R:
         try:
-            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in finished:
-                error = future.exception()
-                if error is not None and not isinstance(error, Stopped):
-                    raise error
+            return work(item)
+        except BaseException as e:
+            if not isinstance(e, Stopped):
+                failures.append(e)
+            raise
+
+    with ThreadPoolExecutor(min(workers, len(todo))) as pool:
+        futures: list[Future[R]] = [pool.submit(attempt, item) for item in todo]
+        try:
+            wait(futures, return_when=FIRST_EXCEPTION)
+            if failures:
+                raise failures[0]
             return [(item, f.result()) for item, f in zip(todo, futures, strict=True)]
         except BaseException:
             if stop is not None:

@@ -6,10 +6,14 @@ import argparse
 import time
 from typing import Any, Callable, Dict, NamedTuple
 
+from .machine.kfd import amd_architecture
+
 Item = Dict[str, Any]
 
 #: Seconds for all measurements of a rank. A measurement that would begin later is skipped.
-BUDGETS_S = {"cpu": 60.0, "gpu": 45.0}
+BUDGETS_S = {"cpu": 60.0, "gpu": 90.0}
+#: Seconds of first calls on a GPU that do not count to the budget, at most.
+EXCUSED_S = 60.0
 
 
 class Outcome(Exception):
@@ -75,7 +79,10 @@ class Run:
     def __init__(self, options: argparse.Namespace, place: Place = Place()) -> None:  # noqa: B008
         self.options = options
         self.place = place
+        #: When its budget began (time.monotonic): after the facts; ``excuse`` moves it on.
         self.started = time.monotonic()
+        #: Seconds that did not count to the budget.
+        self.excused_s = 0.0
         #: For temporary files; empty if no folder could be made.
         self.folder = ""
 
@@ -87,6 +94,8 @@ class Run:
 
         #: Host names of all ranks, by rank; empty until all ranks are ready.
         self.hosts: list[str] = []
+        #: torch's process group of the ranks of this node; None as long as there is none.
+        self.node_group: Any = None
         #: The results of the measurements so far.
         self.results: list[Item] = []
         #: Names of the measurements for which no time was left.
@@ -101,12 +110,18 @@ class Run:
         #: Seconds of import, seconds of the first kernel, its result and torch's version, per started
         #: process.
         self.starts: list[tuple[float, float, float, str]] = []
+        #: Whether a GPU refused the context of a second process.
+        self.exclusive = False
+        #: Seconds of the first step of the large convolution, and its check.
+        self.first_convolution: tuple[float | None, Item] = (None, {})
         #: Path and tensors of the checkpoint that ``checkpoint.write`` wrote.
         self.checkpoint: tuple[str, dict[str, Any]] | None = None
         #: NCCL's log, after the collectives.
         self.nccl_log = ""
         #: The state of each GPU of this rank under load.
         self.states_under_load: dict[int, Item] = {}
+        #: The GPUs of this rank that another program used at the start.
+        self.shared_gpus: set[int] = set()
 
     @property
     def need_torch(self) -> Any:
@@ -189,7 +204,8 @@ class Run:
         """The architecture of a GPU: ``sm_80``, ``gfx90a``."""
         properties = self.torch.cuda.get_device_properties(index)
         if self.build == "HIP":
-            return str(properties.gcnArchName).split(":")[0]
+            name = getattr(properties, "gcnArchName", "") or amd_architecture()  # from torch 2.1 on
+            return str(name).split(":")[0]
         return f"sm_{properties.major}{properties.minor}"
 
     def architectures(self) -> list[str]:
@@ -212,6 +228,15 @@ class Run:
     def left_s(self) -> float:
         """Seconds of the budget that are left; negative once it is spent."""
         return self.started + self.budget_s - time.monotonic()
+
+    def excuse(self, seconds: float) -> None:
+        """Does not count seconds of first calls to the budget: on a GPU libraries load and search kernels.
+
+        ``EXCUSED_S`` in all, because --timeout still acts. Nothing on CPUs.
+        """
+        excused_s = min(seconds, EXCUSED_S - self.excused_s) if self.on_gpu else 0.0
+        self.excused_s += excused_s
+        self.started += excused_s
 
     def share(self, nominal_s: float) -> float:
         """Seconds for which a measurement may repeat: ``nominal_s``, but at most a third of what is left."""
@@ -242,7 +267,9 @@ class Measurement(NamedTuple):
 
     id: str
     look: Function
-    #: ``device``: every rank that has a separate device; ``once``: rank 0 only; ``all``: all ranks together.
+    #: Which ranks run it. ``device``: those with a separate device, all at once; ``turn``: the same, one
+    #: after the other on each node; ``turn on node``: the first of each node, in its turn; ``once``: rank 0,
+    #: in its turn; ``all``: all ranks together.
     scope: str = "device"
     #: The only kind of device to measure: ``gpu`` or ``cpu``; empty: both.
     only: str = ""

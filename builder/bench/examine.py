@@ -6,22 +6,30 @@ Each step is announced before it begins, so that a hang or a crash can be named.
     {"probe": FINDING}                the result of a probe
     {"facts": {...}}                  the facts of this machine
     {"measurement": FINDING}          the result of a measurement
-    {"ready": true}                   waits for all other ranks; false: takes no part in what they do together
+    {"ready": true}                   waits for other ranks; false: takes no part in what all do together
     {"end": true, "after": {...}}     the last event; "after" holds the state of each GPU under load
 """
 
 from __future__ import annotations
 
 import math
+import os
+import time
 from functools import partial
-from typing import Callable, Iterator
+from typing import Callable, Generator, Iterator
 
 from .core import Item, Measurement, Outcome, Probe, Run, finding, one_line
 from .machine.facts import facts
-from .machine.processor import throttled_s
+from .machine.processor import throttled_s, usable_cores
 from .measurements import MEASUREMENTS
+from .measurements.checkpoint import remove_checkpoint
 from .measurements.timing import spin
 from .probes import MINOR, PROBES
+
+#: The scopes of what a rank measures while the other ranks of its node wait.
+_TURN = ("turn", "turn on node", "once")
+#: Probes that take seconds, and whose answer one run of an image has for all: not with ``--device-only``.
+_LONG = ("gpu.memory", "torch.compile")
 
 
 def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
@@ -30,25 +38,43 @@ def examine(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
     Args:
         run: of this rank.
         agree: waits until all ranks are ready. Returns the launcher's order: ``go``, and ``hosts`` or
-            ``why``.
+            ``why``; or ``turn``, after which it is called again.
     """
     yield from _probe(run, late=False)
+    _share_cores(run)
     yield from _describe(run)
-    yield from _measure_alone(run)
-    yield from _measure_together(run, agree)
+    run.started = time.monotonic()
+    run.throttled_before_s = throttled_s()
+    in_turns = run.place.ranks > 1 and run.options.framework == "torch"
+    yield from _measure_alone(run, ("device",) if in_turns else ("device", *_TURN))
+    order: Item = {"go": True}
+    if in_turns:
+        order = yield from _take_turn(run, agree)
+    remove_checkpoint(run)
+    yield from _measure_together(run, order)
     yield from _probe(run, late=True)
     yield {"end": True, "after": {str(index): state for index, state in run.states_under_load.items()}}
 
 
 def _probe(run: Run, late: bool) -> Iterator[Item]:
     for probe in PROBES:
-        if probe.late == late and run.options.framework in probe.of:
+        left_out = run.options.device_only and probe.id in _LONG
+        if probe.late == late and run.options.framework in probe.of and not left_out:
             yield {"begin": probe.id}
             yield {"probe": perform(probe.id, partial(_look, run, probe))}
 
 
 def _look(run: Run, probe: Probe) -> Item:
     return {"seen": probe.look(run)}
+
+
+def _share_cores(run: Run) -> None:
+    """Limits the threads of each of several ranks on GPUs to its part of the cores that they share."""
+    if run.torch is None or not run.own_gpus or run.place.local_ranks < 2:
+        return
+    cores, ranks = usable_cores(), run.place.local_ranks
+    if cores * ranks > (os.cpu_count() or 0):  # else each rank has cores of its own
+        run.torch.set_num_threads(max(1, min(cores // ranks, run.torch.get_num_threads())))
 
 
 def _describe(run: Run) -> Iterator[Item]:
@@ -62,15 +88,15 @@ def _describe(run: Run) -> Iterator[Item]:
         yield {"probe": finding("facts", "warn", one_line(e), advice)}
 
 
-def _measure_alone(run: Run) -> Iterator[Item]:
-    """The measurements that a rank runs without the others."""
+def _measure_alone(run: Run, scopes: tuple[str, ...]) -> Iterator[Item]:
+    """The measurements of some scopes, which a rank runs without the others."""
     place = run.place
     has_device = bool(run.own_gpus) or place.local_rank == 0
-    run.throttled_before_s = throttled_s()
     for measurement in MEASUREMENTS:
-        elsewhere = measurement.scope == "once" and place.rank > 0
+        elsewhere = measurement.scope == "once" and (place.rank > 0 or run.options.device_only)
+        elsewhere |= measurement.scope == "turn on node" and place.local_rank > 0
         unwanted = run.options.framework not in measurement.of
-        if measurement.scope == "all" or elsewhere or unwanted or not has_device:
+        if measurement.scope not in scopes or elsewhere or unwanted or not has_device:
             continue
         yield {"begin": measurement.id}
         if run.module is not None:
@@ -78,27 +104,43 @@ def _measure_alone(run: Run) -> Iterator[Item]:
         yield {"measurement": _measure(run, measurement)}
 
 
-def _measure_together(run: Run, agree: Callable[[], Item]) -> Iterator[Item]:
+def _take_turn(run: Run, agree: Callable[[], Item]) -> Generator[Item, None, Item]:
+    """The measurements during which the other ranks of this node wait. Returns the order for all ranks."""
+    without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)
+    ready = {"ready": run.torch is not None and not without_gpu}
+    while True:
+        yield ready
+        began = time.monotonic()
+        order = agree()
+        run.started += time.monotonic() - began  # the budget does not count the time of other ranks
+        if not order.get("turn"):
+            return order
+        yield from _measure_alone(run, _TURN)
+
+
+def _measure_together(run: Run, order: Item) -> Iterator[Item]:
     """The measurements that all ranks run together; only torch has any."""
     if run.options.framework != "torch":
         return
-    order: Item = {"go": True}
-    if run.place.ranks > 1:
-        without_gpu = run.options.expect in ("nvidia", "amd") and not (run.torch is not None and run.gpus)
-        yield {"ready": run.torch is not None and not without_gpu}
-        order = agree()
-        run.hosts = list(order.get("hosts", []))
-
+    run.hosts = list(order.get("hosts", []))
+    broken = ""
     for measurement in MEASUREMENTS:
         if measurement.scope != "all":
             continue
+        elsewhere = measurement.only == "gpu" and not run.own_gpus
         yield {"begin": measurement.id, "together": True}
-        if order.get("go"):
-            # The budget does not count here: all ranks must do the same.
-            yield {"measurement": _measure(run, measurement._replace(always=True))}
-        else:
+        if not order.get("go") and not elsewhere:
             advice = "all ranks must take part: see the other findings"
             yield {"measurement": finding(measurement.id, "fail", str(order.get("why")), advice)}
+        elif broken:
+            # The other ranks may still wait in it: no rank can join them again.
+            yield {"measurement": finding(measurement.id, "skip", f"{broken} failed")}
+        else:
+            # The budget does not count here: all ranks must do the same.
+            item = _measure(run, measurement._replace(always=True))
+            # A wrong result is found by its rank alone, which goes on with the others.
+            broken = measurement.id if item["status"] == "fail" and "correctness" not in item else ""
+            yield {"measurement": item}
 
 
 def _measure(run: Run, measurement: Measurement) -> Item:
@@ -113,6 +155,7 @@ def _measure(run: Run, measurement: Measurement) -> Item:
     def look() -> Item:
         if run.own_gpus and run.torch is not None:
             run.torch.cuda.set_device(run.index)  # events are recorded on the current device
+            run.torch.cuda.empty_cache()  # sizes depend on free memory, not on what ran before
         return dict(measurement.look(run))
 
     item = perform(measurement.id, look)
@@ -153,7 +196,7 @@ def _advice(name: str, error: Exception) -> str:
         return (
             "too little memory: check whether another job uses this device, and the container's memory limit"
         )
-    if name.startswith("allreduce"):
+    if name.startswith(("allreduce", "allgather", "reducescatter")):
         return (
             "a rank ended, or the network between the ranks failed: "
             "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"

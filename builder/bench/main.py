@@ -11,6 +11,7 @@ from typing import Any
 
 from .core import BUDGETS_S, Item, finding, one_line
 from .options import parse
+from .ranks.child import adopt_orphans, end_orphans
 from .ranks.launcher import Launcher
 from .ranks.plan import Launch, plan
 from .ranks.relay import Relay
@@ -82,6 +83,7 @@ def _empty_report(options: argparse.Namespace) -> Item:
             "devices": options.devices,
         },
         "test": _test(options),
+        **({"device_only": True} if options.device_only else {}),
         "launch": {"ranks": 1, "nodes": 1, "by": "single"},
         "facts": {},
         "probes": [],
@@ -104,6 +106,7 @@ def _run_ranks(options: argparse.Namespace) -> Attempt:
     """Starts all ranks and waits for their end. Signals end this early; afterwards they are ignored."""
     attempt = Attempt()
     folder = ""
+    before = adopt_orphans()
     try:
         for number in _SIGNALS:
             signal.signal(number, _interrupt)
@@ -123,6 +126,7 @@ def _run_ranks(options: argparse.Namespace) -> Attempt:
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+        end_orphans(before)
         if folder:
             shutil.rmtree(folder, ignore_errors=True)
     return attempt

@@ -55,6 +55,11 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="end the program after S seconds (default: %(default)s)",
     )
+    parser.add_argument(
+        "--device-only",
+        action="store_true",
+        help="leave out what is measured once for the host: starts, imports, files, --command",
+    )
 
 
 def _add_expectations(parser: argparse.ArgumentParser) -> None:
@@ -98,12 +103,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="S",
-        help="seconds for the measurements (default: 60 on CPUs, 45 on GPUs)",
+        help="seconds for the measurements (default: 60 on CPUs, 90 on GPUs)",
     )
     parser.add_argument(
         "--timeout",
         type=float,
-        default=240,
+        default=420,
         metavar="S",
         help="end everything after S seconds (default: %(default)s)",
     )

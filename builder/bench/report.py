@@ -11,13 +11,18 @@ from .schema import EXIT_CODES
 
 
 def verdict(report: Item) -> str:
-    """The worst of all findings. If nothing was measured, that is an error, not a pass."""
+    """The worst of all findings. If nothing failed and nothing was measured, that is an error."""
     statuses = {item["status"] for item in report["probes"] + report["measurements"]}
-    for status in ("fail", "warn"):
-        if status in statuses:
-            return status
-    measured = any(item["status"] == "pass" for item in report["measurements"])
-    return "pass" if measured else "error"
+    if "fail" in statuses:
+        return "fail"
+    if not any(_is_measured(item) for item in report["measurements"]):
+        return "error"
+    return "warn" if "warn" in statuses else "pass"
+
+
+def _is_measured(item: Item) -> bool:
+    """Whether a measurement has a figure; one with a warning may have one, too."""
+    return item["status"] == "pass" or any(key.startswith("median_") for key in item)
 
 
 def table(report: Item) -> str:
@@ -32,15 +37,24 @@ def table(report: Item) -> str:
 
 
 def figures(item: Item) -> str:
-    """A measurement as text, ``123.4 gflop/s +- 1.2 (40 times, size 2048)``; empty if it has no figures."""
+    """A measurement as text, ``123.4 tflop/s +- 1.2 (40 times, size 8192)``; empty if it has no figures."""
     for key, median in item.items():
         if key.startswith("median_"):
             unit = key[len("median_") :]
-            size = f", size {item['size']}" if "size" in item else ""
             deviation = item["mad_" + unit]
             shown = unit.replace("_per_", "/")
-            return f"{median:.4g} {shown} +- {deviation:.2g} ({item['repeats']} times{size})"
+            if unit == "gflop_per_s" and median >= 1000:
+                median, deviation, shown = median / 1000, deviation / 1000, "tflop/s"
+            times = "once" if item["repeats"] == 1 else f"{item['repeats']} times"
+            return f"{median:.4g} {shown} +- {deviation:.2g} ({times}{_size(item)})"
     return ""
+
+
+def _size(item: Item) -> str:
+    size = item.get("size")
+    if size is None:
+        return ""
+    return f", size {size}" if size < 1 << 20 else f", {size / 2**20:.4g} MiB"
 
 
 def deliver(report: Item, destination: str | None) -> int:

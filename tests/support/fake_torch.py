@@ -32,6 +32,7 @@ def fake_torch(
         get_arch_list=lambda: list(known) if devices else [],
         get_device_properties=lambda i: properties, get_device_name=lambda i: properties.name, init=init,
         nccl=SimpleNamespace(version=lambda: (2, 21, 5)), set_device=lambda index: None,
+        empty_cache=lambda: None,
     )  # fmt: skip
     cudnn = SimpleNamespace(is_available=lambda: devices > 0, enabled=True, version=lambda: 90100)
     version = SimpleNamespace(
@@ -39,7 +40,7 @@ def fake_torch(
     )
     return SimpleNamespace(
         cuda=cuda, version=version, __version__="2.9", __file__="/opt/conda/lib/torch/__init__.py",
-        get_num_threads=lambda: 8,
+        get_num_threads=lambda: 8, set_num_threads=lambda count: None,
         _C=SimpleNamespace(_cuda_getArchFlags=lambda: " ".join(known)),
         backends=SimpleNamespace(cudnn=cudnn),
         distributed=SimpleNamespace(is_available=lambda: True, is_nccl_available=lambda: True),

@@ -43,6 +43,7 @@ def meet(run):
 def in_meeting(run):
     pass
 
+TRANSFERS = [m for m in bench.measurements.MEASUREMENTS if m.id.startswith("transfer.")]
 bench.probes.PROBES[:] = [bench.core.Probe("torch.import", take)]
 bench.measurements.MEASUREMENTS[:] = [
     bench.core.Measurement("work", lambda run: work(run)),

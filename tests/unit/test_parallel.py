@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 
 import pytest
 
+from builder import parallel as module
 from builder.errors import RegistryError
 from builder.parallel import Stopped, in_parallel
 
@@ -25,6 +27,18 @@ def test_first_failure_stops_the_rest() -> None:
     with pytest.raises(RegistryError, match="first"):
         in_parallel(work, range(50), 4, stop)
     assert all(stopped) and len(begun) < 50
+
+
+def test_first_of_several_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first failure is raised, not any one of those that the main thread finds when it wakes up."""
+    monkeypatch.setattr(module, "wait", lambda futures, return_when: concurrent.futures.wait(futures))
+
+    def work(n: int) -> None:
+        raise RegistryError(f"failure {n}")
+
+    for _ in range(10):
+        with pytest.raises(RegistryError, match="failure 0"):
+            in_parallel(work, range(8), 1)
 
 
 def test_order() -> None:

@@ -10,18 +10,9 @@ import time
 
 from ..core import Item, Run
 from .files import device_files, read
-from .gpu import gpu_state, pci_address
-from .processor import cpu_model, cpu_state, physical_cores, quota, usable_cores
-
-#: Environment variables that explain a result. None of them holds a secret.
-VARIABLES = re.compile(
-    "(CUDA|NVIDIA|ROCR|HIP)_VISIBLE_DEVICES|HSA_OVERRIDE_GFX_VERSION|(OMP|MKL)_NUM_THREADS|"
-    "LD_(LIBRARY_PATH|PRELOAD)|"
-    "PYTHON(PATH|HOME|NOUSERSITE)|CONDA_PREFIX|(NCCL|GLOO)_SOCKET_IFNAME|"
-    "NCCL_(NET|NET_GDR_LEVEL|NET_PLUGIN|IB_DISABLE|P2P_DISABLE)|"
-    "FI_PROVIDER|MIOPEN_(USER_DB_PATH|CUSTOM_CACHE_DIR)|SSL_CERT_(FILE|DIR)|LANG|LC_ALL|TZ|HOME|TMPDIR|"
-    "SLURM_(STEP_NUM_TASKS|STEP_NODELIST|CPUS_PER_TASK)|WORLD_SIZE"
-)
+from .gpu import gpu_state, identity, pci_address
+from .processor import cpu_model, cpu_state, load_average, physical_cores, quota, usable_cores
+from .variables import nccl_files, variables
 
 
 def facts(run: Run) -> Item:
@@ -46,9 +37,13 @@ def facts(run: Run) -> Item:
             **cpu_state(),
         },
         "memory": memory(),
-        "variables": {name: os.environ[name] for name in sorted(os.environ) if VARIABLES.fullmatch(name)},
+        "variables": variables(),
+        "nccl_files": nccl_files(),
         "device_files": device_files(),
     }
+    load = load_average()
+    if load is not None:
+        out["load_before"] = load
     if run.torch is not None:
         out["torch"] = torch_facts(run)
         if run.own_gpus:
@@ -135,7 +130,7 @@ def torch_facts(run: Run) -> Item:
 
 
 def gpu_facts(run: Run, index: int) -> Item:
-    """Name, size and place of a GPU, and its state before the measurements (``before``)."""
+    """Name, identity, size and place of a GPU, and its state before the measurements (``before``)."""
     properties = run.torch.cuda.get_device_properties(index)
     out: Item = {
         "name": str(properties.name),
@@ -152,4 +147,4 @@ def gpu_facts(run: Run, index: int) -> Item:
         if re.fullmatch(r"-?\d+", node):
             out["numa_node"] = int(node)
     out["before"] = gpu_state(run, index)
-    return out
+    return {**out, **identity(run, index)}

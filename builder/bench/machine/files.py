@@ -29,6 +29,15 @@ def read(path: str, size: int = 4096) -> str:
         return ""
 
 
+def read_bytes(path: str, size: int = 1 << 16) -> bytes:
+    """The first ``size`` bytes of a binary system file; empty if it cannot be read."""
+    try:
+        with open(system_path(path), "rb") as f:
+            return f.read(size)
+    except OSError:
+        return b""
+
+
 def names(folder: str) -> list[str]:
     """The names in a folder of the system; empty if it cannot be read."""
     try:

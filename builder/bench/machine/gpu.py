@@ -1,14 +1,18 @@
-"""GPUs: their PCI address, the driver's figures, and which code runs on which architecture."""
+"""GPUs: their identity, the driver's figures, and which code runs on which architecture."""
 
 from __future__ import annotations
 
 import ctypes
-import re
-import time
+import os
+from typing import Any, Callable
 
 from ..core import Item, Run, one_line
-from .files import names, read
-from .nvml import nvidia_state
+from .amd import AmdGpu
+from .files import read, system_path
+from .nvml import NvidiaGpu, open_nvidia
+
+#: The generation of PCIe by its speed in GT/s.
+_GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 
 
 def covers(architecture: str, known: list[str]) -> str:
@@ -58,66 +62,148 @@ def pci_address(run: Run, index: int) -> str:
         return f"{domain:04x}:{properties.pci_bus_id:02x}:{device:02x}.0"
 
     # older versions of torch do not have pci_bus_id
-    library, call = "libamdhip64.so", "hipDeviceGetPCIBusId"
+    library, call = _hip_library(), "hipDeviceGetPCIBusId"
     if run.build == "CUDA":
         library, call = "libcuda.so.1", "cuDeviceGetPCIBusId"
     text = ctypes.create_string_buffer(32)
     try:
-        if getattr(ctypes.CDLL(library), call)(text, 32, index) == 0:
-            return text.value.decode("ascii", "replace").lower()[-12:]
+        if library and getattr(ctypes.CDLL(library), call)(text, 32, index) == 0:
+            return _existing(text.value.decode("ascii", "replace").lower()[-12:])
     except (OSError, AttributeError):
         pass
     return ""
 
 
-def gpu_state(run: Run, index: int) -> Item:
-    """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does not."""
+def _hip_library() -> str:
+    """The HIP runtime that torch has loaded; empty if there is none.
+
+    Its name alone could load a second one, from another folder, into this process.
+    """
+    for line in read("/proc/self/maps", 1 << 22).splitlines():
+        path = line[line.find("/") :] if "/" in line else ""
+        if os.path.basename(path).startswith("libamdhip64.so"):
+            return path
+    return ""
+
+
+def _existing(address: str) -> str:
+    """The address of the PCI device: the partitions of a MI300 have functions that do not exist, .1 to .7."""
+    if os.path.exists(system_path(_folder(address))):
+        return address
+    return address[:-1] + "0"
+
+
+def _folder(address: str) -> str:
+    return "/sys/bus/pci/devices/" + address
+
+
+def opened(run: Run, index: int) -> Callable[[], NvidiaGpu | AmdGpu | None] | None:
+    """What opens the driver's figures of a GPU, which may take a moment; None if the GPU is not known.
+
+    What it returns has the methods ``sample``, ``state``, ``identity`` and ``use``; it returns None if the
+    driver does not report any.
+    """
+    if run.torch is None:
+        return None
     address = pci_address(run, index)
     if not address:
-        return {}
+        return None
     if run.build == "CUDA":
-        return nvidia_state(address)
-    return amd_state("/sys/bus/pci/devices/" + address)
+        return lambda: open_nvidia(address)
+    architecture = run.architecture(index)
+    return lambda: AmdGpu(_folder(address), architecture)
 
 
-def loaded_state(run: Run, index: int) -> Item:
-    """The state of a GPU while it multiplies matrices."""
-    torch, device = run.torch, f"cuda:{index}"
-    a = torch.ones(4096, 4096, device=device)
-    until = time.monotonic() + 0.4
-    state: Item = {}
-    while time.monotonic() < until:
-        for _ in range(10):
-            torch.mm(a, a)
-        state = gpu_state(run, index)
-        torch.cuda.synchronize(index)
-    return state
+def _driver_of(run: Run, index: int) -> Any:
+    """The GPU as its driver knows it; None if it does not."""
+    opens = opened(run, index)
+    return opens() if opens is not None else None
 
 
-#: field, file of the hardware monitor, factor to the field's unit
-_AMD_SENSORS = (
-    ("temperature_c", "temp1_input", 1e-3),
-    ("clock_mhz", "freq1_input", 1e-6),
-    ("memory_clock_mhz", "freq2_input", 1e-6),
-    ("power_w", "power1_average", 1e-6),
-)
+def gpu_state(run: Run, index: int) -> Item:
+    """Clocks, temperature and errors of a GPU, as far as the driver reports them; empty if it does not."""
+    gpu = _driver_of(run, index)
+    return gpu.state() if gpu is not None else {}
 
 
-def amd_state(folder: str) -> Item:
-    """The state of an AMD GPU, from the files of its driver in sysfs."""
-    state: Item = {}
-    for monitor in names(folder + "/hwmon"):
-        for field, name, factor in _AMD_SENSORS:
-            value = read(f"{folder}/hwmon/{monitor}/{name}")
-            if value.isdigit():
-                state[field] = int(value) * factor
+def gpu_use(run: Run, index: int) -> Item:
+    """What all processes together use of a GPU; empty if unknown, as on a MIG slice or a partition.
 
-    clocks = re.findall(r"(\d+)Mhz", read(folder + "/pp_dpm_sclk"), re.IGNORECASE)
-    if clocks:
-        state["clock_max_mhz"] = float(max(map(int, clocks)))
+    There, the driver reports what all users of the whole GPU use.
+    """
+    gpu = _driver_of(run, index)
+    if gpu is None or is_part(run, index):
+        return {}
+    return dict(gpu.use())
 
-    uncorrected = re.search(r"ue: *(\d+)", read(folder + "/ras/umc_err_count"))
-    if uncorrected:
-        state["ecc"] = True
-        state["ecc_uncorrected"] = int(uncorrected[1])
-    return state
+
+def is_part(run: Run, index: int) -> bool:
+    """Whether a GPU is a MIG slice, or a partition of a MI300."""
+    gpu = _driver_of(run, index)
+    if isinstance(gpu, NvidiaGpu):
+        return bool(gpu.mig())
+    return gpu is not None and gpu.identity().get("partition", "SPX") != "SPX"
+
+
+def compute_mode(run: Run, index: int) -> str:
+    """How many processes may use a GPU: ``default``, ``exclusive_process``, ``prohibited``; empty if unknown.
+
+    In the mode ``exclusive_process`` a second process fails with "busy or unavailable", also if the first
+    one is its parent.
+    """
+    if run.torch is None or run.build != "CUDA":
+        return ""
+    gpu = open_nvidia(uuid=_uuid(run, index, "MIG")) if is_part(run, index) else _driver_of(run, index)
+    return gpu.compute_mode() if gpu is not None else ""
+
+
+def _uuid(run: Run, index: int, kind: str) -> str:
+    """The UUID as NVML writes it; empty for versions of torch that do not have it."""
+    uuid = str(getattr(run.torch.cuda.get_device_properties(index), "uuid", ""))
+    return f"{kind}-{uuid}" if uuid else ""
+
+
+def identity(run: Run, index: int) -> Item:
+    """Which GPU this is, and how it is set up: what explains that its figures differ from another one's.
+
+    ``uuid``, ``serial``, ``vbios``, ``driver``, ``power_limit_w``, ``compute_mode``, ``mig``, ``partition``,
+    ``nvlink`` and ``pcie``, as far as they can be read.
+    """
+    gpu = _driver_of(run, index)
+    out = dict(gpu.identity()) if gpu is not None else {}
+    if run.build == "CUDA":
+        uuid = _uuid(run, index, "MIG" if out.get("mig") else "GPU")
+        if uuid:
+            out["uuid"] = uuid
+        mode = compute_mode(run, index) if out.get("mig") else ""  # of the slice; otherwise it is known
+        if mode:
+            out["compute_mode"] = mode
+    link = _link(run, index, gpu)
+    return {**out, "pcie": link} if link else out
+
+
+def pcie_link(run: Run, index: int) -> Item:
+    """``generation``, ``width``, ``max_generation`` and ``max_width`` of a GPU's PCIe link.
+
+    The generation falls while the GPU is idle. The largest width is what GPU and slot allow together.
+    """
+    return _link(run, index, _driver_of(run, index))
+
+
+def _link(run: Run, index: int, gpu: Any) -> Item:
+    found = gpu.link() if isinstance(gpu, NvidiaGpu) else {}
+    address = pci_address(run, index)
+    return found or (_link_of_device(_folder(address)) if address else {})
+
+
+def _link_of_device(folder: str) -> Item:
+    """The link of a PCI device, as the kernel knows it."""
+    out: Item = {}
+    for prefix, when in (("", "current"), ("max_", "max")):
+        generation = _GENERATIONS.get(read(f"{folder}/{when}_link_speed").partition(" ")[0])
+        width = read(f"{folder}/{when}_link_width")
+        if generation:
+            out[prefix + "generation"] = generation
+        if width.isdigit() and 0 < int(width) <= 32:  # 255 is unknown
+            out[prefix + "width"] = int(width)
+    return out

@@ -7,15 +7,23 @@ import re
 from ..core import Item
 from .files import names
 
+#: How NCCL sums: NVSwitch itself adds (NVLink SHARP), in a ring of GPUs, along a tree; empty: not known.
+ALGORITHMS = ("", "ring", "tree", "nvls")
+#: Warnings of NCCL that name broken hardware or a broken fabric manager.
+_FAULTS = (
+    r"Failed to bind NVLink SHARP \(NVLS\) Multicast memory[^\n]*",
+    r"P2P is disabled between NVLINK connected GPUs \d+ and \d+",
+)
+
 
 def interfaces() -> list[str]:
     """The network interfaces of this node."""
     return names("/sys/class/net")
 
 
-def fast_interfaces() -> list[str]:
-    """The interfaces of Slingshot (hsn0) and InfiniBand (ib0, ibp65s0)."""
-    return [name for name in interfaces() if re.fullmatch(r"(hsn|ib|ibs?p?)\d+\w*", name)]
+def slingshot_interfaces() -> list[str]:
+    """The interfaces of Slingshot, hsn0. NCCL prefers those of InfiniBand (ib0, ibp65s0) by itself."""
+    return [name for name in interfaces() if re.fullmatch(r"hsn\d+", name)]
 
 
 def fast_fabric() -> str:
@@ -23,6 +31,17 @@ def fast_fabric() -> str:
     if names("/sys/class/cxi") or any(name.startswith("hsn") for name in interfaces()):
         return "Slingshot"
     return "InfiniBand" if names("/sys/class/infiniband") else ""
+
+
+def has_direct_links(name: str) -> bool:
+    """Whether GPUs of this name are linked with each other in a node, by NVLink or Infinity Fabric.
+
+    Modules (SXM, OAM) are; slices of them (MIG) do not reach each other. Cards for PCIe may have bridges,
+    which their names do not tell.
+    """
+    if re.search(r"PCI|NVL\b|\bMIG\b", name):
+        return False
+    return bool(re.search(r"SXM|HBM[23]|\b(H200|G?B[23]00|GH200)\b|\bMI(2[5-9]|3\d)\d", name))
 
 
 def matches_interface(value: str, name: str) -> bool:
@@ -38,20 +57,36 @@ def matches_interface(value: str, name: str) -> bool:
     return matches != negated
 
 
+def algorithm(log: str, size: int) -> str:
+    """The algorithm of the last all-reduce of ``size`` bytes in NCCL's log: one of ``ALGORITHMS``.
+
+    Versions before 2.20 do not write it; 2.20 to 2.23 write its number.
+    """
+    found = re.findall(rf"\b{size} Bytes -> Algo (\w+) proto", log)
+    if not found:
+        return ""
+    name = {"0": "tree", "1": "ring", "4": "nvls", "5": "nvls"}.get(found[-1], found[-1].lower())
+    name = "nvls" if name == "nvlstree" else name
+    return name if name in ALGORITHMS else ""
+
+
 def transport(log: str) -> Item:
     """The facts in a log written with NCCL_DEBUG=INFO.
 
     Returns:
         ``library`` (NCCL or RCCL), ``version``, ``network`` (the plugin, such as ``OFI (cxi)``, ``IB``,
-        ``Socket``) and ``paths`` (how GPUs reach each other, such as ``P2P/IPC``). Empty if not in the log.
+        ``Socket``), ``paths`` (how GPUs reach each other, such as ``P2P/IPC``) and ``faults`` (NCCL's own
+        warnings about NVLink). Empty if not in the log.
     """
     library = re.search(r"\b([NR]CCL) version :?\s*([0-9][\w.+-]*)", log)
     paths = re.findall(r"via (P2P(?:/\w+)*|SHM(?:/\w+)*|NET/\w+)", log)
+    paths += ["SHM"] * log.count("via direct shared memory")  # NCCL 2.10
     return {
         "library": library[1] if library else "",
         "version": library[2] if library else "",
         "network": _network(log),
         "paths": sorted(set(paths)),
+        "faults": [text for pattern in _FAULTS for text in re.findall(pattern, log)[:1]],
     }
 
 

@@ -73,6 +73,14 @@ def throttled_s() -> float:
     return int(found[1]) / 1e9 if found else 0.0
 
 
+def load_average() -> float | None:
+    """How many processes of the node ran or waited for a core, over the last minute; None if unknown."""
+    try:
+        return round(os.getloadavg()[0], 2)
+    except OSError:
+        return None
+
+
 def cpu_model() -> str:
     """The processor's name."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()

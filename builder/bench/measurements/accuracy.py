@@ -34,10 +34,10 @@ def require(check: Item, seen: str, advice: str, **fields: Any) -> None:
         raise fail(seen, advice, **fields, **check)
 
 
-def random_matrix(run: Run, n: int, seed: int, device: str = "cpu") -> Any:
-    """A square matrix of normally distributed float32 numbers; on CPUs the same on every machine."""
+def random_matrix(run: Run, n: int, seed: int, device: str = "cpu", dtype: Any = None) -> Any:
+    """A square matrix of normally distributed numbers, float32 without ``dtype``; on CPUs always the same."""
     generator = run.torch.Generator(device=device).manual_seed(seed)
-    return run.torch.randn(n, n, generator=generator, device=device)
+    return run.torch.randn(n, n, generator=generator, device=device, dtype=dtype)
 
 
 def product_error(torch: Any, a: Any, b: Any, product: Any) -> float:

@@ -12,6 +12,8 @@ from ..machine.files import file_system
 from .accuracy import checked, require
 from .timing import spread
 
+#: Bytes of all tensors together, by kind of device.
+SIZES = {"cpu": 64 << 20, "gpu": 256 << 20}
 _TENSORS = 16
 _MOST_REPEATS = 5
 
@@ -20,7 +22,7 @@ def measure_write(run: Run) -> Item:
     """torch.save of a state of many tensors, until the file system has it on disk (fsync)."""
     torch, device = run.need_torch, run.device
     folder = run.options.scratch or run.folder or tempfile.gettempdir()
-    size = (256 if run.on_gpu else 64) << 20
+    size = SIZES[run.kind]
     stat = os.statvfs(folder)
     if stat.f_frsize * stat.f_bavail < 3 * size:
         seen = f"{folder} has less than {3 * size >> 20} MiB free"
@@ -59,7 +61,6 @@ def measure_read(run: Run) -> Item:
     if run.checkpoint is None:
         raise skip("no checkpoint was written")
     path, state = run.checkpoint
-    run.checkpoint = None
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
 
     rates: list[float] = []
@@ -70,7 +71,7 @@ def measure_read(run: Run) -> Item:
             seconds, found = _load(run, path)
             rates.append(1e-9 * size / seconds)
     finally:
-        os.unlink(path)
+        remove_checkpoint(run)
 
     wrong = [name for name in state if name not in found or not run.torch.equal(state[name], found[name])]
     check = checked("tensors that differ", len(wrong), 0, not wrong)
@@ -81,6 +82,15 @@ def measure_read(run: Run) -> Item:
         "the file system damages files, or torch's library does: try --scratch with another folder",
     )
     return {**spread("gb_per_s", rates), "better": "higher", "device": run.device, "size": size, **check}
+
+
+def remove_checkpoint(run: Run) -> None:
+    """Removes the checkpoint, also where no time was left to read it."""
+    if run.checkpoint is not None:
+        path, _ = run.checkpoint
+        run.checkpoint = None
+        if os.path.exists(path):
+            os.unlink(path)
 
 
 def _load(run: Run, path: str) -> tuple[float, dict[str, Any]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 import time
 from typing import IO
 
 from ..core import Item, Run, fail, skip
+from ..machine.process import run_limited
 from .accuracy import checked
 from .timing import spread
 
@@ -28,28 +27,16 @@ def measure_command(run: Run) -> Item:
     started = time.perf_counter()
     with tempfile.TemporaryFile() as output:
         try:
-            # A group of its own: after the time limit all that it started is ended, too.
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                env={"PYTHONUNBUFFERED": "1", **os.environ},  # both outputs in the order of their lines
-            )
+            # both outputs in the order of their lines
+            code = run_limited(command, output, limit_s, {"PYTHONUNBUFFERED": "1", **os.environ})
         except OSError as e:
             advice = "correct 'smoke.command' in the recipe, or add the program to the image"
             raise fail(f"{command[0]} cannot be started: {e.strerror}", advice) from None
-        try:
-            code = process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            lines = last_lines(output)
-            seen = f"did not end within {limit_s:g} s: {_shown(lines)}"
-            raise fail(seen, "correct the test, or allow more time: 'smoke.timeout'", output=lines) from None
-        finally:
-            _end(process)
         lines = last_lines(output)
     seconds = time.perf_counter() - started
+    if code is None:
+        seen = f"did not end within {limit_s:g} s: {_shown(lines)}"
+        raise fail(seen, "correct the test, or allow more time: 'smoke.timeout'", output=lines)
     if code:
         seen = f"exit code {code}: {_shown(lines)}"
         advice = "the recipe's own test failed: see its last lines"
@@ -69,12 +56,3 @@ def last_lines(output: IO[bytes]) -> list[str]:
 
 def _shown(lines: list[str]) -> str:
     return " | ".join(lines[-_SHOWN:]) or "no output"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a command and all that it started and left behind."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except OSError:
-        pass
-    process.wait()

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any, Callable
 
-from ..core import Item, Run, skip
+from ..core import Item, Run, skip, warn
 from .accuracy import checked, require, worst_error, wrong_results
 from .precision import PRECISIONS, unsupported
-from .timing import rate, timed
+from .timing import rate, spread, timed
 
-#: batch, channels, height and width
-CONVOLUTIONS = {"cpu": (8, 32, 28), "gpu": (64, 128, 56)}
+#: batch, channels, height and width. On a GPU so large that the host is not what is measured.
+CONVOLUTIONS = {"cpu": (8, 32, 28), "gpu": (128, 256, 56), "small": (64, 128, 56)}
 #: batch, heads, length, width of a head
-ATTENTIONS = {"cpu": (1, 4, 512, 64), "gpu": (4, 16, 2048, 64)}
+ATTENTIONS = {"cpu": (1, 4, 512, 64), "gpu": (4, 32, 4096, 128), "small": (4, 16, 2048, 64)}
+#: GPUs with less memory get the small sizes.
+_SMALL_BELOW_BYTES = 32e9
+#: torch.nn.attention.SDPBackend
+BACKENDS = {0: "math", 1: "flash", 2: "efficient", 3: "cudnn", 4: "other"}
+#: GPUs whose fused kernels torch does not have.
+_WITHOUT_FUSED = ("gfx900", "gfx906", "gfx908", "gfx10")
 
 _CHECK = "error of output and gradients against float64"
 _CONVOLUTION_LIMITS = {"fp32": 1e-3, "fp16": 3e-2}
@@ -28,12 +35,14 @@ def measure_convolutions(run: Run) -> Item:
 
     small = _convolution_tensors(run, precision, 2, 16, 8)
     reference = [tensor.double().cpu() for tensor in small]
+    began = time.perf_counter()
     error = worst_error(_convolve(torch, *small), _convolve(torch, *reference))
+    run.excuse(time.perf_counter() - began)  # MIOpen searches kernels for each shape
     check = checked(_CHECK, error, limit, error <= limit)
     advice = wrong_results("device, driver, cuDNN or MIOpen")
     require(check, f"output or gradients of a convolution are off by {error:.2g}", advice, device=run.device)
 
-    batch, channels, size = CONVOLUTIONS[run.kind]
+    batch, channels, size = CONVOLUTIONS["small" if _is_small(run) else run.kind]
     x, first, second, g = _convolution_tensors(run, precision, batch, channels, size)
 
     def step() -> None:
@@ -41,19 +50,52 @@ def measure_convolutions(run: Run) -> Item:
         first.sub_(first_gradient, alpha=1e-6)
         second.sub_(second_gradient, alpha=1e-6)
 
+    seconds = timed(run, step, limit_s=run.share(2.0))
+    run.first_convolution = (seconds.first_s, check)
+    large = _large_error(torch, x, first, second, g)
+    seen = f"output or gradients of a convolution of batch {batch} are off by {large:.2g}"
+    require(checked(_CHECK, large, limit, large <= limit), seen, advice, device=run.device, size=batch)
+
     # Five convolutions: 2 forward; backward 1 for the first (its input needs no gradient) and 2 for the
     # second.
     flop = 5 * 2.0 * batch * size * size * channels * channels * 9
     moved = 5 * 2.0 * batch * channels * size * size * x.element_size()
-    seconds = timed(run, step, limit_s=run.share(2.0))
     fields = {"device": run.device, "precision": precision, "size": batch, "flop": flop, "bytes": moved}
     return {**rate("gflop_per_s", flop / 1e9, seconds), **fields, **check}
+
+
+def measure_first_convolution(run: Run) -> Item:
+    """The first step of ``measure_convolutions``: MIOpen searches kernels in it, and cuDNN loads its own."""
+    first_s, check = run.first_convolution
+    if first_s is None:
+        raise skip("no convolution was measured")
+    return {**spread("s", [first_s]), "better": "lower", "device": run.device, **check}
+
+
+def _large_error(torch: Any, x: Any, first: Any, second: Any, g: Any) -> float:
+    """The error of the large convolutions in the first image; infinite if any value is not finite.
+
+    That image is computed as matrix products in float32, by other code than the library's.
+    """
+    out, *gradients = _convolve(torch, x, first, second, g)
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in (out, *gradients)):
+        return math.inf
+    image = x[:1].float()
+    hidden = torch.relu(_by_products(torch, image, first)).to(x.dtype).float()
+    return worst_error([out[:1]], [_by_products(torch, hidden, second).double().cpu()])
+
+
+def _by_products(torch: Any, image: Any, weights: Any) -> Any:
+    """A 3x3 convolution of one image as a matrix product."""
+    columns = torch.nn.functional.unfold(image, 3, padding=1)
+    product = torch.matmul(weights.float().flatten(1), columns[0])
+    return product.reshape(1, len(weights), *image.shape[2:])
 
 
 def _convolution_tensors(run: Run, precision: str, batch: int, channels: int, size: int) -> list[Any]:
     """Input, weights of both convolutions, gradient of the output, in scales that suit fp16."""
     torch = run.torch
-    generator = torch.Generator().manual_seed(5)
+    generator = torch.Generator(device=run.device).manual_seed(5)
     image = (batch, channels, size, size)
     weights = (channels, channels, 3, 3)
     weight_scale = 1 / math.sqrt(4.5 * channels)
@@ -67,8 +109,7 @@ def _convolution_tensors(run: Run, precision: str, batch: int, channels: int, si
         (weights, weight_scale),
         (image, gradient_scale),
     ):
-        tensor = torch.randn(shape, generator=generator) * scale
-        tensor = tensor.to(device=run.device, dtype=dtype)
+        tensor = torch.randn(shape, generator=generator, device=run.device).mul_(scale).to(dtype)
         made.append(tensor.contiguous(memory_format=torch.channels_last))
     return made
 
@@ -93,30 +134,71 @@ def measure_attention(run: Run) -> Item:
 
     small = _attention_tensors(run, precision, 1, 2, 128, 64)
     reference = [tensor.double().cpu() for tensor in small]
-
-    def plain_attention(q: Any, k: Any, v: Any) -> Any:
-        return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), -1) @ v
-
-    error = worst_error(_attend(attention, *small), _attend(plain_attention, *reference))
+    error = worst_error(_attend(attention, *small), _attend(_plain_attention(torch), *reference))
     check = checked(_CHECK, error, limit, error <= limit)
     seen = f"output or gradients of attention are off by {error:.2g}"
     require(check, seen, wrong_results(), device=run.device)
 
-    batch, heads, length, width = ATTENTIONS[run.kind]
-    big = _attention_tensors(run, precision, batch, heads, length, width)
+    big = _attention_tensors(run, precision, *ATTENTIONS[run.kind])
+    backend = _backend(torch, big)
+    if run.on_gpu and (backend == "math" or _is_small(run)):
+        big = _attention_tensors(run, precision, *ATTENTIONS["small"])
+    batch, heads, length, width = big[0].shape
     flop = 3.5 * 4.0 * batch * heads * length * length * width  # two products forward, five backward
     moved = 12.0 * batch * heads * length * width * big[0].element_size()
     seconds = timed(run, lambda: _attend(attention, *big), limit_s=run.share(2.0))
-    fields = {"device": run.device, "precision": precision, "size": length, "flop": flop, "bytes": moved}
-    return {**rate("gflop_per_s", flop / 1e9, seconds), **fields, **check}
+
+    # The first head is independent of all others, so that it can be checked alone.
+    head = [tensor[:1, :1].float() for tensor in big]
+    expected = [tensor.double().cpu() for tensor in _attend(_plain_attention(torch), *head)]
+    large = worst_error([tensor[:1, :1] for tensor in _attend(attention, *big)], expected)
+    seen = f"output or gradients of attention of length {length} are off by {large:.2g}"
+    large_check = checked(_CHECK, large, limit, large <= limit)
+    require(large_check, seen, wrong_results(), device=run.device, size=length, backend=backend)
+
+    fields: Item = {"device": run.device, "precision": precision, "size": int(length), "backend": backend}
+    item = {**rate("gflop_per_s", flop / 1e9, seconds), **fields, "flop": flop, "bytes": moved, **check}
+    if run.on_gpu and backend == "math" and _has_fused(run):
+        raise warn("torch uses no fused kernel for attention (backend math)", _math_advice(run), **item)
+    return item
+
+
+def _backend(torch: Any, tensors: list[Any]) -> str:
+    """The name of the kernel that torch chooses for attention with gradients; empty if it does not tell."""
+    q, k, v = (tensor.detach().requires_grad_() for tensor in tensors[:3])
+    try:
+        return BACKENDS.get(int(torch._fused_sdp_choice(q, k, v, None, 0.0, False)), "")
+    except (AttributeError, RuntimeError, TypeError):
+        return ""
+
+
+def _has_fused(run: Run) -> bool:
+    """Whether this GPU has fused kernels for attention in some build of torch."""
+    if run.build == "HIP":
+        return not run.architecture(run.index).startswith(_WITHOUT_FUSED)
+    return int(run.torch.cuda.get_device_properties(run.index).major) >= 8
+
+
+def _math_advice(run: Run) -> str:
+    slow = "attention is 4 to 12 times slower and needs memory for length x length: "
+    if run.build == "HIP" and run.architecture(run.index).startswith("gfx1"):
+        return slow + "set TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1"
+    return slow + "lock a build of torch with flash attention (for ROCm: with AOTriton)"
+
+
+def _plain_attention(torch: Any) -> Callable[..., Any]:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), -1) @ v
+
+    return attention
 
 
 def _attention_tensors(run: Run, precision: str, *shape: int) -> list[Any]:
     """Query, key, value and the gradient of the output."""
     torch = run.torch
-    generator = torch.Generator().manual_seed(6)
+    generator = torch.Generator(device=run.device).manual_seed(6)
     dtype = getattr(torch, PRECISIONS[precision].dtype)
-    return [torch.randn(shape, generator=generator).to(device=run.device, dtype=dtype) for _ in range(4)]
+    return [torch.randn(shape, generator=generator, device=run.device).to(dtype) for _ in range(4)]
 
 
 def _attend(function: Callable[..., Any], q: Any, k: Any, v: Any, g: Any) -> list[Any]:
@@ -125,6 +207,10 @@ def _attend(function: Callable[..., Any], q: Any, k: Any, v: Any, g: Any) -> lis
     out = function(*inputs)
     out.backward(g)
     return [out.detach(), *(tensor.grad for tensor in inputs)]
+
+
+def _is_small(run: Run) -> bool:
+    return run.on_gpu and int(run.torch.cuda.mem_get_info(run.index)[1]) < _SMALL_BELOW_BYTES
 
 
 def _precision(run: Run, *preferred: str) -> str:

@@ -10,12 +10,14 @@ from ..core import Item, Run, fail, skip
 from .accuracy import checked, require, wrong_results
 from .digits import packed_digits
 from .precision import PRECISIONS
-from .timing import rate, spread, timed
+from .timing import fits, rate, spread, timed
 
 SIZES = {"cpu": (512, 1024, 2048), "gpu": (1024, 2048, 4096, 8192)}
 #: Of the training.
 ACCURACY, STEPS, BATCH, TESTED, WARM_UP = 0.9, 200, 64, 200, 10
 _HIDDEN, _RATE = 64, 0.05
+#: Seconds for a size.
+_LIMIT_S = 6.0
 _CHECK = "largest error of a row against float64"
 
 
@@ -24,16 +26,20 @@ def measure_product(run: Run, precision: str) -> Item:
     if precision == "bf16" and not run.on_gpu:
         raise skip("on GPUs only")
     products: list[Item] = []
-    began, limit_s = time.monotonic(), run.share(6.0)
+    limit_s = run.share(_LIMIT_S) / 8
     for n in SIZES[run.kind]:
-        # the next size takes about eight times as long as the last one
-        if products and (time.monotonic() - began) * 5 > limit_s:
+        # the next size takes eight times as long as the last one
+        if products and not fits(run, 8 * products[-1]["flop"] / _speed(products[-1]), limit_s, _LIMIT_S):
             break
-        products.append(_product(run, precision, n, limit_s / 8))
-    best = max(products, key=lambda product: float(product["median_gflop_per_s"]))
+        products.append(_product(run, precision, n, limit_s))
+    best = max(products, key=_speed)
     shown = ("size", "median_gflop_per_s", "mad_gflop_per_s", "repeats")
     sizes = [{key: product[key] for key in shown} for product in products]
     return {**best, "device": run.device, "sizes": sizes}
+
+
+def _speed(product: Item) -> float:
+    return 1e9 * float(product["median_gflop_per_s"])
 
 
 def _product(run: Run, precision: str, n: int, limit_s: float) -> Item:

@@ -1,46 +1,193 @@
-"""How measurements measure time, and how the report shows it."""
+"""How measurements measure time, and how the report shows it.
+
+On a GPU the device's own events measure. Calls are queued in batches, with one synchronization for each:
+
+    host   |call|begin|call|end|call|begin|call|end| ... |--- waits ---|
+    GPU         |call    |timed     |call     |timed     | ...
+
+The GPU is busy when the host queues an event, so that an interval holds the work and not its launch. A batch
+has at least ``BATCH_S`` of work and at most ``MOST_PAIRS`` intervals; further calls between them are not
+timed. Batches before the clock has risen (``WARM_UP_S``) do not count.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterable, List
 
 from ..core import Item, Run
+from ..machine.monitor import monitor
+
+#: Seconds of work on a GPU before the first sample: its clock needs some 10 ms, its power limit some 100 ms.
+WARM_UP_S = 0.25
+#: Seconds of work on a GPU from which samples are taken, at least.
+SAMPLING_S = 0.4
+#: Seconds of work of a batch, at least.
+BATCH_S = 0.05
+#: The largest number of timed calls of a batch.
+MOST_PAIRS = 16
+#: The largest number of calls of a batch.
+_MOST_CALLS = 2000
+#: The least number of samples, if the function is not slow; the largest one, on CPUs.
+_LEAST, _MOST = 5, 40
 
 
-def timed(
-    run: Run, function: Callable[[], Any], most: int = 40, limit_s: float = 0.6, exactly: int | None = None
-) -> list[float]:
-    """Seconds of each repetition of a function, after two runs for warm-up.
+class Timing(List[float]):
+    """The seconds of each repetition, in order.
+
+    Attributes:
+        first_s: the seconds of the first call on a GPU, in which libraries load and kernels are compiled;
+            None elsewhere.
+        burst_s: the smallest median of a batch; None where there are no batches.
+        state: what ``machine.monitor`` sampled while the repetitions ran.
+    """
+
+    def __init__(
+        self, seconds: Iterable[float] = (), first_s: float | None = None, state: Item | None = None
+    ) -> None:
+        super().__init__(seconds)
+        self.first_s = first_s
+        self.burst_s: float | None = None
+        self.state: Item = state or {}
+
+    def add_batch(self, seconds: list[float]) -> None:
+        """Adds the repetitions of a batch."""
+        self.extend(seconds)
+        median = statistics.median(seconds)
+        self.burst_s = median if self.burst_s is None else min(self.burst_s, median)
+
+    @property
+    def sustained_s(self) -> float:
+        """The median of the last quarter."""
+        return statistics.median(self[-math.ceil(len(self) / 4) :])
+
+
+def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing:
+    """Seconds of each repetition of a function, after some runs for warm-up.
 
     On a GPU the device's own events measure the time of torch, else the clock does: functions of other
-    frameworks return when the device is done.
+    frameworks return when the device is done. The first call on a GPU does not count to the budget: it may
+    take long (MIOpen searches kernels), and the report has its seconds as ``first_s``.
 
     Args:
         run: whose device is measured.
         function: what is measured.
-        most: the largest number of repetitions.
-        limit_s: repeat no longer than this, but at least 5 times (3 times on a slow machine).
-        exactly: repeat this often, however long it takes; for collectives, where all ranks must agree.
+        limit_s: repeat no longer than this, but at least 5 times (3 times on a slow machine); not on GPUs,
+            which repeat for ``SAMPLING_S``.
     """
+    if run.torch is not None and run.on_gpu:
+        return _timed_on_gpu(run, function)
     started = time.perf_counter()
     function()
-    least = 3 if time.perf_counter() - started > limit_s else 5
+    least = 3 if time.perf_counter() - started > limit_s else _LEAST
     function()
-    run.synchronize()
 
-    once = _time_on_gpu if run.torch is not None and run.on_gpu else _time_on_cpu
-    if exactly is not None:
-        return [once(run, function) for _ in range(exactly)]
-    samples: list[float] = []
+    samples = Timing()
     started = time.perf_counter()
-    while len(samples) < least or (len(samples) < most and time.perf_counter() - started < limit_s):
-        samples.append(once(run, function))
+    while len(samples) < least or (len(samples) < _MOST and time.perf_counter() - started < limit_s):
+        begun = time.perf_counter()
+        function()
+        samples.append(time.perf_counter() - begun)
     return samples
 
 
-def _time_on_gpu(run: Run, function: Callable[[], Any]) -> float:
+def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:
+    samples = Timing(first_s=_first_call(run, function))
+    batch = _Batch(run, function)
+    began = time.perf_counter()
+    each_s = batch.run(1, 1)[0]
+    while time.perf_counter() - began < WARM_UP_S:
+        each_s = statistics.median(batch.run(*_calls(each_s)))
+
+    calls, pairs = _calls(each_s)
+    least = _least(each_s)
+    began = time.perf_counter()
+    with monitor(run, run.index) as watch:
+        while len(samples) < least or time.perf_counter() - began < SAMPLING_S:
+            samples.add_batch(batch.run(calls, pairs))
+    samples.state = watch.state()
+    return samples
+
+
+def _first_call(run: Run, function: Callable[[], Any]) -> float:
+    """Seconds of the first call on a GPU, which do not count to the budget."""
+    run.synchronize()
+    started = time.perf_counter()
+    function()
+    run.synchronize()
+    first_s = time.perf_counter() - started
+    run.excuse(first_s)
+    return first_s
+
+
+def _calls(each_s: float) -> tuple[int, int]:
+    """The number of calls of a batch, and how many of them are timed.
+
+    The first call keeps the GPU busy while the host queues the next one, and is not timed. A call that takes
+    a whole batch needs none: its launch does not matter.
+    """
+    if each_s >= BATCH_S:
+        return 1, 1
+    calls = min(_MOST_CALLS, math.ceil(BATCH_S / max(each_s, 1e-9)))
+    return calls + 1, min(calls, MOST_PAIRS)
+
+
+def _least(each_s: float) -> int:
+    return _LEAST if each_s < SAMPLING_S else 3
+
+
+class _Batch:
+    """Calls of a function that are queued on a GPU, some of them between two events."""
+
+    def __init__(self, run: Run, function: Callable[[], Any]) -> None:
+        self.owner = run
+        self.function = function
+        self.events: list[tuple[Any, Any]] = []
+
+    def run(self, calls: int, pairs: int) -> list[float]:
+        """The seconds of ``pairs`` calls out of ``calls``. If not all are timed, the first is not."""
+        event = self.owner.torch.cuda.Event
+        while len(self.events) < pairs:
+            self.events.append((event(enable_timing=True), event(enable_timing=True)))
+
+        queued = 0
+        for number in range(calls):
+            if (number + 1) * pairs // calls == queued:
+                self.function()
+                continue
+            begin, end = self.events[queued]
+            begin.record()
+            self.function()
+            end.record()
+            queued += 1
+        self.owner.synchronize()
+        return [float(begin.elapsed_time(end)) / 1e3 for begin, end in self.events[:pairs]]
+
+
+def fits(run: Run, each_s: float, limit_s: float, most_s: float) -> bool:
+    """Whether there is time to measure a function of ``each_s`` seconds.
+
+    Predict ``each_s`` from measured calls, never from the time of a first call: what that loads says nothing
+    of the next one. On a GPU everything that is left may be used: a figure of a small size misleads.
+
+    Args:
+        run: whose device is measured.
+        each_s: seconds of a call.
+        limit_s: as for ``timed``.
+        most_s: the largest number of seconds for it.
+    """
+    if run.torch is not None and run.on_gpu:
+        warm_up_s = 2 * each_s + max(WARM_UP_S, each_s)
+        expected_s = warm_up_s + max(SAMPLING_S + BATCH_S, _least(each_s) * each_s)
+    else:
+        expected_s = 2 * each_s + max(_LEAST * each_s, limit_s)
+    return expected_s <= (min(most_s, run.left_s) if run.on_gpu else run.share(most_s))
+
+
+def gpu_seconds(run: Run, function: Callable[[], Any]) -> float:
+    """Seconds of a function between two events of the current GPU, which may be part of its launch."""
     event = run.torch.cuda.Event
     begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
@@ -48,12 +195,6 @@ def _time_on_gpu(run: Run, function: Callable[[], Any]) -> float:
     end.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / 1e3
-
-
-def _time_on_cpu(run: Run, function: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started
 
 
 def spread(unit: str, samples: list[float]) -> Item:
@@ -71,10 +212,18 @@ def rate(unit: str, amount: float, seconds: list[float]) -> Item:
     """``spread`` of an amount per second.
 
     ``lost_fraction`` is the part of the whole time that went beyond the median: large if something disturbed
-    the run.
+    the run. On a GPU also: ``sustained_`` (median of the last quarter) and ``burst_`` (best batch) of the
+    unit, ``first_s``, and the state of the GPU in the meantime.
     """
     lost = 1 - min(1.0, statistics.median(seconds) * len(seconds) / sum(seconds))
-    return {**spread(unit, [amount / s for s in seconds]), "better": "higher", "lost_fraction": lost}
+    item = {**spread(unit, [amount / s for s in seconds]), "better": "higher", "lost_fraction": lost}
+    if isinstance(seconds, Timing):
+        if seconds.first_s is not None and seconds.burst_s is not None:
+            item["sustained_" + unit] = amount / seconds.sustained_s
+            item["burst_" + unit] = amount / seconds.burst_s
+            item["first_s"] = seconds.first_s
+        item.update(seconds.state)
+    return item
 
 
 def spin(run: Run, seconds: float = 0.06) -> None:

@@ -10,11 +10,14 @@ from functools import partial
 
 from ..core import ANY, FRAMEWORKS, Probe
 from . import (
+    compiler,
     conclusion,
     framework,
     glibc,
     gpu,
     gpu_health,
+    gpu_memory,
+    gpu_variables,
     home,
     miopen,
     network,
@@ -36,6 +39,8 @@ PROBES: list[Probe] = [
     Probe("jax.devices", partial(framework.probe_devices, name="jax"), of=("jax",)),
     Probe("gpu.driver", gpu.probe_driver),
     Probe("gpu.visible", gpu.probe_visible),
+    Probe("gpu.idle", gpu_health.probe_idle),  # before this process uses the GPU
+    Probe("gpu.variables", gpu_variables.probe_variables),
     Probe("gpu.architecture", gpu.probe_architecture),
     Probe("gpu.compute", gpu.probe_compute),
     Probe("gpu.ecc", gpu_health.probe_ecc),
@@ -59,6 +64,9 @@ PROBES: list[Probe] = [
     # after the measurements
     Probe("nccl.transport", network.probe_transport, late=True),
     Probe("gpu.clocks", gpu_health.probe_clocks, late=True),
+    Probe("gpu.link", gpu_health.probe_link, late=True),  # of the load for gpu.clocks
+    Probe("gpu.memory", gpu_memory.probe_memory, late=True),
+    Probe("torch.compile", compiler.probe_compile, late=True),
     Probe("machine.steady", conclusion.probe_steady, late=True, of=FRAMEWORKS),
     Probe("time.budget", conclusion.probe_budget, late=True, of=ANY),
 ]
@@ -74,4 +82,8 @@ MINOR = (
     "gpu.pers",
     "gpu.dist",
     "gpu.clocks",
+    "gpu.idle",
+    "gpu.link",
+    "gpu.variables",
+    "torch.compile",
 )

@@ -1,9 +1,79 @@
-"""Probes of the GPUs' health: memory errors, persistence mode, clocks under load."""
+"""Probes of the GPUs' health: other programs, memory errors, persistence mode, clocks and link under load."""
 
 from __future__ import annotations
 
+import re
+import time
+
 from ..core import Item, Run, fail, skip, warn
-from ..machine.gpu import gpu_state, loaded_state
+from ..machine.gpu import gpu_state, gpu_use
+from ..machine.load import loaded_state
+
+#: Why a check is skipped because of ``gpu.idle``.
+SHARED = "another program uses the GPU (gpu.idle)"
+#: Memory in use that is no sign of another program: the driver's own and this process's.
+_OWN_BYTES = 2 << 30
+_OWN_PART = 0.05
+#: How busy a GPU may be, in percent; how often and after which time it is looked at again if it is busier.
+_BUSY = 10
+_LOOKS, _WATCH_S = 3, 0.5
+#: GPUs that are part of one system with the host: not attached by PCIe, and Linux uses their memory, too.
+_SUPERCHIPS = re.compile(r"\bG[BH]\d{2,3}\b|\bMI300A\b")
+
+
+def probe_idle(run: Run) -> str:
+    """No other program uses the GPUs. Runs before this process has used them."""
+    if not run.own_gpus:
+        raise skip("no GPU")
+    seen, known = [], False
+    for index in run.own_gpus:
+        use = _use(run, index)
+        known = known or bool(use)
+        signs = _signs(run, index, use)
+        if signs:
+            run.shared_gpus.add(index)
+            seen.append(f"GPU {index}: {', '.join(signs)}")
+    if seen:
+        advice = (
+            "another program uses the GPU: the figures are too low, and memory may not suffice; "
+            "run again when it is idle, or request it for this job alone (nvidia-smi, rocm-smi)"
+        )
+        raise warn("; ".join(seen), advice)
+    if not known:
+        raise skip("the driver does not report it here")
+    return "no other program"
+
+
+def _use(run: Run, index: int) -> Item:
+    """What all processes use of a GPU; of a MIG slice the memory only, as torch sees it."""
+    use = gpu_use(run, index)
+    if use or run.build != "CUDA":
+        return use
+    free, total = run.torch.cuda.mem_get_info(index)  # creates this process's context
+    return {"memory_bytes": total - free, "total_bytes": total}
+
+
+def _signs(run: Run, index: int, use: Item) -> list[str]:
+    """What shows that another program uses a GPU; empty if nothing does.
+
+    A process alone is no sign: services of the node may hold a GPU open. Whether it is this one cannot be
+    told either, because a container may have other process ids than the driver reports.
+    """
+    signs = []
+    used, total = use.get("memory_bytes", 0), use.get("total_bytes", 0)
+    name = str(run.torch.cuda.get_device_properties(index).name)
+    if used > max(_OWN_BYTES, _OWN_PART * total) and not _SUPERCHIPS.search(name):
+        signs.append(f"{used / 2**30:.1f} of {total / 2**30:.1f} GiB in use")
+    busy = use.get("busy_percent", 0)
+    for _ in range(_LOOKS):
+        if busy > _BUSY:  # it is an average: what has just ended counts, and the start of the driver
+            time.sleep(_WATCH_S)
+            busy = min(busy, gpu_use(run, index).get("busy_percent", 0))
+    if busy > _BUSY:
+        signs.append(f"{busy} % busy")
+    if signs and use.get("processes"):
+        signs.append(f"{use['processes']} processes" if use["processes"] > 1 else "1 process")
+    return signs
 
 
 def probe_ecc(run: Run) -> str:
@@ -81,21 +151,53 @@ def probe_clocks(run: Run) -> str:
 
 
 def _describe_clocks(state: Item) -> str:
-    words = [f"{state['clock_mhz']:.0f} MHz" if "clock_mhz" in state else "clock unknown"]
-    if "clock_max_mhz" in state:
-        words.append(f"of {state['clock_max_mhz']:.0f}")
+    words = ["clock unknown"]
+    if "clock_mhz" in state:
+        most = f" of {state['clock_max_mhz']:.0f}" if "clock_max_mhz" in state else ""
+        words = [f"{state['clock_mhz']:.0f}{most} MHz"]
     if "temperature_c" in state:
         words.append(f"{state['temperature_c']:.0f} C")
     if state.get("throttled"):
         words.append("throttled by " + ", ".join(state["throttled"]))
-    return " ".join(words)
+    return ", ".join(words)
 
 
 def _slow_reason(state: Item) -> str:
-    """Why a GPU is slower than it should be, or empty. A power cap is usual under full load."""
-    serious = [reason for reason in state.get("throttled", []) if reason != "power cap"]
+    """Why a GPU is slower than it should be, or empty. A power cap is usual under full load.
+
+    It halves the clock of cards for 70 W (T4, L4).
+    """
+    throttled = state.get("throttled", [])
+    serious = [reason for reason in throttled if reason != "power cap"]
     if serious:
         return ", ".join(serious)
-    if state.get("clock_mhz", 1e9) < 0.5 * state.get("clock_max_mhz", 0):
-        return "clock below half of its maximum"
+    least, part = (0.25, "a quarter") if throttled else (0.5, "half")
+    if state.get("clock_mhz", 1e9) < least * state.get("clock_max_mhz", 0):
+        return f"clock below {part} of its maximum"
     return ""
+
+
+def probe_link(run: Run) -> str:
+    """The GPUs' PCIe links have their full width and generation under load; idle ones save power."""
+    if not run.own_gpus:
+        raise skip("no GPU")
+    seen, slow = [], False
+    for index in run.own_gpus:
+        link = run.states_under_load.get(index, {}).get("pcie", {})
+        name = str(run.torch.cuda.get_device_properties(index).name)
+        if len(link) < 4 or _SUPERCHIPS.search(name):
+            continue
+        text = f"GPU {index}: PCIe {link['generation']} x{link['width']}"
+        if link["generation"] < link["max_generation"] or link["width"] < link["max_width"]:
+            slow = True
+            text += f" of PCIe {link['max_generation']} x{link['max_width']}"
+        seen.append(text)
+    if not seen:
+        raise skip("the driver does not report it here")
+    if slow:
+        advice = (
+            "copies between host and GPU are slower than they should be: the GPU or its riser is not seated "
+            "well, or the slot is set to less; report it to the node's administrators"
+        )
+        raise warn("; ".join(seen), advice)
+    return "; ".join(seen)

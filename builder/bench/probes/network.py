@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import os
 
-from ..core import Run, fail, skip, warn
-from ..machine.network import fast_fabric, fast_interfaces, interfaces, matches_interface, transport
+from ..core import Item, Run, fail, skip, warn
+from ..machine.network import (
+    fast_fabric,
+    has_direct_links,
+    interfaces,
+    matches_interface,
+    slingshot_interfaces,
+    transport,
+)
+from ..machine.variables import settings
+
+#: How NCCL reaches a fabric. The site's documentation names the paths of its libraries.
+_FABRIC_ADVICE = {
+    "Slingshot": "put the site's libfabric and aws-ofi-nccl (AMD: aws-ofi-rccl) into the container and their "
+    "folders on LD_LIBRARY_PATH, or name the plugin in NCCL_NET_PLUGIN",
+    "InfiniBand": "the image needs libibverbs (rdma-core), and the container /dev/infiniband; "
+    "NCCL_IB_DISABLE must not be set",
+}
+_P2P_VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL")
+#: The GPUs of a node with NVSwitch, and bytes from which on they sum in it.
+_SWITCH_GPUS, _SWITCH_BYTES = 8, 256 << 20
 
 
 def probe_version(run: Run) -> str:
@@ -41,37 +60,85 @@ def probe_interface(run: Run) -> str:
             raise fail(seen, f"set {variable} to an interface of this node, or unset it")
         found.append(f"{variable}={value}")
 
-    fast = fast_interfaces()
+    fast = slingshot_interfaces()
     several_nodes = 0 < run.place.local_ranks < run.place.ranks
     if fast and several_nodes and not os.environ.get("NCCL_SOCKET_IFNAME"):
-        seen = f"NCCL_SOCKET_IFNAME is not set; fast interfaces: {' '.join(fast)}"
+        seen = f"NCCL_SOCKET_IFNAME is not set; interfaces of Slingshot: {' '.join(fast)}"
         raise warn(seen, f"use the fast network: export NCCL_SOCKET_IFNAME={fast[0].rstrip('0123456789')}")
     return " ".join(found) or f"not set; interfaces: {shown}"
 
 
 def probe_transport(run: Run) -> str:
-    """The network that NCCL uses, from NCCL's log. Runs after the collectives."""
+    """The network and the links that NCCL uses, from NCCL's log. Runs after the collectives."""
     if not run.nccl_log:
         raise skip("no collective was measured with NCCL or RCCL")
     log = transport(run.nccl_log)
-    network = log["network"]
+    summed = next((item for item in run.results if item["id"] == "allreduce.node"), {})
     seen = (
-        f"{log['library'] or 'NCCL'} {log['version']}, network: {network or 'none'}, "
+        f"{log['library'] or 'NCCL'} {log['version']}, network: {log['network'] or 'none'}, "
         f"between GPUs: {' '.join(log['paths']) or 'not reported'}"
     )
-    if network != "Socket":
-        return seen
+    if summed.get("algorithm"):
+        seen += f", sums by {summed['algorithm']}"
+    _check_faults(log, seen)
+    _check_network(run, log, seen)
+    _check_links(run, log, seen)
+    _check_switch(run, summed, seen)
+    return seen
 
+
+def _check_faults(log: Item, seen: str) -> None:
+    """Raises a failure for what NCCL itself calls a fault."""
+    if log["faults"]:
+        advice = "NVLink, NVSwitch or its fabric manager is broken: nvidia-smi nvlink -s, nvidia-smi topo -m"
+        raise fail(f"{seen}; {log['faults'][0]}", advice)
+
+
+def _check_network(run: Run, log: Item, seen: str) -> None:
+    """Raises an outcome if NCCL fell back to TCP sockets."""
+    if log["network"] != "Socket":
+        return
     several_nodes = len(set(run.hosts)) > 1
     fabric = fast_fabric()
     if fabric:
-        advice = (
-            f"NCCL fell back to TCP sockets, about ten times slower than this node's {fabric}: "
-            "put aws-ofi-nccl (AMD: "
-            "aws-ofi-rccl) and libfabric on LD_LIBRARY_PATH (podman-hpc --nccl, or the site's bind mounts)"
-        )
+        advice = f"NCCL fell back to TCP sockets, about ten times slower than this node's {fabric}: "
         outcome = fail if several_nodes else warn
-        raise outcome(seen, advice)
+        raise outcome(seen, advice + _FABRIC_ADVICE[fabric])
     if several_nodes:
         raise warn(seen, "NCCL uses TCP sockets between nodes: this is slow if the site has a faster network")
-    return seen
+
+
+def _check_links(run: Run, log: Item, seen: str) -> None:
+    """Raises a warning if GPUs with direct links do not use them."""
+    peers = run.hosts.count(run.hosts[run.place.rank]) if run.hosts else 0
+    direct = any(path.startswith("P2P") for path in log["paths"])
+    if peers < 2 or direct or not log["paths"]:
+        return
+    if not has_direct_links(run.torch.cuda.get_device_name(run.index)):
+        return
+    variables = settings()
+    set_here = [f"{name}={variables[name]}" for name in _P2P_VARIABLES if variables.get(name)]
+    advice = "the GPUs' direct links are not used: run all ranks of a node in one container, with the host's "
+    advice += "/dev/shm and IPC (--ipc=host), and show each rank all GPUs"
+    if set_here:
+        advice = f"the GPUs' direct links are not used: unset {' '.join(set_here)}"
+    raise warn(seen, advice)
+
+
+def _check_switch(run: Run, summed: Item, seen: str) -> None:
+    """Raises a warning if eight GPUs on NVSwitch sum by themselves: the switch adds faster than they do.
+
+    With fewer GPUs or smaller arrays NCCL may choose the ring on purpose.
+    """
+    whole_node = summed.get("members") == _SWITCH_GPUS and summed.get("nodes") == 1
+    whole_node = whole_node and summed.get("size", 0) >= _SWITCH_BYTES
+    if not whole_node or summed.get("algorithm") not in ("ring", "tree") or run.build != "CUDA":
+        return
+    chosen = any(settings().get(name) for name in ("NCCL_NVLS_ENABLE", "NCCL_ALGO"))
+    major = run.torch.cuda.get_device_properties(run.index).major
+    if not chosen and major >= 9 and has_direct_links(run.torch.cuda.get_device_name(run.index)):
+        advice = (
+            "NVSwitch could add up to 30 % faster (NVLS): check the fabric manager (nvidia-smi -q, Fabric), "
+            "and lock NCCL 2.18 or newer"
+        )
+        raise warn(f"{seen}; the all-reduce of {_SWITCH_GPUS} GPUs does not use NVLS", advice)

@@ -14,11 +14,13 @@ connection to the launcher.
            ^               TCP (lines of JSON)      ^
            +----------------------------------------+
 
-**States.** The launcher knows each rank in one of six states (``rank.State``), which only move to the right:
+**States.** The launcher knows each rank in one of six states (``rank.State``). They only move to the right,
+except for a rank's turn:
 
-                hello              ready               order               begin, alone
+                hello              ready              go                begin, alone
     STARTING ----------> WORKING ----------> READY ----------> TOGETHER ----------> LEFT
-        |                   |                  |                   |                  |
+        |                   |   <----------    |                   |                  |
+        |                   |      turn        |                   |                  |
         +-------------------+------------------+-------------------+------------------+-----> DONE
 
     STARTING   nothing has been received from its unit yet
@@ -30,6 +32,11 @@ connection to the launcher.
 
 A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
 
+**Turns.** Two GPUs may share a link to the host, so the ranks of a node measure transfers one after the
+other. When all ranks of a node are READY, the launcher gives one of them its turn. This rank is WORKING until
+it is READY again; then the next one has its turn. All ranks begin together once each had its turn. No process
+group is needed, and a rank that hangs or dies in its turn passes it on, because it is DONE then.
+
 **Messages.** Rank to launcher: the events of ``examine.py``; a relay adds ``rank``, and sends two more:
 
     {"rank": 2, "hello": HOST}               before it starts the rank
@@ -37,6 +44,7 @@ A single rank waits for no other: it moves from WORKING to TOGETHER by itself.
 
 Launcher to rank; a relay reads ``rank`` and passes them on, except for the last two, which it applies itself:
 
+    {"rank": 2, "turn": true}                measure alone on this node, and be ready again
     {"rank": 2, "go": true, "hosts": [...]}  all ranks are ready: begin; or {"go": false, "why": ...}
     {"rank": 2, "stop": true}                kill this rank
     {"verdict": "pass"}                      the end: every unit exits with the code for this verdict
@@ -47,8 +55,9 @@ connections that the others still use.
 **Invariant.** Every rank reaches DONE, and the launcher ends, within ``--timeout``. A rank
 that is STARTING, WORKING, TOGETHER or LEFT must send an event at least every ``--stall`` seconds; if it does
 not, it is named in the report and killed. Only READY has no such limit, because another rank then has. A rank
-that is still in a collective ``watchdog.GRACE_S`` after another rank has left it, or died, can never finish
-it, and is killed sooner. For example, rank 1 hangs in ``matmul.fp32`` while rank 0 is READY:
+that is still in a collective ``watchdog.GRACE_S`` after a rank that it needs (of its node, if the collective
+is) has left it, or died, can never finish it, and is killed sooner; it is named unless another finding
+explains it. For example, rank 1 hangs in ``matmul.fp32`` while rank 0 is READY:
 
     time       rank 0     rank 1
     0 s        READY      WORKING (matmul.fp32)

@@ -21,6 +21,7 @@ from .messages import complain, encode
 #: Exit code of a rank in which the benchmark failed.
 _EXIT_BROKEN = 70
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Process(NamedTuple):
@@ -75,20 +76,24 @@ def _prepare_process(place: Place, folder: str) -> None:
     os.setpgid(0, 0)  # so that the rank is killed together with all that it starts
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with its parent
-    except (OSError, AttributeError):
-        pass
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # dies with its parent
     os.dup2(2, 1)  # the report goes to standard output: nothing that libraries print may get there
     if place.ranks > 1:
         _set_variables(place, folder)
+
+
+def _prctl(option: int, value: int) -> None:
+    try:
+        ctypes.CDLL(None).prctl(option, value)
+    except (OSError, AttributeError):
+        pass
 
 
 def _set_variables(place: Place, folder: str) -> None:
     """The variables that torch.distributed and NCCL read."""
     os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.ranks), LOCAL_RANK=str(place.local_rank))
     os.environ.update(NCCL_DEBUG="INFO", NCCL_DEBUG_FILE=os.path.join(folder, "nccl.%h.%p"))
-    os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
+    os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH,TUNING")
     if place.init_method.startswith("file:"):
         # One node: gloo must not depend on the host's name, which may lead to no address.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
@@ -121,6 +126,30 @@ def end_process(pid: int) -> None:
         time.sleep(0.01)
 
 
+def adopt_orphans() -> list[str]:
+    """Makes this process the parent of what ranks leave behind; returns the children that it has now."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    return _children()
+
+
+def end_orphans(before: list[str]) -> None:
+    """Kills what ranks have left behind: a rank that is killed cannot end the programs that it runs.
+
+    Args:
+        before: from :func:`adopt_orphans`: children of this process that no rank has started.
+    """
+    for _ in range(10):  # what is killed leaves its own children behind
+        orphans = [pid for pid in _children() if pid not in before]
+        if not orphans:
+            return
+        for pid in orphans:
+            end_process(int(pid))
+
+
+def _children() -> list[str]:
+    return read(f"/proc/self/task/{os.getpid()}/children").split()
+
+
 #: What to do about a rank that a signal ended.
 _SIGNALS = {
     "SIGKILL": "probably out of memory: raise the memory limit of the container or job",
@@ -137,6 +166,9 @@ def describe_death(pid: int, step: str) -> tuple[str, str]:
         step: what it was doing.
     """
     status = _wait_for(pid)
+    if status is None:
+        advice = "a driver holds the process, or a process that it started: see the kernel's log (dmesg)"
+        return f"the process closed its connection in {step}, and did not end", advice
     if not os.WIFSIGNALED(status):
         return f"the process exited in {step}", "a library ended the process: see the output above"
     number = os.WTERMSIG(status)
@@ -148,16 +180,18 @@ def describe_death(pid: int, step: str) -> tuple[str, str]:
     return f"the process was ended by {name} in {step}", advice
 
 
-def _wait_for(pid: int, patience_s: float = 5) -> int:
-    """The status of a process that is about to end."""
+def _wait_for(pid: int, patience_s: float = 60) -> int | None:
+    """The status of a process that is about to end; None if it does not.
+
+    The kernel closes a process's files first. Then it may need seconds to return the memory of a GPU.
+    """
     deadline = time.monotonic() + patience_s
-    status = 0
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            break
+            return status
         time.sleep(0.01)
-    return status
+    return None
 
 
 def process_state(pid: int | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 from ..core import Item
 from ..machine.facts import host_name
+from ..machine.processor import load_average
 from .child import describe_death, end_process, start_rank
 from .merge import merged, uneven_ranks
 from .messages import Lines, complain, encode, write_all
@@ -50,19 +51,31 @@ class Launcher:
                 self._listen()
             for number in range(self.launch.ranks):
                 self._start(number)
+            now = time.monotonic()
             while not all(rank.done for rank in self.ranks):
+                self._receive(max(0.0, min(deadline - now, _TICK_S)))
                 now = time.monotonic()
+                # This process may have been stopped for long: events that wait since then count as received.
+                while self._receive(0) and time.monotonic() < deadline:
+                    pass
+                if all(rank.done for rank in self.ranks):
+                    break
                 if now >= deadline:
                     unfinished = [rank for rank in self.ranks if not rank.done]
                     self.watchdog.end_hung(unfinished, self.options.timeout)
                     break
                 self.watchdog.evaluate(now)
-                for key, _ in self.selector.select(max(0.0, min(deadline - now, _TICK_S))):
-                    key.data()
         finally:
             for rank in self.ranks:
                 if rank.pid is not None:
                     end_process(rank.pid)
+
+    def _receive(self, limit_s: float) -> bool:
+        """Receives what has arrived, or waits for it. Returns whether anything has."""
+        ready = self.selector.select(limit_s)
+        for key, _ in ready:
+            key.data()
+        return bool(ready)
 
     # this unit's ranks
 
@@ -185,6 +198,9 @@ class Launcher:
             if rank.facts:
                 out = dict(rank.facts)
                 break
+        load = load_average()
+        if out and load is not None:
+            out["load_after"] = load
         devices = [device for rank in self.ranks for device in _devices(rank)]
         if devices:
             out["devices"] = devices

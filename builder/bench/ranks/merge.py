@@ -14,12 +14,20 @@ Result = Tuple[Rank, Item]
 
 #: A device counts as slow below this fraction of the others' speed.
 _EVEN = 0.85
+#: Measurements whose figure is not that of one device, or also that of the core that copies.
+_NOT_EVEN = ("allreduce", "allgather", "reducescatter", "transfer.h2d_pageable", "transfer.d2h_pageable")
+#: Beginnings of the fields that the report has for each rank.
+_OF_RANK = (
+    "median_", "mad_", "sustained_", "burst_", "clock_mhz", "power_w", "temperature_c", "throttled",
+)  # fmt: skip
 #: How many slow devices a message names.
 _NAMED = 6
 
 
 def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Item]:
     """One item per id: the worst result, with the rank it comes from.
+
+    If all passed, that is the slowest device's: a job that uses all of them is as fast as the slowest.
 
     Args:
         results: of probes or of measurements, in the order of ranks.
@@ -40,16 +48,32 @@ def merged(results: list[Result], ranks: int, figures: bool = False) -> list[Ite
                 item["ranks"] = [
                     other.number for other, result in found if result["status"] == worst["status"]
                 ]
+        elif worst["id"].startswith("gpu.") and worst["status"] == "pass" and ranks > 1:
+            passed = sum(result["status"] == "pass" for _, result in found)
+            item["seen"] += f"; {passed} ranks passed"  # the text is of one rank's GPU
         if figures and len(found) > 1:
             item["ranks"] = [_figures(*result) for result in found]
         out.append(item)
     return out
 
 
-def _badness(result: Result) -> tuple[int, float]:
-    """Severity; if equal, the earlier one is worse, because it may have caused the others."""
+def _badness(result: Result) -> tuple[int, float, float]:
+    """Severity; if equal, the slower one is worse, then the earlier one: it may have caused the others."""
     rank, item = result
-    return SEVERITY[item["status"]], -rank.when.get(item["id"], 0.0)
+    return SEVERITY[item["status"]], _slowness(item), -rank.when.get(item["id"], 0.0)
+
+
+def _slowness(item: Item) -> float:
+    """Larger for the slower one of two devices; the same for all results that have no figures."""
+    key = _median_key(item)
+    if not key or item["status"] == "fail":
+        return 0.0
+    value = float(item[key] or 0.0)
+    return value if item.get("better") == "lower" else -value
+
+
+def _median_key(item: Item) -> str:
+    return next((key for key in item if key.startswith("median_")), "")
 
 
 def _figures(rank: Rank, item: Item) -> Item:
@@ -59,7 +83,7 @@ def _figures(rank: Rank, item: Item) -> Item:
         "host": rank.host,
         "device": str(item.get("device", "")),
         "status": item["status"],
-        **{key: value for key, value in item.items() if key.startswith(("median_", "mad_"))},
+        **{key: value for key, value in item.items() if key.startswith(_OF_RANK) or key == "size"},
     }
 
 
@@ -69,9 +93,10 @@ def uneven_ranks(measurements: list[Item]) -> list[Item]:
     compared = 0
     for item in measurements:
         ranks = [rank for rank in item.get("ranks", []) if rank["status"] == "pass"]
-        key = next((key for key in item if key.startswith("median_")), "")
-        # A slow rank slows all-reduce down for all. Training measures the software's overhead.
-        if len(ranks) < 2 or not key or item["id"].startswith(("allreduce", "training")):
+        key = _median_key(item)
+        # A slow rank slows collectives down for all. Times are those of the host and of first calls.
+        is_time = item.get("better") == "lower"
+        if len(ranks) < 2 or not key or is_time or item["id"].startswith(_NOT_EVEN):
             continue
         compared += 1
         slow += _slow_ranks(item["id"], key, ranks)

@@ -27,12 +27,16 @@ class Rank:
         self.state = State.STARTING
         #: Whether it can take part in collectives; known once it is READY.
         self.fit = False
+        #: Whether it has measured alone on its node, or measures so now.
+        self.had_turn = False
         #: Its node; empty while it is STARTING.
         self.host = ""
         #: Its process, if this process started it.
         self.pid: int | None = None
         #: The id of the probe or measurement that it runs.
         self.step = "start"
+        #: Whether all ranks run this step together.
+        self.together = False
         #: When its last event came (time.monotonic).
         self.since = now
 
@@ -83,6 +87,7 @@ class Rank:
 
     def _begin(self, step: str, together: bool) -> None:
         self.step = step
+        self.together = together
         if together:
             self.state = State.TOGETHER
         elif self.state is State.TOGETHER:
@@ -95,4 +100,12 @@ class Rank:
     @property
     def in_collective(self) -> bool:
         """Whether it waits for other ranks in a collective."""
-        return self.state is State.TOGETHER and self.step.startswith("allreduce")
+        return self.state is State.TOGETHER and self.together
+
+    def waits_for(self, other: Rank) -> bool:
+        """Whether its collective needs another rank; those of a node need its own ranks only."""
+        return not self.step.endswith(".node") or other.host == self.host
+
+    def failed_in(self, step: str) -> bool:
+        """Whether it has reported a failure of a measurement."""
+        return any(item["id"] == step and item["status"] == "fail" for item in self.measurements)

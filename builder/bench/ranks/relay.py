@@ -102,7 +102,10 @@ class Relay:
         elif "stop" in order:
             end_process(self.processes[order["rank"]].pid)
         else:
-            write_all(self.processes[order["rank"]].orders, encode(order))
+            try:
+                write_all(self.processes[order["rank"]].orders, encode(order))
+            except OSError:
+                pass  # the rank has ended, which its other pipe reports
 
 
 class _RankReader:

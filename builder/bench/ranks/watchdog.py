@@ -14,6 +14,16 @@ from .rank import Rank, State
 #: Seconds that a rank may stay in a collective that another rank has left: it can no longer end.
 GRACE_S = 15.0
 
+_NETWORK_ADVICE = (
+    "the network, a GPU or its driver hangs, or a firewall is between the nodes: "
+    "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
+)
+#: RCCL of ROCm 7.0 on Slingshot: lumi-ai-factory/laifs-container-recipes, issues 44 and 30.
+_SECOND_GROUP_ADVICE = (
+    "a second process group hangs; jobs with one group (plain DDP) are not affected: "
+    "unset NCCL_NET_GDR_LEVEL; on Slingshot set FI_MR_CACHE_MONITOR=userfaultfd, or use another RCCL"
+)
+
 
 class Actions(Protocol):
     """What the launcher does for the watchdog."""
@@ -51,6 +61,7 @@ class Watchdog:
             self.end_hung(late, self.stall_s)
 
         if self.agreed is None and len(self.ranks) > 1:
+            self._give_turns(now)
             self._agree(now)
         if self.agreed:
             self._end_deserted(now)
@@ -64,12 +75,28 @@ class Watchdog:
         for rank in absent:
             rank.mark_done()
 
+    def _give_turns(self, now: float) -> None:
+        """Lets one rank of each node whose ranks are all READY measure alone."""
+        if any(rank.state is State.STARTING for rank in self.ranks):
+            return  # its node is not known yet
+        nodes: dict[str, list[Rank]] = {}
+        for rank in self.ranks:
+            if not rank.done:
+                nodes.setdefault(rank.host, []).append(rank)
+        for ranks in nodes.values():
+            waiting = [rank for rank in ranks if not rank.had_turn]
+            if waiting and all(rank.state is State.READY for rank in ranks):
+                waiting[0].had_turn = True
+                waiting[0].state = State.WORKING
+                waiting[0].since = now
+                self.actions.send(waiting[0], {"turn": True})
+
     def _agree(self, now: float) -> None:
-        """Lets all ranks begin together, as soon as each of them is READY or DONE.
+        """Lets all ranks begin together, as soon as each of them is READY after its turn, or DONE.
 
         If one of them cannot take part, the others skip the collectives.
         """
-        if not all(rank.state in (State.READY, State.DONE) for rank in self.ranks):
+        if not all(rank.done or (rank.state is State.READY and rank.had_turn) for rank in self.ranks):
             return
         unable = [rank for rank in self.ranks if rank.done or not rank.fit]
         self.agreed = not unable
@@ -84,16 +111,24 @@ class Watchdog:
 
     def _end_deserted(self, now: float) -> None:
         """Ends ranks in a collective that another rank has left: by an error, or because it died."""
-        waiting = [rank for rank in self.ranks if rank.in_collective]
-        gone = any(rank.state in (State.LEFT, State.DONE) for rank in self.ranks)
-        if not (waiting and gone):
+        gone = [rank for rank in self.ranks if rank.state in (State.LEFT, State.DONE)]
+        waiting = [rank for rank in self.ranks if rank.in_collective and any(map(rank.waits_for, gone))]
+        if not waiting:
             self.deserted_at = None
             return
         if self.deserted_at is None:
             self.deserted_at = now
         if now - self.deserted_at > GRACE_S:
-            for rank in waiting:  # no finding: the rank that left them has one
+            # The rank that left them usually has a finding. If it passed, nothing else names the hang.
+            unexplained = [rank for rank in waiting if not self._has_reason(rank)]
+            for rank in unexplained:
+                self._report_hung(rank, GRACE_S, " after another rank had left it")
+            for rank in waiting:
                 self.actions.stop(rank)
+
+    def _has_reason(self, waiting: Rank) -> bool:
+        """Whether the report says why a rank waits in vain: another one died, or failed in the same step."""
+        return bool(self.findings) or any(rank.failed_in(waiting.step) for rank in self.ranks)
 
     def end_hung(self, late: list[Rank], seconds: float) -> None:
         """Ends ranks that are late, and reports those of them that caused the delay."""
@@ -111,17 +146,16 @@ class Watchdog:
         missing_reported = any(item["id"] in ("process", "ranks.present") for item in self.findings)
         return [] if together and missing_reported else late
 
-    def _report_hung(self, rank: Rank, seconds: float) -> None:
+    def _report_hung(self, rank: Rank, seconds: float, since: str = "") -> None:
         who = ""
         if len(self.ranks) > 1:
             who = f"rank {rank.number} ({rank.host or 'never connected'}){process_state(rank.pid)}: "
         advice = "a GPU, driver or file system hangs; if the machine is only slow: --timeout, --stall"
         if rank.state is State.TOGETHER:
-            advice = (
-                "the network, a GPU or its driver hangs, or a firewall is between the nodes: "
-                "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"
-            )
-        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s", advice)
+            advice = _NETWORK_ADVICE
+        if rank.in_collective and rank.step.endswith(".node") and len({r.host for r in self.ranks}) > 1:
+            advice = _SECOND_GROUP_ADVICE
+        self.add("watchdog", "fail", f"{who}{rank.step} did not end within {seconds:g} s{since}", advice)
 
     def mark_lost(self, rank: Rank, seen: str, advice: str) -> None:
         """Handles a rank whose process or connection ended too early."""

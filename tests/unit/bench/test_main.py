@@ -45,7 +45,8 @@ def test_options_in_the_report(tmp_path: Path) -> None:
     options = ("--expect", "amd", "--architectures", "gfx90a,gfx942", "--devices", "8", "--budget", "7")
     report = run(*options, python=["-S"]).report
     assert report["expect"] == {"gpu": "amd", "architectures": ["gfx90a", "gfx942"], "devices": 8}
-    assert report["budget_s"] == 7
+    assert report["budget_s"] == 7 and "device_only" not in report
+    assert run("--expect", "none", "--device-only", python=["-S"]).report["device_only"] is True
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from builder.bench.options import parse
+from builder.bench.ranks.child import Process
+from builder.bench.ranks.plan import Launch
+from builder.bench.ranks.relay import Relay
 from tests.support.ports import free_ports
 from tests.support.ranks import RANKS, clock_while
 from tests.support.smoke import Modified, Result
@@ -60,6 +64,32 @@ def test_dies_alone(code: str, seen: str, tmp_path: Path) -> None:
     assert result.report["duration_s"] < LONG_S
 
 
+#: The transfers' own scope, with work that notices another rank in it.
+TURNS = """
+def alone(run):
+    file = os.path.join(FOLDER, "busy")
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL))
+    time.sleep(0.3)  # long enough that ranks that do not wait for each other would meet
+    os.unlink(file)
+    return figure(1.0)
+
+NAMES = ("transfer.h2d_pinned", "transfer.d2h_pageable")
+for given in TRANSFERS:
+    if given.id in NAMES:
+        bench.measurements.MEASUREMENTS.insert(1, given._replace(look=alone))
+"""
+
+
+def test_transfers_in_turns(tmp_path: Path) -> None:
+    """Two GPUs may share a link to the host: their ranks measure transfers one after the other."""
+    result = ranks(tmp_path, TURNS)
+    assert result.verdict == "pass", result.table
+    for name in ("transfer.h2d_pinned", "transfer.d2h_pageable"):
+        assert [r["status"] for r in result.measurement(name)["ranks"]] == ["pass", "pass"]
+    result = Modified(RANKS + TURNS).run("--ranks", "1", env={"MEETING": str(tmp_path / "meeting")})
+    assert result.measurement("transfer.h2d_pinned")["status"] == "pass"
+
+
 #: Rank 0 waits for rank 1, which is in its work.
 WAITING = "[rank.state.name for rank in ranks] == ['READY', 'WORKING'] and ranks[1].step == 'work'"
 
@@ -99,6 +129,17 @@ def test_fails_in_a_collective(tmp_path: Path) -> None:
     result = ranks(tmp_path, MISSING + "        raise RuntimeError('NCCL error')\n")
     assert result.verdict == "fail" and result.failed == {"allreduce.node"}
     assert "NCCL error" in result.measurement("allreduce.node")["seen"]
+    assert result.report["duration_s"] < LONG_S
+
+
+def test_later_collectives_of_a_rank_that_failed(tmp_path: Path) -> None:
+    """A rank whose collective was interrupted starts no other: the others wait in the first one."""
+    code = MISSING + "        raise RuntimeError('NCCL error')\n"
+    code += "bench.measurements.MEASUREMENTS.append(\n"
+    code += "    bench.core.Measurement('allgather.node', lambda run: time.sleep(1000), 'all'))\n"
+    result = ranks(tmp_path, code)
+    assert result.failed == {"allreduce.node"}
+    assert result.measurement("allgather.node")["seen"] == "allreduce.node failed"
     assert result.report["duration_s"] < LONG_S
 
 
@@ -206,6 +247,35 @@ def slurm(rank: int, job: int, folder: Path) -> dict[str, str]:
         "SLURM_STEP_TASKS_PER_NODE": "2",
         "MEETING": str(folder),
     }
+
+
+def test_programs_of_a_killed_rank(tmp_path: Path) -> None:
+    """A program that a rank runs in a session of its own ends with the test, if the rank cannot end it."""
+    code = """
+def fault(run):
+    import subprocess
+    program = ["bash", "-c", "sleep 1000 & echo $! >$MEETING/inner; wait"]
+    started = subprocess.Popen(program, start_new_session=True)
+    while not os.path.exists(FOLDER + "/inner") or not open(FOLDER + "/inner").read():
+        time.sleep(0.01)
+    open(FOLDER + "/outer", "w").write(str(started.pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert ranks(tmp_path, code).verdict == "fail"
+    for name in ("inner", "outer"):
+        pid = (tmp_path / "meeting" / name).read_text().strip()
+        assert not Path("/proc", pid).exists(), name
+
+
+def test_order_for_a_dead_rank(tmp_path: Path) -> None:
+    """A relay passes on the turn of a rank that has just died: nothing happens, and its other ranks go on."""
+    orders, order = os.pipe()
+    os.close(orders)
+    relay = Relay(parse([]), Launch(), str(tmp_path))
+    relay.processes[1] = Process(0, -1, order)
+    relay._apply({"rank": 1, "turn": True})
+    os.close(order)
+    assert relay.code is None
 
 
 @pytest.mark.parametrize("by", ["environment", "slurm"])

@@ -32,14 +32,19 @@ class Case:
     def __init__(self, *states: State) -> None:
         self.ranks = [Rank(number, 0.0) for number in range(len(states))]
         for rank, state in zip(self.ranks, states, strict=True):
-            rank.state, rank.fit = state, True
+            rank.state, rank.fit, rank.had_turn = state, True, True
             rank.host = "" if state is State.STARTING else f"n{rank.number}"
-            rank.step = "allreduce.node" if state is State.TOGETHER else "step"
+            rank.together = state is State.TOGETHER
+            rank.step = "allreduce.node" if rank.together else "step"
         self.recorder = Recorder()
         self.watchdog = Watchdog(self.ranks, STALL_S, "n0, port 1", self.recorder)
 
     def at(self, now: float) -> None:
         self.watchdog.evaluate(now)
+
+    @property
+    def turns(self) -> list[int]:
+        return [number for number, order in self.recorder.orders if order.get("turn")]
 
     @property
     def found(self) -> dict[str, str]:
@@ -85,6 +90,53 @@ def test_agreement() -> None:
     assert len(case.recorder.orders) == 2
 
 
+def test_turns() -> None:
+    """The ranks of a node measure alone one after the other, and all begin together afterwards."""
+    case = Case(*[State.READY] * 4, State.WORKING)
+    hosts = ("a", "a", "b", "b", "b")
+    for rank, host in zip(case.ranks, hosts, strict=True):
+        rank.host, rank.had_turn = host, False
+    case.at(1.0)
+    assert case.turns == [0]  # node b has a rank that works
+    assert case.ranks[0].state is State.WORKING and case.ranks[0].since == 1.0
+    case.at(2.0)
+    case.ranks[4].state = State.READY
+    case.at(3.0)
+    assert case.turns == [0, 2]
+    case.ranks[0].receive({"ready": True})
+    case.at(4.0)
+    case.ranks[2].mark_done()  # dies in its turn
+    case.at(5.0)
+    assert case.turns == [0, 2, 1, 3]
+    for number in (1, 3):
+        case.ranks[number].receive({"ready": True})
+    case.at(6.0)
+    assert case.turns == [0, 2, 1, 3, 4] and case.watchdog.agreed is None
+    case.ranks[4].receive({"ready": True})
+    case.at(7.0)
+    assert case.watchdog.agreed is False and len(case.recorder.orders) == 5 + 4
+
+
+def test_no_turn_before_all_nodes_are_known() -> None:
+    case = Case(State.READY, State.STARTING)
+    case.ranks[0].had_turn = False
+    case.at(1.0)
+    assert case.recorder.orders == []
+    case.at(STALL_S + 1)
+    assert case.turns == [0]
+
+
+def test_hang_in_a_turn() -> None:
+    """A rank that hangs in its turn is named, and the next one has its turn at once."""
+    case = Case(State.READY, State.READY)
+    for rank in case.ranks:
+        rank.host, rank.had_turn = "n", False
+    case.at(1.0)
+    case.at(STALL_S + 2)
+    assert case.recorder.stopped == [0] and case.turns == [0, 1]
+    assert "rank 0 (n)" in case.found["watchdog"]
+
+
 def test_unfit_rank() -> None:
     """If one rank cannot take part, no rank does."""
     case = Case(State.READY, State.READY)
@@ -102,16 +154,34 @@ def test_single_rank_needs_no_agreement() -> None:
 
 @pytest.mark.parametrize("gone", [State.LEFT, State.DONE])
 def test_deserted_rank(gone: State) -> None:
-    """A rank in a collective that another one has left is ended, without a finding of its own."""
+    """A rank in a collective that another one has left by a failure is ended, without a finding."""
     case = Case(State.TOGETHER, gone)
     case.watchdog.agreed = True
+    case.ranks[1].measurements.append({"id": "allreduce.node", "status": "fail"})
     for rank in case.ranks:
-        rank.since = 200.0
+        rank.since, rank.host = 200.0, "n0"
     case.at(100.0)
     case.at(100.0 + GRACE_S)
     assert case.recorder.stopped == []
     case.at(100.5 + GRACE_S)
     assert case.recorder.stopped == [0] and case.found == {}
+
+
+@pytest.mark.parametrize("gone", [State.LEFT, State.DONE])
+def test_deserted_by_a_rank_that_passed(gone: State) -> None:
+    """A rank that hangs in a collective that another one has finished is reported: nobody else does it."""
+    case = Case(State.TOGETHER, gone, State.TOGETHER)
+    case.watchdog.agreed = True
+    case.ranks[1].measurements.append({"id": "allreduce.node", "status": "pass"})
+    for rank, host in zip(case.ranks, ("n0", "n0", "n1"), strict=True):
+        rank.since, rank.host = 200.0, host
+    case.at(100.0)
+    case.at(101.0 + GRACE_S)
+    assert case.recorder.stopped == [0]
+    found = case.found["watchdog"]
+    assert "rank 0 (n0): allreduce.node did not end" in found and "rank 1" not in found
+    assert "rank 2" not in found, "the ranks of another, slower node do not wait for it"
+    assert "FI_MR_CACHE_MONITOR" in case.watchdog.findings[0]["advice"]  # of several nodes only the first
 
 
 def test_all_together_blame_each_other() -> None:

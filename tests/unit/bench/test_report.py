@@ -16,6 +16,19 @@ def test_nothing_measured_is_no_pass() -> None:
     assert verdict({**report, "measurements": [{"status": "pass"}]}) == "pass"
 
 
+def test_nothing_measured_with_warnings() -> None:
+    """Only skips and a warning of the time budget: that is no "warn", with which an image is published."""
+    probe = {"id": "time.budget", "status": "warn"}
+    skipped = {"id": "matmul.bf16", "status": "skip"}
+    report = {"probes": [probe], "measurements": [skipped]}
+    assert verdict(report) == "error"
+    empty = {"id": "dataloader", "status": "warn"}
+    assert verdict({**report, "measurements": [skipped, empty]}) == "error"
+    slow = {"id": "attention", "status": "warn", "median_gflop_per_s": 1.0}
+    assert verdict({**report, "measurements": [skipped, slow]}) == "warn"
+    assert verdict({**report, "probes": [{**probe, "status": "fail"}]}) == "fail"
+
+
 def test_worst_status_counts() -> None:
     assert verdict({"probes": [{"status": "warn"}], "measurements": [{"status": "pass"}]}) == "warn"
     assert verdict({"probes": [{"status": "warn"}], "measurements": [{"status": "fail"}]}) == "fail"
@@ -33,6 +46,10 @@ def test_table() -> None:
         "FAIL in 1.2 s",
     ]
     assert figures({"id": "x"}) == ""
+    item = {"median_gflop_per_s": 7.93e5, "mad_gflop_per_s": 900.0, "repeats": 40, "size": 16384}
+    assert figures(item) == "793 tflop/s +- 0.9 (40 times, size 16384)"
+    item = {"median_gb_per_s": 4012.0, "mad_gb_per_s": 3.0, "repeats": 1, "size": 4 << 30}
+    assert figures(item) == "4012 gb/s +- 3 (once, 4096 MiB)"
 
 
 GOOD = {

@@ -1,0 +1,59 @@
+"""A stand-in for NVML, compiled from fake_nvml.c, with the layouts and signatures of the real library."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.parts import need
+
+_SOURCE = Path(__file__).with_name("fake_nvml.c")
+
+
+@functools.cache
+def _library() -> Path:
+    (gcc,) = need("gcc")
+    folder = tempfile.mkdtemp(prefix="builder-fake-nvml-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "libnvidia-ml.so.1"
+    done = subprocess.run(
+        [gcc, "-shared", "-fPIC", "-w", "-o", path, _SOURCE], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+class FakeNvml:
+    """The library of a machine with one GPU at 0000:3b:00.0, an H100 at rest unless the test sets more."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        """``folder`` gets a copy of the library, whose variables are this test's own."""
+        path = folder / "libnvidia-ml.so.1"
+        shutil.copy(_library(), path)
+        load = ctypes.CDLL
+        self._loaded = load(str(path))
+
+        def find(name: Any, *arguments: Any, **keywords: Any) -> Any:
+            return load(str(path) if name == path.name else name, *arguments, **keywords)
+
+        patch.setattr(ctypes, "CDLL", find)
+
+    def set(self, **values: int) -> None:
+        """Sets variables, ``clock=735`` for example."""
+        for name, value in values.items():
+            wide = name in ("reasons", "used")
+            kind = ctypes.c_ulonglong if wide else ctypes.c_int
+            kind.in_dll(self._loaded, "fake_" + name).value = value
+
+    @property
+    def calls(self) -> int:
+        """How often it was asked."""
+        return ctypes.c_int.in_dll(self._loaded, "fake_calls").value

@@ -1,0 +1,41 @@
+"""The facts in the report."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from builder.bench.machine.facts import facts
+from tests.support.fake_nvml import FakeNvml
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import make_run, run
+
+
+def test_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What tells a GPU from another one of the same name, and what slows it down."""
+    FakeNvml(monkeypatch, tmp_path).set(limit=600000)
+    (gpu,) = facts(make_run(fake_torch("CUDA")))["devices"]
+    assert gpu["name"] == "GPU" and gpu["pci_address"] == "0000:3b:00.0"
+    assert gpu["uuid"] == "GPU-11111111-2222-3333-4444-555555555555"
+    assert (gpu["power_limit_w"], gpu["compute_mode"], gpu["mig"]) == (600.0, "default", False)
+    assert gpu["pcie"]["max_generation"] == 5 and gpu["before"]["clock_mhz"] == 1400.0
+
+
+def test_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node's load, which other users cause too; a system may not report it."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (17.256, 2.0, 1.0))
+    assert facts(make_run())["load_before"] == 17.26
+
+    def refuse() -> None:
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "getloadavg", refuse)
+    assert "load_before" not in facts(make_run())
+
+
+def test_load_in_the_report() -> None:
+    """Before the measurements and after them."""
+    report = run("--expect", "none", "--framework", "none", "--imports", "json").report
+    assert {"load_before", "load_after"} <= set(report["facts"])

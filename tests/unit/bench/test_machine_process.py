@@ -1,0 +1,50 @@
+"""Programs with a time limit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+
+import pytest
+
+from builder.bench.machine.process import run_limited
+from tests.support.waiting import until
+
+
+def test_exit_code_and_output() -> None:
+    with tempfile.TemporaryFile() as output:
+        command = [sys.executable, "-c", "import os; print(os.environ['A'], flush=True); os._exit(3)"]
+        assert run_limited(command, output, 120, {"A": "b"}) == 3
+        output.seek(0)
+        assert output.read() == b"b\n"
+
+
+def test_nothing_is_left() -> None:
+    """What the program started is ended with it."""
+    child = [sys.executable, "-c", "import time; time.sleep(600)"]
+    program = f"import subprocess; print(subprocess.Popen({child!r}).pid, flush=True)"
+    with tempfile.TemporaryFile() as output:
+        assert run_limited([sys.executable, "-c", program], output, 120, os.environ) == 0
+        output.seek(0)
+        pid = int(output.read())
+
+    def is_gone() -> bool:
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                return f.read().rpartition(")")[2].split()[0] == "Z"
+        except OSError:
+            return True
+
+    until(is_gone)
+
+
+def test_time_limit() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with tempfile.TemporaryFile() as output:
+        assert run_limited(command, output, 0.2, os.environ) is None
+
+
+def test_no_such_program() -> None:
+    with tempfile.TemporaryFile() as output, pytest.raises(OSError, match="nothing-like-this"):
+        run_limited(["/nothing-like-this"], output, 1, os.environ)

@@ -1,0 +1,237 @@
+"""Collectives on a stand-in for a node's GPUs: sizes, repeats and fresh data, and what the report holds."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builder.bench.core import Measurement, Place, Run
+from builder.bench.examine import perform
+from builder.bench.machine.network import algorithm
+from builder.bench.measurements import MEASUREMENTS
+from tests.support.fake_cuda import FakeGpu
+from tests.support.smoke import make_run
+
+GIB = 1 << 30
+NVLS = "h:1:2 [0] NCCL INFO AllReduce: {size} Bytes -> Algo NVLS proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
+
+
+class Words:
+    """A tensor that only knows its length."""
+
+    def __init__(self, node: Node, count: int, value: float = 1.0) -> None:
+        self.node, self.count, self.value = node, count, value
+
+    def __getitem__(self, part: slice) -> Words:
+        return Words(self.node, len(range(*part.indices(self.count))))
+
+    def remainder_(self, factor: int) -> Words:
+        return self
+
+    def sub_(self, other: Words, alpha: int = 1) -> Words:
+        return Words(self.node, self.count, self.node.wrong)
+
+    def split(self, size: int) -> list[Words]:
+        return [Words(self.node, size) for _ in range(self.count // size)]
+
+    def item(self) -> float:
+        self.node.gpu.synchronize()
+        return self.value
+
+
+class Node:
+    """Rank 0 of several GPUs, which all take the same time; ``torch`` is what the rank sees of it."""
+
+    def __init__(self, ranks: int = 8, gb_per_s: float = 450.0, free: int = 140 * GIB) -> None:
+        self.ranks, self.gb_per_s = ranks, gb_per_s
+        self.gpu = FakeGpu()
+        #: Free memory of another rank's GPU.
+        self.other_free = free
+        self.wrong = 0
+        #: What the rank does, in order; sizes of the arrays that were summed.
+        self.steps: list[str] = []
+        self.groups: list[list[int]] = []
+        self.torch = self._torch()
+        self.torch.cuda.mem_get_info = lambda index: (140 * GIB, 141 * GIB)
+
+    def _torch(self) -> Any:
+        def words(count: int, **_: Any) -> Words:
+            return Words(self, count)
+
+        def mul(pattern: Words, factor: int, out: Words) -> None:
+            self.steps.append("fill")
+            self.gpu.launch("fill", 8 * pattern.count / 3e12)
+
+        distributed = SimpleNamespace(
+            ReduceOp=SimpleNamespace(MAX="max"),
+            is_initialized=lambda: True,
+            new_group=lambda members: self.groups.append(members) or len(self.groups),
+            all_reduce=self._all_reduce,
+            all_gather_into_tensor=lambda target, source, group: self._exchange(4 * target.count),
+            reduce_scatter_tensor=lambda target, source, group: self._exchange(4 * source.count),
+        )
+        return SimpleNamespace(
+            cuda=self.gpu.cuda(), distributed=distributed, version=SimpleNamespace(cuda="12", hip=None),
+            float32="f", float64="d", arange=words, zeros=words, mul=mul,
+            empty_like=lambda other: Words(self, other.count),
+            tensor=lambda values, **_: Words(self, 1, values[0]),
+            count_nonzero=lambda tensor: Words(self, 1, tensor.value),
+        )  # fmt: skip
+
+    def _all_reduce(self, tensor: Words, op: str = "", group: Any = None) -> None:
+        if op == "max":
+            self.steps.append("agree")
+            if tensor.value < -1:  # the free memory / 8 of a rank, negative
+                tensor.value = max(tensor.value, -self.other_free / 8)
+            self.gpu.launch("agree", 20e-6)
+            return
+        self._exchange(2 * 4 * tensor.count)
+
+    def _exchange(self, moved: int) -> None:
+        self.steps.append("exchange")
+        bus = moved * (self.ranks - 1) / self.ranks
+        self.gpu.launch("exchange", 20e-6 + bus / self.gb_per_s / 1e9)
+
+
+def measurement(name: str) -> Measurement:
+    return next(m for m in MEASUREMENTS if m.id == name)
+
+
+def measure(node: Node, name: str = "allreduce.node", hosts: int = 1) -> Any:
+    run = make_run(node.torch, Place(0, node.ranks, 0, node.ranks // hosts), expect="nvidia")
+    run.hosts = [f"n{rank * hosts // node.ranks}" for rank in range(node.ranks)]
+    return look(run, name)
+
+
+def look(run: Run, name: str) -> Any:
+    return perform(name, lambda: measurement(name).look(run))
+
+
+def sizes(item: Any) -> list[float]:
+    return [row["size"] / GIB for row in item["sizes"]]
+
+
+def test_large_sizes() -> None:
+    """Published figures are those of gigabytes: 256 MiB reach 76 to 90 % of them."""
+    item = measure(Node())
+    assert item["status"] == "pass" and sizes(item) == [1 / 64, 0.25, 1, 4]
+    assert item["size"] == 4 * GIB and item["median_gb_per_s"] == pytest.approx(450, rel=0.01)
+    assert {key for row in item["sizes"] for key in row} == {
+        "size", "median_gb_per_s", "mad_gb_per_s", "algorithm",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("node", "measured"),
+    [
+        (Node(free=16 * GIB), [1 / 64, 0.25, 1]),  # of another rank
+        (Node(free=4 * GIB), [1 / 64, 0.25]),
+        (Node(gb_per_s=2.0), [1 / 64, 0.25]),  # 1 GiB would take a second
+        (Node(gb_per_s=0.1), [1 / 64]),
+    ],
+)
+def test_sizes_that_do_not_fit(node: Node, measured: list[float]) -> None:
+    item = measure(node)
+    assert item["status"] == "pass" and sizes(item) == measured
+
+
+def test_time_of_slow_networks() -> None:
+    """Whatever the bandwidth, a measurement ends long before it counts as hung."""
+    for rate in (0.05, 0.5, 1.0, 2.0, 5.0, 10.0, 50.0):
+        node = Node(gb_per_s=rate)
+        measure(node)
+        assert node.gpu.free_s < 30, rate
+
+
+def test_fresh_data_and_a_common_start() -> None:
+    """Ranks agree to begin before each sample, and sum what they have filled in, not zeros."""
+    node = Node()
+    assert measure(node)["status"] == "pass"
+    assert "zero" not in node.steps
+    text = " ".join(node.steps).split("fill exchange agree")[-2]  # the samples of the last size
+    assert text.strip() == ""
+    assert node.steps.count("fill") > 4 * 8
+
+
+def test_launch_is_not_measured() -> None:
+    """The host launches the exchange while the array is filled: a slow host changes nothing."""
+    node = Node()
+    node.gpu.launch_s = 200e-6
+    assert measure(node)["median_gb_per_s"] == pytest.approx(450, rel=0.01)
+
+
+def test_wrong_result() -> None:
+    """A rank with a wrong result goes on as the others do, and fails at the end."""
+    node = Node()
+    node.wrong = 3
+    item = measure(node)
+    assert item["status"] == "fail" and "12 words" in item["seen"] and not item["correctness"]["ok"]
+    right = Node()
+    measure(right)
+    assert node.steps == right.steps
+
+
+def test_members() -> None:
+    """Two nodes of 4 GPUs: the figure of a node is that of its own GPUs."""
+    item = measure(Node(), hosts=2)
+    assert (item["members"], item["gpus"], item["nodes"]) == (4, 4, 1)
+    item = measure(Node(), "allreduce.network", hosts=2)
+    assert (item["members"], item["gpus"], item["nodes"]) == (8, 8, 2)
+
+
+def test_all_ranks_first() -> None:
+    """The second process group may hang (RCCL): the figure that plain DDP needs comes before it."""
+    ids = [m.id for m in MEASUREMENTS if m.scope == "all"]
+    assert ids[0] == "allreduce.network"
+    node = Node()
+    run = make_run(node.torch, Place(0, 8, 0, 4), expect="nvidia")
+    run.hosts = ["a"] * 4 + ["b"] * 4
+    assert look(run, "allreduce.network")["status"] == "pass" and node.groups == []
+    for name in ids[1:]:
+        assert look(run, name)["status"] == "pass", name
+    assert node.groups == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("name", ["allgather.node", "reducescatter.node"])
+def test_other_collectives(name: str) -> None:
+    item = measure(Node(), name)
+    assert item["median_gb_per_s"] == pytest.approx(450, rel=0.01) and "latencies" not in item
+
+
+def test_latency() -> None:
+    rows = measure(Node())["latencies"]
+    assert [row["size"] for row in rows] == [8, 128, 1024, 8192, 65536]
+    assert rows[0]["median_us"] == pytest.approx(20, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (NVLS, "nvls"),
+        (
+            "[0] NCCL INFO AllReduce: {size} Bytes -> Algo Ring proto SIMPLE channel{{Lo..Hi}}={{0..15}}",
+            "ring",
+        ),
+        ("[0] NCCL INFO AllReduce: {size} Bytes -> Algo 4 proto 2 time 123.4", "nvls"),
+        ("[0] NCCL INFO {size} Bytes -> Algo 1 proto 2 time 123.4", "ring"),
+        ("[0] NCCL INFO {size} Bytes -> Algo 0 proto 2 time 123.4", "tree"),
+        ("AllReduce: {size} Bytes -> Algo NVLSTree proto SIMPLE", "nvls"),
+        ("AllReduce: {size} Bytes -> Algo CollNetDirect proto SIMPLE", ""),
+        ("AllReduce: 1{size} Bytes -> Algo Ring proto LL", ""),
+        ("AllReduce: {size} Bytes -> Algo Tree proto LL\n" + NVLS, "nvls"),
+        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", ""),
+    ],
+)
+def test_algorithm(log: str, expected: str) -> None:
+    assert algorithm(log.format(size=4 * GIB), 4 * GIB) == expected
+
+
+def test_algorithm_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text("".join(NVLS.format(size=size) for size in (GIB, 4 * GIB)))
+    monkeypatch.setenv("NCCL_DEBUG_FILE", str(log))
+    item = measure(Node())
+    assert item["algorithm"] == "nvls"
+    assert [row["algorithm"] for row in item["sizes"]] == ["", "", "nvls", "nvls"]

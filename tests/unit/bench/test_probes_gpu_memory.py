@@ -1,0 +1,159 @@
+"""The probe that writes a GPU's memory and reads it again, with small memories that are faulty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from builder.bench.probes import gpu_memory
+from tests.support.fake_torch import fake_torch
+from tests.support.smoke import ask_run, make_run
+
+WORDS = 16
+
+
+class Tensor:
+    """Some words of a GPU's memory."""
+
+    def __init__(self, words: list[int]) -> None:
+        self.words = words
+
+    def sub_(self, other: Tensor) -> Tensor:
+        self.words[:] = [a - b for a, b in zip(self.words, other.words, strict=True)]
+        return self
+
+    def __ne__(self, number: object) -> Tensor:  # type: ignore[override]
+        return Tensor([int(word != number) for word in self.words])
+
+    def sum(self) -> Any:
+        return SimpleNamespace(item=lambda: sum(self.words))
+
+
+@dataclass
+class Memory:
+    """The memory of a GPU that is free at first."""
+
+    chunks: int
+    fault: Callable[[list[list[int]]], None] = lambda written: None
+    written: list[list[int]] = field(default_factory=list)
+    others: int = 0
+    emptied: int = 0
+
+    def torch(self, build: str = "CUDA") -> Any:
+        torch = fake_torch(build)
+        torch.int64 = "int64"
+        torch.arange = lambda count, dtype, device: Tensor(list(range(count)))
+        torch.empty_like = self.allocate
+        torch.add = self.add
+        torch.cuda.synchronize = lambda index: None
+        torch.cuda.empty_cache = self.empty
+        torch.cuda.mem_get_info = lambda index: (self.chunks * WORDS * 8, 1 << 40)
+        return torch
+
+    def allocate(self, like: Tensor) -> Tensor:
+        if len(self.written) + 1 + self.others >= self.chunks:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 512 MiB")
+        self.written.append([0] * WORDS)
+        return Tensor(self.written[-1])
+
+    def add(self, numbers: Tensor, first: int, out: Tensor) -> Tensor:
+        out.words[:] = [number + first for number in numbers.words]
+        self.fault(self.written)
+        return out
+
+    def empty(self) -> None:
+        self.emptied += 1
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "CHUNK", WORDS)
+
+
+def look(memory: Memory, **changes: Any) -> Any:
+    torch = memory.torch(changes.pop("build", "CUDA"))
+    for name, value in changes.items():
+        setattr(torch.cuda.get_device_properties(0), name, value)
+    return ask_run("gpu.memory", make_run(torch))
+
+
+def test_nearly_all_of_it() -> None:
+    """90 % of the free memory is written, and given back."""
+    memory = Memory(100)
+    found = look(memory)
+    assert found.status == "pass" and found.seen.startswith("GPU 0: ")
+    assert len(memory.written) == 89  # one more is needed to compare
+    assert memory.emptied == 2
+
+
+def stuck(written: list[list[int]]) -> None:
+    """A bit of a word is always 1."""
+    if len(written) > 7:
+        written[7][3] |= 1 << 20
+
+
+def alias(written: list[list[int]]) -> None:
+    """Two addresses lead to the same words, so what is written later is read twice."""
+    if len(written) > 60:
+        written[20][:] = written[60]
+
+
+@pytest.mark.parametrize(("fault", "wrong"), [(stuck, 1), (alias, WORDS)])
+def test_faulty(fault: Callable[[list[list[int]]], None], wrong: int) -> None:
+    found = look(Memory(100, fault))
+    assert found.status == "fail" and found.seen == f"GPU 0: {wrong} of {89 * WORDS} words are not " + (
+        "what was written"
+    )
+
+
+def test_error_of_the_gpu() -> None:
+    """An error that the GPU itself notices while it reads is a fault, too."""
+    memory = Memory(100)
+    torch = memory.torch()
+
+    def broken(numbers: Tensor, first: int, out: Tensor) -> Tensor:
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+
+    torch.add = broken
+    found = ask_run("gpu.memory", make_run(torch))
+    assert found.status == "fail" and "uncorrectable ECC" in found.seen
+
+
+def test_memory_that_others_take() -> None:
+    """Memory that is gone meanwhile is no fault: what could be written is checked."""
+    memory = Memory(100, others=40)
+    assert look(memory).status == "pass" and len(memory.written) == 59
+
+
+def test_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_memory, "_LIMIT_S", 0.0)
+    memory = Memory(100)
+    assert look(memory).status == "pass" and len(memory.written) == 0
+
+
+def test_left_out() -> None:
+    """Filling a memory that others use would end their programs."""
+    shared = make_run(Memory(100).torch())
+    shared.shared_gpus.add(0)
+    found = ask_run("gpu.memory", shared)
+    assert found.status == "skip" and "another program" in found.seen
+    assert "share the memory" in look(Memory(100), is_integrated=1).seen
+    assert "share the memory" in look(Memory(100), build="HIP", name="AMD Instinct MI300A").seen
+    assert "too little" in look(Memory(2)).seen
+
+
+def test_memory_that_is_gone() -> None:
+    """Two ranks on a small GPU: one of them has all of it."""
+    memory = Memory(100)
+    torch = memory.torch()
+
+    def refuse(count: int, dtype: str, device: str) -> Tensor:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 512 MiB")
+
+    torch.arange = refuse
+    found = ask_run("gpu.memory", make_run(torch))
+    assert found.status == "skip" and "too little" in found.seen
