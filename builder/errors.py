@@ -13,8 +13,8 @@
     ├── RegistryError       9   a registry cannot be reached or refuses access
     │   └── TagExistsError 12   the tag exists and must not move
     ├── RunnerError        10   no way to run the image was found
-    ├── SmokeError         11   the smoke test failed
-    │   └── SmokeNotRun    14   the smoke test could not run
+    ├── SmokeError         11   the smoke test failed, or the image is slower than an earlier one
+    │   └── SmokeNotRun    14   the smoke test could not run, or --ab has no verdict
     └── SpaceError         13   no space left on the device
 
 Anything else that reaches the command line is a bug: exit code 70.
@@ -141,14 +141,14 @@ class SmokeError(BuilderError):
     """The smoke test ran inside the image and failed. No tag moves."""
 
     exit_code = 11
-    meaning = "the smoke test failed"
+    meaning = "the smoke test failed, or the image is slower than an earlier one"
 
 
 class SmokeNotRun(SmokeError):
     """The smoke test could not run: no container started, or it wrote no report. No tag moves."""
 
     exit_code = 14
-    meaning = "the smoke test could not run"
+    meaning = "the smoke test could not run, or --ab has no verdict"
 
 
 class TagExistsError(RegistryError):

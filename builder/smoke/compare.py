@@ -1,98 +1,50 @@
 """Comparing the smoke tests of two images by a robust test. docs/grading.md states the rule.
 
 A change counts if it exceeds both a fixed floor and what noise explains. The noise of one side is the
-standard error of the median of its runs. With one run that is the error of the run's own median; with three
-runs or more also the differences between the runs:
+standard error of the median of its runs, plus the differences between GPUs if both sides were not measured on
+one and the same:
 
     runs of the old image    |--x--|   |--x--|     within: the typical length of a bar
                                |--x--|             between: how far the x are apart
-    noise = max(within, between) / sqrt(number of runs)
+    run   = max(within, between, what is usual for this kind of measurement)
+    noise = sqrt(run ** 2 / number of runs + device ** 2 / number of GPUs)
     limit = max(floor, 3 * sqrt(noise_old ** 2 + noise_new ** 2))
+
+Floors, usual runs and usual devices are in ``kinds``. The usual noise always applies: the noise within a run
+says little about runs, and three runs are often closer together than the next three.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from builder.smoke.limits import BUSY
+from builder.smoke.change import Change, Outcome
+from builder.smoke.kinds import Kind, kind_of
+from builder.smoke.machines import Machine, disturbance, machine
 from builder.smoke.packages import PackageChange, changed_packages
 from builder.smoke.reports import StoredReport
+from builder.smoke.together import doubts, together
 from builder.smoke.values import (
     MAD_TO_SIGMA,
     SIGMAS,
-    Report,
     Value,
-    devices_of,
-    format_value,
     number,
+    rank_item,
     usable_measurements,
     values_of,
 )
 
-#: ``other``: on another machine; ``busy``: on a machine that was busy. Both are shown and not evaluated.
-Outcome = Literal["same", "slower", "faster", "other", "busy"]
-
-#: Smaller changes never count. They occur between runs of one image. By kind of measurement, as a fraction.
-FLOORS = {"gpu": 0.05, "cpu": 0.15, "files": 0.30}
-#: Measurements that depend on file systems, and on what the kernel has cached.
-_FILES = re.compile(
-    r"\w+\.(import_time|first_kernel)|python\.start|imports|command|checkpoint\.\w+|dataloader"
-)
-_OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "busy": 3, "other": 4}
+_OUTCOME_ORDER = {"slower": 0, "host": 1, "faster": 2, "same": 3, "busy": 4, "other": 5}
 _STATUS_ORDER = {"skip": 0, "pass": 0, "warn": 1, "fail": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A measurement on one device, before and after."""
-
-    id: str
-    device: str
-    """``cuda:0`` or ``rank 3``; empty for a CPU."""
-    unit: str
-    old: float
-    """The median of the runs' medians, in ``unit``."""
-    new: float
-    ratio: float
-    """Above 1 if the new image is better."""
-    limit: float
-    """The change that counts, as a fraction."""
-    outcome: Outcome
-    runs: tuple[int, int] = (1, 1)
-    """The number of runs that were used, old and new."""
-    machines: tuple[str, str] = ("", "")
-
-    def __str__(self) -> str:
-        device = f" ({self.device})" if self.device else ""
-        old, new = format_value(self.old, self.unit), format_value(self.new, self.unit)
-        text = f"{self.id}{device}: {old} -> {new}"
-        if self.outcome == "other":
-            return f"{text}, on another machine: before {self.machines[0]}, now {self.machines[1]}"
-        if self.outcome == "busy":
-            return f"{text}, on a busy machine"
-        word = "slower" if self.ratio < 1 else "faster"
-        return f"{text}, {abs(self.ratio - 1):.0%} {word} (limit {self.limit:.0%})"
-
-    def to_json(self) -> dict[str, Any]:
-        out = {
-            "id": self.id,
-            "device": self.device,
-            "unit": self.unit,
-            "old": self.old,
-            "new": self.new,
-            "ratio": round(self.ratio, 4),
-            "limit": round(self.limit, 4),
-            "outcome": self.outcome,
-            "runs": list(self.runs),
-        }
-        if self.outcome == "other":
-            out["machines"] = list(self.machines)
-        return out
+#: Sizes that differ by this factor or more are different measurements.
+_OTHER_SIZE = 4
+#: Measurements whose amount of work is fixed, where others use the fastest of several sizes.
+_FIXED_WORK = ("conv.training", "attention")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +74,11 @@ class Comparison:
         """The changes that are slower by more than their limit."""
         return tuple(change for change in self.changes if change.outcome == "slower")
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether any value could be evaluated: without one "nothing slower" would mean nothing."""
+        return any(change.outcome not in ("other", "busy") for change in self.changes)
+
     def to_json(self) -> dict[str, Any]:
         packages = self.packages
         return {
@@ -150,8 +107,8 @@ def compare(
 ) -> Comparison:
     """Compares the runs of two images, measurement by measurement and device by device.
 
-    Values of different devices or processors are listed and not evaluated. The same applies to values of a
-    processor if other processes took much of its time in all runs of one side.
+    Values of GPUs or processors of different names, and values that were measured in different ways, are
+    listed and not evaluated. The same applies if something disturbed all runs of one side.
 
     Args:
         new: one run or more of the new image, the newest last.
@@ -159,7 +116,8 @@ def compare(
         old_packages: the packages of the old image, if its reports do not list them.
     """
     after, before = _samples(new), _samples(old)
-    changes = [_change(before[key], after[key]) for key in after if key in before]
+    pairs = [_Pair(before[key], after[key]) for key in after if key in before]
+    changes = together([_change(pair) for pair in pairs])
     changes.sort(key=lambda c: (_OUTCOME_ORDER[c.outcome], c.ratio, c.id, c.device))
     packages_before, packages_after = old_packages or _packages(old), _packages(new)
     packages = None
@@ -172,16 +130,13 @@ def compare(
     if packages is None:
         which = "older" if packages_before is None else "newer"
         notes.append(f"the report of the {which} image does not list its packages")
-    busy = sorted({change.id for change in changes if change.outcome == "busy"})
-    if busy:
-        notes.append(f"not evaluated, because other processes used the machine: {', '.join(busy)}")
     return Comparison(
         old=tuple(old),
         new=tuple(new),
         changes=tuple(changes),
         probes=tuple(_worse_probes(old[-1], new[-1])),
         packages=packages,
-        notes=tuple(notes),
+        notes=(*notes, *doubts(changes)),
     )
 
 
@@ -195,81 +150,152 @@ class _Sample:
     """The value of a measurement on one device in one run."""
 
     value: Value
-    machine: str
-    busy: bool
-    """Other processes took much of the processor's time."""
+    machine: Machine
+    method: tuple[str, float, bool]
+    """Unit; size or work; whether the GPU was warm."""
+    disturbance: str
+    """Why the value cannot be trusted; empty if nothing is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The samples of a measurement on one device, of all runs of both sides."""
+
+    old: list[_Sample]
+    new: list[_Sample]
 
 
 def _samples(runs: Sequence[StoredReport]) -> dict[tuple[str, str], list[_Sample]]:
     """The samples of all runs by measurement and device. Wrong results are left out."""
-    out: dict[tuple[str, str], list[_Sample]] = {}
+    out: dict[tuple[str, str], list[_Sample]] = defaultdict(list)
     for run in runs:
-        unsteady = _is_unsteady(run.report)
         for measurement in usable_measurements(run.report):
-            busy = unsteady or (number(measurement, "lost_fraction") or 0.0) > BUSY
             for value in values_of(measurement):
                 if value.median > 0:
-                    machine = machine_of(run.report, measurement, value)
-                    sample = _Sample(value, machine, busy and not value.on_gpu)
-                    out.setdefault((value.id, value.device_key), []).append(sample)
+                    kind = kind_of(value.id, on_gpu=value.on_gpu)
+                    sample = _Sample(
+                        value,
+                        machine(run.report, measurement, value),
+                        _method(measurement, value),
+                        disturbance(run.report, measurement, value, host_bound=kind.host_bound),
+                    )
+                    out[value.id, value.device_key].append(sample)
     return out
 
 
-def _is_unsteady(report: Report) -> bool:
-    probes = report["probes"]
-    return any(p["id"] == "machine.steady" and p["status"] in ("warn", "fail") for p in probes)
+def _method(measurement: Mapping[str, Any], value: Value) -> tuple[str, float, bool]:
+    """How a value was measured.
+
+    Reports from before sustained values existed measured a GPU while its clock rose and before its power
+    limit acted. Their values are not those of today on the same GPU.
+    """
+    return value.unit, size_of(measurement, value), f"sustained_{value.unit}" in measurement
 
 
-def machine_of(report: Report, measurement: Mapping[str, Any], value: Value) -> str:
-    """The machine that a value was measured on: the GPU, or the processor and its number of usable cores."""
-    if value.on_gpu:
-        return _gpu_name(report, measurement, value)
-    cpu = report.get("facts", {}).get("cpu")
-    cpu = cpu if isinstance(cpu, dict) else {}
-    limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
-    cores = min((limit for limit in limits if limit is not None), default=None)
-    model = cpu.get("model", "a CPU")
-    return f"{model}, {cores:g} cores" if cores is not None else str(model)
+def size_of(measurement: Mapping[str, Any], value: Value) -> float:
+    """The size at which a value was measured, or the amount of work if that is fixed; 0 if it is unknown.
+
+    Each rank may have had time for another size.
+    """
+    own = {**measurement, **rank_item(value, measurement)}
+    return number(own, "flop" if value.id in _FIXED_WORK else "size") or 0.0
 
 
-def _gpu_name(report: Report, measurement: Mapping[str, Any], value: Value) -> str:
-    devices = devices_of(report)
-    index = value.device.partition(":")[2]
-    candidates = [d for d in devices if value.rank is not None and d.get("rank") == value.rank]
-    candidates += devices[int(index) : int(index) + 1] if index.isdigit() else devices[:1]
-    if candidates:
-        return str(candidates[0].get("name"))
-    return str(measurement.get("device_name", "a GPU"))
+def other_size(name: str, old: float, new: float) -> str:
+    """What makes a measurement of two sizes two different ones; empty if they can be compared."""
+    if not (old and new) or old == new:
+        return ""
+    if name in _FIXED_WORK:
+        return "amount of work"
+    return "size" if max(old, new) >= _OTHER_SIZE * min(old, new) else ""
 
 
-def _change(old: list[_Sample], new: list[_Sample]) -> Change:
-    """Compares the samples of one measurement on one device. Busy runs are left out if there are others."""
-    busy = all(s.busy for s in old) or all(s.busy for s in new)
-    old = [s for s in old if not s.busy] or old
-    new = [s for s in new if not s.busy] or new
-    old_center, old_noise = _center([s.value for s in old])
-    new_center, new_noise = _center([s.value for s in new])
-    value, machines = new[-1].value, (old[-1].machine, new[-1].machine)
-    comparable = machines[0] == machines[1] and old[-1].value.unit == value.unit
-    ratio = new_center / old_center if value.higher_is_better else old_center / new_center
-    limit = max(_floor(value), SIGMAS * math.hypot(old_noise, new_noise))
+class _Side:
+    """The runs of one side that are used."""
+
+    def __init__(self, samples: list[_Sample], kind: Kind) -> None:
+        self.runs = len(samples)
+        self.last = samples[-1]
+        self.center, self.error = _center([sample.value for sample in samples], kind.run)
+        #: What the devices are named; "" if unknown.
+        self.devices = {sample.machine.device for sample in samples}
+        self.device_error = kind.device / math.sqrt(len(self.devices))
+
+
+def _change(pair: _Pair) -> Change:
+    """Compares the samples of one measurement on one device.
+
+    Runs that were disturbed, on another machine, or measured in another way than the newest one are left out
+    if there are others.
+    """
+    newest = pair.new[-1]
+    value = newest.value
+    kind = kind_of(value.id, on_gpu=value.on_gpu)
+    old, new = (_Side(_usable(side, newest), kind) for side in (pair.old, pair.new))
+    machines = old.last.machine, new.last.machine
+    ratio = new.center / old.center if value.higher_is_better else old.center / new.center
+    same_device = old.devices == new.devices and len(old.devices) == 1 and "" not in old.devices
+    device_error = 0.0 if same_device else math.hypot(old.device_error, new.device_error)
+    run_error = math.hypot(old.error, new.error)
+    limit = max(kind.floor, SIGMAS * math.hypot(run_error, device_error))
     outcome: Outcome = _outcome(ratio, limit)
-    if not comparable:
+    reason = _incomparable(old.last, new.last)
+    if reason:
         outcome = "other"
-    elif busy:
-        outcome = "busy"
+    elif old.last.disturbance or new.last.disturbance:
+        outcome, reason = "busy", f"not evaluated: {old.last.disturbance or new.last.disturbance}"
+    elif outcome == "slower" and not _decides(kind, *machines):
+        outcome, reason = "host", "not counted, because it depends on the host and on files"
     return Change(
         id=value.id,
         device="" if value.device_key == "cpu" else value.device_key,
         unit=value.unit,
-        old=old_center,
-        new=new_center,
+        old=old.center,
+        new=new.center,
         ratio=ratio,
+        floor=kind.floor,
         limit=limit,
+        run_limit=max(kind.floor, SIGMAS * run_error),
         outcome=outcome,
-        runs=(len(old), len(new)),
-        machines=machines,
+        on_gpu=value.on_gpu,
+        runs=(old.runs, new.runs),
+        machines=(machines[0].name, machines[1].name),
+        devices=(len(old.devices), len(new.devices)),
+        same_device=same_device,
+        differences=_differences(old, new) if value.on_gpu and outcome != "other" else (),
+        reason=reason,
     )
+
+
+def _usable(samples: list[_Sample], newest: _Sample) -> list[_Sample]:
+    """The samples that can be compared with the newest one; those of them that nothing disturbed."""
+    comparable = [s for s in samples if not _incomparable(s, newest)] or samples
+    return [s for s in comparable if not s.disturbance] or comparable
+
+
+def _differences(old: _Side, new: _Side) -> tuple[str, ...]:
+    """What differs between the GPUs of both sides, of one name."""
+    found = old.last.machine.changes_to(new.last.machine)
+    if "" in old.devices | new.devices:
+        return ("perhaps another GPU of the same kind", *found)
+    return ("another GPU of the same kind", *found) if old.devices != new.devices else found
+
+
+def _incomparable(old: _Sample, new: _Sample) -> str:
+    """Why two values cannot be compared; empty if they can."""
+    if old.machine.name != new.machine.name:
+        return f"on another machine: before {old.machine.name}, now {new.machine.name}"
+    (old_unit, old_size, old_warm), (new_unit, new_size, new_warm) = old.method, new.method
+    other_way = old_unit != new_unit or (new.value.on_gpu and old_warm != new_warm)
+    if other_way:
+        return "measured in another way by another version of builder"
+    what = other_size(new.value.id, old_size, new_size)
+    return f"measured with another {what}: before {old_size:g}, now {new_size:g}" if what else ""
+
+
+def _decides(kind: Kind, old: Machine, new: Machine) -> bool:
+    """Whether a slower value is a regression by itself."""
+    return kind.decides and not (kind.host_bound and old.cpu != new.cpu)
 
 
 def _outcome(ratio: float, limit: float) -> Outcome:
@@ -280,21 +306,20 @@ def _outcome(ratio: float, limit: float) -> Outcome:
     return "same"
 
 
-def _center(values: Sequence[Value]) -> tuple[float, float]:
-    """The median of the runs' medians, and its standard error as a fraction of it."""
+def _center(values: Sequence[Value], usual: float) -> tuple[float, float]:
+    """The median of the runs' medians, and its standard error as a fraction of it.
+
+    Args:
+        values: of the runs of one side.
+        usual: the least standard deviation between runs that is assumed.
+    """
     medians = [value.median for value in values]
     center = statistics.median(medians)
     within = statistics.median(value.error / value.median for value in values)
     between = 0.0
     if len(values) >= 3:
         between = MAD_TO_SIGMA * statistics.median(abs(m - center) for m in medians) / center
-    return center, max(within, between) / math.sqrt(len(values))
-
-
-def _floor(value: Value) -> float:
-    if _FILES.fullmatch(value.id):
-        return FLOORS["files"]
-    return FLOORS["gpu" if value.on_gpu else "cpu"]
+    return center, max(within, between, usual) / math.sqrt(len(values))
 
 
 def _worse_probes(old: StoredReport, new: StoredReport) -> list[ProbeChange]:

@@ -9,6 +9,8 @@ from typing import Any
 from builder.smoke.limits import Status
 from builder.smoke.values import Value, number
 
+#: Bases from outside this site.
+PUBLISHED = ("achieved", "acceptance", "peak")
 _OPTIONAL = ("device", "basis", "value", "unit", "reference", "fraction", "source")
 
 

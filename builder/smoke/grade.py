@@ -1,7 +1,7 @@
 """Grading a smoke report: comparing its values with what the hardware can reach.
 
-docs/grading.md states every rule. The rules are in by_reference.py, by_peers.py and by_roofline.py; this
-module adds the expectations of the recipe.
+docs/grading.md states every rule. The rules are in by_reference.py, by_allreduce.py, by_peers.py,
+by_roofline.py and baseline.py; this module adds the expectations of the recipe.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from builder.config.recipe import GpuVendor, Recipe
+from builder.smoke.baseline import grade_by_baseline, with_baseline
+from builder.smoke.by_allreduce import grade_all_reduce
 from builder.smoke.by_peers import grade_by_peers
 from builder.smoke.by_reference import grade_by_reference
 from builder.smoke.by_roofline import grade_by_roofline
 from builder.smoke.finding import Finding
 from builder.smoke.plan import plan_of
 from builder.smoke.reference import References
-from builder.smoke.values import Report, devices_of
+from builder.smoke.reports import StoredReport
+from builder.smoke.values import Report, devices_of, unit_of
 
 _SEVERITY = {"pass": 0, "warn": 1, "fail": 2, "error": 3}
 #: What each verdict means for the image, as a sentence.
@@ -45,27 +48,35 @@ class Expected:
         return cls(recipe.gpu.vendor, recipe.gpu.architectures, devices)
 
 
-def grade(report: Report, figures: References, expected: Expected) -> Report:
+def grade(
+    report: Report, figures: References, expected: Expected, stored: Sequence[StoredReport] = ()
+) -> Report:
     """Returns a copy of a report with its ``grade``; its ``verdict`` is the worse one of both.
 
-    The verdict ``error`` (the test could not be run) does not change.
+    The verdict ``error`` (the test could not be run) does not change. If nothing failed and nothing was
+    measured, the verdict is ``error``, too.
 
     Args:
         report: a report that :func:`builder.smoke.schema.report_problem` accepts.
         figures: the reference figures.
         expected: the hardware that the image is for.
+        stored: reports of earlier runs, the site's baseline; see baseline.py.
     """
     devices = devices_of(report)
     findings = [
         *_check_expectations(report, devices, expected),
         *grade_by_reference(report, devices, figures),
+        *grade_all_reduce(report, devices, figures),
         *grade_by_peers(report, devices),
         *grade_by_roofline(report),
     ]
+    findings = with_baseline(findings, grade_by_baseline(report, devices, stored), report)
     statuses = {finding.status for finding in findings} - {"skip"}
     own_verdict = worst(statuses) if statuses else "skip"
     known = {device.id for device in map(figures.find, devices) if device is not None}
     verdicts = [str(report["verdict"]), *statuses]
+    if not _is_measured(report) and "fail" not in verdicts and report["verdict"] != "none":
+        verdicts.append("error")
     return {
         **report,
         "verdict": worst(verdicts),
@@ -87,6 +98,14 @@ def worst(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=lambda verdict: _SEVERITY.get(verdict, 3), default="pass")
 
 
+def _is_measured(report: Report) -> bool:
+    """Whether a report has a result: a measurement that passed, or that has figures in spite of a warning."""
+    return any(
+        item["status"] == "pass" or (item["status"] == "warn" and unit_of(item) != "")
+        for item in report["measurements"]
+    )
+
+
 def _check_expectations(
     report: Report, devices: Sequence[dict[str, Any]], expected: Expected
 ) -> Iterator[Finding]:
@@ -96,7 +115,8 @@ def _check_expectations(
     """
     measured = [m for m in report["measurements"] if m["status"] != "skip"]
     kinds = {str(m.get("device", "")).partition(":")[0] for m in measured}
-    is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and report["verdict"] != "error"
+    has_result = report["verdict"] != "error" and _is_measured(report)
+    is_gpu_missing = expected.vendor != "none" and "cuda" not in kinds and has_result
     if is_gpu_missing and "framework" not in plan_of(report):
         advice = (
             f"the recipe is for {expected.vendor} GPUs, and its 'smoke' tests no framework: "

@@ -11,6 +11,7 @@ from importlib import resources
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from builder.smoke.figures import BASIS_NAMES
 from builder.smoke.reference import References
 from builder.smoke.reports import StoredReport
 from builder.smoke.view import format_measurement, view
@@ -44,5 +45,6 @@ def _template() -> Template:
     )
     environment.filters["number"] = lambda value: f"{value:.1f}"
     environment.globals["format_measurement"] = format_measurement
+    environment.globals["basis_names"] = BASIS_NAMES
     text = resources.files("builder.smoke").joinpath("report.html.j2").read_text("utf-8")
     return environment.from_string(text)

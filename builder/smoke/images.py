@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from builder.smoke.reports import StoredReport
+from builder.smoke.reports import StoredReport, completed_runs
 
 #: The number of images that the page shows, the newest ones.
 IMAGES = 12
@@ -24,12 +24,13 @@ class ImageRuns:
 
     @property
     def latest(self) -> StoredReport:
-        return self.runs[-1]
+        """The newest run; one that measured everything, if there is one."""
+        return sorted(self.runs, key=lambda run: run.is_whole)[-1]
 
     @property
     def completed(self) -> tuple[StoredReport, ...]:
-        """The runs that were not aborted; all of them if every run was."""
-        return tuple(run for run in self.runs if run.report["verdict"] != "error") or self.runs
+        """The runs that were not aborted, see :func:`builder.smoke.reports.completed_runs`."""
+        return tuple(completed_runs(self.runs))
 
 
 def group_by_image(stored: Sequence[StoredReport]) -> list[ImageRuns]:

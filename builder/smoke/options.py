@@ -6,6 +6,7 @@ The command line builds them once; every later stage passes them on unchanged.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from builder.site.request import NOTHING_ASKED, SlurmRequest
 from builder.smoke.plan import TORCH, SmokePlan
@@ -20,7 +21,7 @@ class SmokeOptions:
 
     Jobs ignore it.
     """
-    timeout_s: float = 300
+    timeout_s: float = 420
     """Seconds after which the benchmark stops itself and reports what hung."""
     devices: int | None = None
     """GPUs that must be present (on each node of a job); None: at least one if the recipe is for GPUs."""
@@ -30,6 +31,10 @@ class SmokeOptions:
     """Seconds for all measurements together; None: the benchmark's default."""
     plan: SmokePlan = TORCH
     """What is tested; :meth:`builder.project.Project.smoke` sets it."""
+    device_only: bool = False
+    """Leave out what is measured once for the host: starts, imports, files, the recipe's own command."""
+    program: Path | None = None
+    """The benchmark's file on this host in place of the image's own, so that two images run the same."""
 
     @property
     def whole_timeout_s(self) -> float:

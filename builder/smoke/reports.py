@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class StoredReport:
         if not isinstance(packages, dict):
             return None
         return {str(name): str(version) for name, version in packages.items()}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything was measured; the rounds of ``--ab`` measure the device only."""
+        return not self.report.get("device_only")
 
     @property
     def _image(self) -> dict[str, Any]:
@@ -118,8 +124,19 @@ def read_report(path: Path) -> StoredReport:
 
 def read_folder(folder: Path) -> tuple[list[StoredReport], list[str]]:
     """All valid reports of a folder, the newest last, and a message for each file that is not one."""
+    return read_files(sorted(folder.glob("*.json")))
+
+
+def read_files(paths: Iterable[Path]) -> tuple[list[StoredReport], list[str]]:
+    """As :func:`read_folder`, of these files. Pipes and devices are not read: they may never end."""
     found, problems = [], []
-    for path in sorted(folder.glob("*.json")):
+    for path in paths:
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                problems.append(f"{path}: not a file")
+                continue
+        except OSError:
+            pass  # read_report says why
         try:
             found.append(read_report(path))
         except ReportError as e:
@@ -161,10 +178,12 @@ def find_reports(
         tested = [report for report in published if report.report["verdict"] != "none"]
         if tested:
             return _newest_image(sorted(tested, key=lambda report: report.started))
-    raise ReportError(
-        "; ".join([f"no report of {text!r} in {folder}", *_available(stored, problems)]),
-        "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports",
-    )
+    hint = "name a report's file, a tag, a date, a digest or 'previous'; builder smoke TARGET writes reports"
+    available = _available(stored, problems)
+    if text == "previous" and stored:
+        available = ["all reports there are of the image that is tested now", *_available((), problems)[1:]]
+        hint = f"compare after the next change of the image, or with these runs: --compare {folder}"
+    raise ReportError("; ".join([f"no report of {text!r} in {folder}", *available]), hint)
 
 
 def _available(stored: Sequence[StoredReport], problems: Sequence[str]) -> list[str]:
@@ -201,8 +220,15 @@ def _is_named(stored: StoredReport, text: str, without: str) -> bool:
 
 
 def _newest_image(stored: Sequence[StoredReport]) -> list[StoredReport]:
-    """The completed runs of the newest image; all of its runs if none was completed."""
     digest = stored[-1].digest
-    runs = [report for report in stored if report.digest == digest]
+    return completed_runs([report for report in stored if report.digest == digest])[-RUNS:]
+
+
+def completed_runs(runs: Sequence[StoredReport]) -> list[StoredReport]:
+    """The completed runs of an image, those that measured everything last; all runs if none was completed.
+
+    Args:
+        runs: of one image, the newest last.
+    """
     completed = [report for report in runs if report.report["verdict"] != "error"]
-    return (completed or runs)[-RUNS:]
+    return sorted(completed or runs, key=lambda report: report.is_whole)

@@ -15,16 +15,17 @@ from builder.config.recipe import Recipe
 from builder.errors import BuilderError, RunnerError
 from builder.model import Image, Lock, SifImage
 from builder.progress import QUIET, Reporter, working
-from builder.run.base import Runner, RunOptions
+from builder.run.base import Mount, Runner, RunOptions
 from builder.run.process import Completed
 from builder.run.select import find_runner
 from builder.settings import Settings
 from builder.sif.digests import sif_digest
+from builder.smoke.baseline import baseline_reports
 from builder.smoke.grade import Expected, grade, worst
 from builder.smoke.options import DEFAULTS, SmokeOptions
 from builder.smoke.packages import packages_of_lock
 from builder.smoke.reference import references
-from builder.smoke.reports import store_report
+from builder.smoke.reports import StoredReport, store_report
 from builder.smoke.schema import benchmark_problem, could_not_run, find_report
 from builder.store.blobs import Store
 
@@ -94,7 +95,8 @@ def smoke(
     if isinstance(image, SifImage) and report["verdict"] != "error" and not _is_still_there(image, store):
         seen = f"another build replaced {image.path} while it was tested"
         report = could_not_run(recipe, "image", seen, f"test it again: builder smoke {recipe.name}")
-    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock)
+    stored = baseline_reports(report, folder)
+    report = complete(report, recipe, image.digest, runner, devices=options.devices, lock=lock, stored=stored)
     duration = round(time.monotonic() - started, 3)
     path = store_report(report, folder / recipe.name) if folder is not None else None
     return SmokeReport(report["verdict"], report, runner, image.digest, duration, path)
@@ -129,6 +131,7 @@ def _run_benchmark(
     An engine may answer and still be unable to start a container. Unless a runner was requested, the next one
     is tried then.
     """
+    mounts = [Mount(options.program, PROGRAM)] if options.program else []
     command = [*benchmark_command(recipe, options), "--progress"]
     task = f"smoke test of {recipe.name}"
 
@@ -148,6 +151,7 @@ def _run_benchmark(
                     command,
                     RunOptions(
                         entrypoint=[ENTRYPOINT],
+                        mounts=mounts,
                         gpu=recipe.gpu.vendor,
                         timeout_s=options.whole_timeout_s + _GRACE_S,
                         on_line=report_step,
@@ -177,13 +181,15 @@ def _next_runner(
         return None
 
 
-def benchmark_command(recipe: Recipe, options: SmokeOptions, *, report: str = "-") -> list[str]:
+def benchmark_command(
+    recipe: Recipe, options: SmokeOptions, *, report: str = "-", program: str = PROGRAM
+) -> list[str]:
     """The benchmark's command line inside an image.
 
-    ``report`` is the file for its JSON, ``-`` for standard output.
+    ``report`` is the file for its JSON, ``-`` for standard output; ``program`` the benchmark's file.
     """
     python = f"{recipe.conda.prefix}/bin/python"
-    command = [python, PROGRAM, "--json", report]
+    command = [python, program, "--json", report]
     command += options.plan.arguments()
     command += ["--expect", recipe.gpu.vendor, "--timeout", f"{options.whole_timeout_s:g}"]
     if recipe.gpu.architectures:
@@ -194,6 +200,8 @@ def benchmark_command(recipe: Recipe, options: SmokeOptions, *, report: str = "-
         command.append("--all-gpus")
     if options.budget_s is not None:
         command += ["--budget", f"{options.budget_s:g}"]
+    if options.device_only:
+        command.append("--device-only")
     return command
 
 
@@ -205,6 +213,7 @@ def complete(
     *,
     devices: int | None = None,
     lock: Lock | None = None,
+    stored: Sequence[StoredReport] = (),
 ) -> dict[str, Any]:
     """A copy of the benchmark's report with its grade and the image, which the benchmark does not know.
 
@@ -215,6 +224,7 @@ def complete(
         runner: what ran the image.
         devices: the number of GPUs that must be present, on all nodes together; None: any.
         lock: the lock of the image.
+        stored: reports of earlier runs, the site's baseline.
     """
     image: dict[str, Any] = {"target": recipe.name, "runner": runner}
     if digest:
@@ -227,7 +237,7 @@ def complete(
     report = {**_without_own_python_path(report, recipe), "image": image}
     if report["verdict"] == "error":
         return report
-    return grade(report, references(), Expected.of(recipe, devices))
+    return grade(report, references(), Expected.of(recipe, devices), stored)
 
 
 def _without_own_python_path(report: dict[str, Any], recipe: Recipe) -> dict[str, Any]:

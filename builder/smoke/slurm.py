@@ -6,7 +6,8 @@ import json
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,17 @@ from builder.site.render import render
 from builder.site.request import JobRequest
 from builder.site.scheduler import cancel, submit, wait
 from builder.site.status import require_current
+from builder.smoke.baseline import baseline_reports
 from builder.smoke.evidence import BuiltImage, RanImage, hash_sif, read_evidence, with_lock_hash
 from builder.smoke.options import DEFAULTS, SlurmOptions, SmokeOptions
 from builder.smoke.reports import store_report
 from builder.smoke.run import SmokeReport, benchmark_command, complete, not_tested
 from builder.smoke.schema import benchmark_problem, could_not_run
 
-_REPORT = "report.json"
+REPORT = "report.json"
 #: Seconds of a job in addition to the benchmark's timeout: to start the containers, and to write the report
 #: to a shared file system.
-_MARGIN_S = 300
+MARGIN_S = 300
 #: Seconds to wait for the report of a completed job: on a shared file system a file may appear late.
 _PATIENCE_S = 10.0
 
@@ -71,7 +73,7 @@ def smoke_on_slurm(
     """
     if options.plan.none:
         return not_tested(built.digest, recipe, options.plan.none)
-    _require_slurm(recipe)
+    require_slurm(recipe)
     started = time.monotonic()
     report, ran = _run_job(recipe, folder, slurm, options, reporter, sleep)
     is_other = slurm.is_other and ran.digest != built.digest
@@ -83,14 +85,21 @@ def smoke_on_slurm(
     digest = ran.digest if is_other else built.digest
     runner = f"slurm ({recipe.site.runtime.kind})"
     devices = options.devices * slurm.nodes if options.devices is not None else None
-    report = complete(report, recipe, digest, runner, devices=devices, lock=None if is_other else lock)
+    stored = baseline_reports(report, folder.parent)
+    lock = None if is_other else lock
+    report = complete(report, recipe, digest, runner, devices=devices, lock=lock, stored=stored)
     if ran.locks:
         report["image"]["locks"] = list(ran.locks)
     path = store_report(report, folder)
     return SmokeReport(report["verdict"], report, runner, digest, round(time.monotonic() - started, 3), path)
 
 
-def _require_slurm(recipe: Recipe) -> None:
+def require_slurm(recipe: Recipe) -> None:
+    """Checks that the target's site has Slurm, and is not switched off.
+
+    Raises:
+        UsageError: it has none, or is switched off.
+    """
     if recipe.site.slurm is None:
         raise UsageError(
             f"{recipe.site.title or recipe.name} has no scheduler: its recipe has no site.slurm",
@@ -99,26 +108,27 @@ def _require_slurm(recipe: Recipe) -> None:
     require_current(recipe)
 
 
-def check_smoke_job(
-    recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions = DEFAULTS, *, all_gpus: bool = False
-) -> None:
+def check_smoke_job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions = DEFAULTS) -> None:
     """Checks the job of a smoke test before the image is built.
 
     Args:
         recipe: the target, with its site.
         slurm: the size of the job, and its options.
-        options: how the benchmark runs.
-        all_gpus: the job gets all GPUs of each node.
+        options: how the benchmark runs; with ``all_gpus`` the job gets all GPUs of each node.
 
     Raises:
         UsageError: the site has no Slurm or is switched off, or does not allow the job.
     """
     if recipe.smoke.none:
         return
-    _require_slurm(recipe)
-    gpus = recipe.site.node.gpus or None
-    known = replace(slurm, image=slurm.image or "not-built-yet", gpus=gpus if all_gpus else None)
+    require_slurm(recipe)
+    known = replace(sized(slurm, recipe, all_gpus=options.all_gpus), image=slurm.image or "not-built-yet")
     plan_job(recipe, _job(recipe, known, options))
+
+
+def sized(slurm: SlurmOptions, recipe: Recipe, *, all_gpus: bool) -> SlurmOptions:
+    """The job's options with all GPUs of each node, or with the number that a recipe's job has by default."""
+    return replace(slurm, gpus=(recipe.site.node.gpus or None) if all_gpus else None)
 
 
 def complete_job(
@@ -140,7 +150,7 @@ def complete_job(
         UsageError: the site has no Slurm, or its runtime cannot run this build.
     """
     recipe, runtime = result.recipe, result.recipe.site.runtime
-    _require_slurm(recipe)
+    require_slurm(recipe)
     if slurm.image and runtime.kind == "userns":
         raise UsageError(
             f"jobs of {recipe.name} run the build itself, so --image has no effect", "leave out --image"
@@ -156,8 +166,7 @@ def complete_job(
     elif not image:
         is_pushed = reference and runtime.kind != "userns"
         image = reference if is_pushed else digest_reference(recipe, result.digest)
-    gpus = recipe.site.node.gpus or None
-    return replace(slurm, image=image, is_other=bool(slurm.image), gpus=gpus if all_gpus else None)
+    return replace(sized(slurm, recipe, all_gpus=all_gpus), image=image, is_other=bool(slurm.image))
 
 
 def _run_job(
@@ -169,23 +178,45 @@ def _run_job(
     sleep: Callable[[float], None],
 ) -> tuple[dict[str, Any], RanImage]:
     """Runs the job in a new folder in ``folder``; returns the benchmark's report and the image that ran."""
+    with job_folder(folder) as work:
+        job = _job(recipe, slurm, options)
+        script = render(_with_sif_hash(plan_job(recipe, job)))
+        number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
+        report = collect_report(recipe, work, number, state, folder / f"job-{number}.out", sleep)
+        return report, read_evidence(work, job.image)
+
+
+@contextmanager
+def job_folder(folder: Path) -> Iterator[Path]:
+    """A new folder in ``folder``, removed at the end."""
     work = folder / f".job-{secrets.token_hex(4)}"
     work.mkdir(parents=True)
-    number = ""
     try:
-        job = _job(recipe, slurm, options)
-        number = submit(render(_with_sif_hash(plan_job(recipe, job))), folder=work)
-        nodes = f"{slurm.nodes} node{'s' if slurm.nodes > 1 else ''}"
-        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes}")
-        with working(reporter, f"job {number}"):
-            state = wait(number, reporter, sleep=sleep)
-        return _collect(recipe, work, number, state, sleep), read_evidence(work, job.image)
-    except BaseException:
-        if number:
-            cancel(number)
-        raise
+        yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def run_script(
+    script: str,
+    recipe: Recipe,
+    work: Path,
+    nodes: int,
+    reporter: Reporter,
+    sleep: Callable[[float], None],
+) -> tuple[str, str]:
+    """Submits a script and waits for its end; returns the job's number and its final state.
+
+    An interrupt cancels the job.
+    """
+    number = submit(script, folder=work)
+    try:
+        reporter.note(f"smoke test of {recipe.name}: job {number} on {nodes} node{'s' if nodes > 1 else ''}")
+        with working(reporter, f"job {number}"):
+            return number, wait(number, reporter, sleep=sleep)
+    except BaseException:
+        cancel(number)
+        raise
 
 
 def _with_sif_hash(job: Job | RayJob) -> Job | RayJob:
@@ -200,12 +231,17 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
 
     Its launcher starts one process per GPU, so the benchmark itself starts none.
     """
-    command = benchmark_command(recipe, replace(options, all_gpus=False), report=_REPORT)
+    command = benchmark_command(recipe, replace(options, all_gpus=False), report=REPORT)
+    return job_request(recipe, slurm, with_lock_hash(command), options.whole_timeout_s + MARGIN_S)
+
+
+def job_request(recipe: Recipe, slurm: SlurmOptions, command: Sequence[str], time_s: float) -> JobRequest:
+    """The request for a job that runs ``command`` for at most ``time_s`` seconds."""
     return JobRequest(
-        command=with_lock_hash(command),
+        command=tuple(command),
         nodes=slurm.nodes,
         gpus=slurm.gpus,
-        time=slurm.time_limit or _time(options.whole_timeout_s + _MARGIN_S),
+        time=slurm.time_limit or _time(time_s),
         account=slurm.account,
         image=slurm.image,
         name=f"smoke-{recipe.name}",
@@ -213,21 +249,21 @@ def _job(recipe: Recipe, slurm: SlurmOptions, options: SmokeOptions) -> JobReque
     )
 
 
-def _collect(
-    recipe: Recipe, work: Path, number: str, state: str, sleep: Callable[[float], None]
+def collect_report(
+    recipe: Recipe, work: Path, number: str, state: str, output: Path, sleep: Callable[[float], None]
 ) -> dict[str, Any]:
     """The report that a job wrote; if it wrote no valid one, a report with the reason.
 
-    The job's output is then moved beside it.
+    The output of the run, or of the whole job, is then moved to the file ``output``.
     """
-    path, waited = work / _REPORT, 0.0
+    path, waited = work / REPORT, 0.0
     while not path.exists() and state == "COMPLETED" and waited < _PATIENCE_S:
         sleep(0.5)
         waited += 0.5
     try:
         text = path.read_text("utf-8", "replace")
     except OSError:
-        return _without_report(recipe, work, number, state)
+        return _without_report(recipe, work, number, state, output)
     try:
         report = json.loads(text)
     except (ValueError, RecursionError):
@@ -241,13 +277,12 @@ def _collect(
     return dict(report)
 
 
-def _without_report(recipe: Recipe, work: Path, number: str, state: str) -> dict[str, Any]:
+def _without_report(recipe: Recipe, work: Path, number: str, state: str, output: Path) -> dict[str, Any]:
     """A report for a job that wrote none, with the end of the job's output."""
-    logs = sorted(work.glob("*.out"))
+    logs = sorted(work.glob("*.out")) or sorted(work.parent.glob(f"*-{number}.out"))
     last_lines = " | ".join(_tail(logs[-1])) if logs else ""
     advice = f"scontrol show job {number}"
     if logs:
-        output = work.parent / f"job-{number}.out"
         logs[-1].replace(output)
         advice = f"its output: {output}"
     probe = "watchdog" if state == "TIMEOUT" else "job"

@@ -7,15 +7,19 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from builder.smoke.changed import differences
 from builder.smoke.compare import Comparison
+from builder.smoke.conditions import conditions_of
+from builder.smoke.figures import burst_text, size_text
+from builder.smoke.finding import PUBLISHED
 from builder.smoke.grade import verdict_meaning
 from builder.smoke.run import SmokeReport
-from builder.smoke.values import number
+from builder.smoke.values import display_unit, number, unit_of
 
-#: Findings whose fraction is shown beside the measurement.
-_GRADED_BASES = ("achieved", "acceptance", "peak", "roofline")
+#: Findings whose fraction is shown beside the measurement, and of what it is a fraction.
+_REFERENCES = {basis: "the reference" for basis in (*PUBLISHED, "roofline")} | {"site": "this site's median"}
 _COLORS = {"pass": "green", "skip": "dim", "warn": "yellow", "fail": "red", "error": "red"}
-_OUTCOME_COLORS = {"slower": "red", "faster": "green", "other": "dim"}
+_OUTCOME_COLORS = {"slower": "red", "host": "yellow", "faster": "green", "other": "dim"}
 
 
 def render(report: SmokeReport, *, skipped: bool = False) -> Table:
@@ -34,7 +38,10 @@ def render(report: SmokeReport, *, skipped: bool = False) -> Table:
             continue
         seen = escape(entry["seen"] or format_entry(entry))
         if entry["id"] in fractions and not entry["seen"]:
-            seen += f" [dim]{fractions[entry['id']]:.0%} of the reference[/dim]"
+            seen += f" [dim]{', '.join(fractions[entry['id']])}[/dim]"
+        state = _state(entry)
+        if state and not entry["seen"]:
+            seen += f"\n[dim]{escape(state)}[/dim]"
         _add_entry(table, entry, seen)
     shown = ("warn", "fail", "skip") if skipped else ("warn", "fail")
     for finding in findings:
@@ -53,14 +60,21 @@ def _colored(status: str, text: str) -> str:
     return f"[{_COLORS[status]}]{text}[/]"
 
 
-def _fractions(findings: list[dict[str, Any]]) -> dict[str, float]:
-    """The fraction of the reference of each measurement that passed, on its first device."""
-    fractions: dict[str, float] = {}
+def _fractions(findings: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """By measurement that passed: ``98% of the reference``, on its first device."""
+    fractions: dict[str, dict[str, str]] = {}
     for finding in findings:
-        fraction = number(finding, "fraction")
-        if fraction is not None and finding["status"] == "pass" and finding.get("basis") in _GRADED_BASES:
-            fractions.setdefault(finding["id"], fraction)
-    return fractions
+        fraction, name = number(finding, "fraction"), _REFERENCES.get(str(finding.get("basis")))
+        if fraction is not None and finding["status"] == "pass" and name:
+            fractions.setdefault(finding["id"], {}).setdefault(name, f"{fraction:.0%} of {name}")
+    return {measurement: list(texts.values()) for measurement, texts in fractions.items()}
+
+
+def _state(entry: dict[str, Any]) -> str:
+    """The state of the GPU while it was measured, and the first speed if it fell; empty if not known."""
+    unit = unit_of(entry)
+    parts = [str(conditions_of(entry)), burst_text(entry, unit) if unit else ""]
+    return "; ".join(part for part in parts if part)
 
 
 def _add_entry(table: Table, entry: dict[str, Any], seen: str) -> None:
@@ -70,7 +84,7 @@ def _add_entry(table: Table, entry: dict[str, Any], seen: str) -> None:
 
 
 def format_entry(entry: dict[str, Any]) -> str:
-    """A measurement on one line: ``83.8 gflop/s ± 6.6 (5 times, size 2048)``; empty if it has no value."""
+    """A measurement on one line: ``83.8 GFLOP/s ± 6.6 (5 times, size 2,048)``; empty if it has no value."""
     for key, value in entry.items():
         if key.startswith("median_") and isinstance(value, int | float):
             return _format_median(entry, key.removeprefix("median_"), value)
@@ -78,15 +92,16 @@ def format_entry(entry: dict[str, Any]) -> str:
 
 
 def _format_median(entry: dict[str, Any], unit: str, median: float) -> str:
-    parts = [f"{median:.4g} {unit.replace('_per_', '/')}"]
+    factor, shown = display_unit(median, unit)
+    parts = [f"{median / factor:.4g} {shown}"]
     spread = entry.get(f"mad_{unit}")
     if isinstance(spread, int | float):
-        parts.append(f"± {spread:.2g}")
+        parts.append(f"± {spread / factor:.2g}")
     notes = []
     if "repeats" in entry:
         notes.append("once" if entry["repeats"] == 1 else f"{entry['repeats']} times")
-    if "size" in entry:
-        notes.append(f"size {entry['size']}")
+    if size_text(entry):
+        notes.append(size_text(entry))
     if notes:
         parts.append(f"({', '.join(notes)})")
     return " ".join(parts)
@@ -101,7 +116,9 @@ def render_comparison(comparison: Comparison, name: str) -> Table:
     """
     old, new = comparison.old[-1], comparison.new[-1]
     slower = comparison.regressions
-    result = f"[red]{len(slower)} slower[/]" if slower else "[green]nothing slower[/]"
+    result = "[green]nothing slower[/]" if comparison.evaluated else "[yellow]nothing could be evaluated[/]"
+    if slower:
+        result = f"[red]{len(slower)} slower[/]"
     table = _table(
         f"compared with {escape(name)} ({escape(old.started[:10])}, {escape(old.digest[:19])}): {result}; "
         f"{len(comparison.new)} against {len(comparison.old)} runs"
@@ -114,6 +131,13 @@ def render_comparison(comparison: Comparison, name: str) -> Table:
             table.add_row(outcome, escape(change.id), escape(str(change).partition(": ")[2]))
     for probe in comparison.probes:
         table.add_row(_colored(probe.new, probe.new), escape(probe.id), f"was {probe.old}")
+    causes = [
+        str(cause)
+        for cause in differences(comparison.old, comparison.new, comparison.packages)
+        if cause.what != "packages" and (slower or (cause.changed and cause.what != "image"))
+    ]
+    if causes and old.digest != new.digest:
+        table.add_row("", "what differs", escape("; ".join(causes)))
     if slower:
         _add_packages(table, comparison)
     for note in comparison.notes:

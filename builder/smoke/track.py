@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 
 from builder.errors import BuilderError, UsageError
 from builder.redact import redact
+from builder.smoke.finding import PUBLISHED
 from builder.smoke.values import Report, usable_measurements, values_of
 
-_GRADED_BASES = ("achieved", "acceptance", "peak", "roofline")
+#: Bases of the fractions that are logged.
+_GRADED_BASES = (*PUBLISHED, "roofline", "site")
 
 
 class TrackError(BuilderError):
@@ -53,7 +55,7 @@ def metrics(report: Report) -> dict[str, float]:
     """The values of a report as metrics.
 
     Each value is ``ID.UNIT`` (``ID.UNIT.rankN`` if there are several ranks), each graded fraction
-    ``ID.fraction``.
+    ``ID.fraction``, and its fraction of the site's baseline ``ID.site_fraction``.
     """
     out: dict[str, float] = {}
     for measurement in usable_measurements(report):
@@ -62,10 +64,12 @@ def metrics(report: Report) -> dict[str, float]:
             out[f"{value.id}.{value.unit}{suffix}"] = value.median
     for finding in (report.get("grade") or {}).get("findings", []):
         fraction = finding.get("fraction")
-        if isinstance(fraction, int | float) and finding.get("basis") in _GRADED_BASES:
+        basis = finding.get("basis")
+        if isinstance(fraction, int | float) and basis in _GRADED_BASES:
             rank = re.match(r"rank (\d+)", str(finding.get("device", "")))
             suffix = f".rank{rank[1]}" if rank else ""
-            out[f"{finding['id']}.fraction{suffix}"] = float(fraction)
+            name = "site_fraction" if basis == "site" else "fraction"
+            out[f"{finding['id']}.{name}{suffix}"] = float(fraction)
     return out
 
 

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from builder.smoke.compare import Change, Comparison, machine_of
+from builder.smoke.change import Change
+from builder.smoke.compare import Comparison
+from builder.smoke.conditions import conditions_of
 from builder.smoke.drawing import Axis, Point
 from builder.smoke.images import ImageRuns
+from builder.smoke.machines import machine_of
 from builder.smoke.values import (
     Value,
     display_unit,
@@ -61,6 +64,8 @@ class _Sample:
     """The lowest median minus its MAD."""
     high: float
     machine: str
+    state: str
+    """The state of the GPU in the newest run; empty if not known."""
 
 
 def trends_of(images: Sequence[ImageRuns], comparisons: Comparisons) -> list[Trend]:
@@ -101,17 +106,17 @@ def _samples(images: Sequence[ImageRuns], wanted: Value) -> list[_Sample]:
     """The sample of each image that has the measurement on the same device."""
     out = []
     for index, image in enumerate(images):
-        values, machine = _values_of_image(image, wanted)
+        values, machine, state = _values_of_image(image, wanted)
         if values:
             low, high = min(v.median - v.mad for v in values), max(v.median + v.mad for v in values)
             center = statistics.median(v.median for v in values)
-            out.append(_Sample(index, center, max(low, 0.0), high, machine))
+            out.append(_Sample(index, center, max(low, 0.0), high, machine, state))
     return out
 
 
-def _values_of_image(image: ImageRuns, wanted: Value) -> tuple[list[Value], str]:
-    """The values of all runs of an image, and the machine of the newest one."""
-    values, machine = [], ""
+def _values_of_image(image: ImageRuns, wanted: Value) -> tuple[list[Value], str, str]:
+    """The values of all runs of an image, and machine and state of the newest one."""
+    values, machine, state = [], "", ""
     for run in image.completed:
         for measurement in usable_measurements(run.report):
             if measurement["id"] != wanted.id:
@@ -120,7 +125,8 @@ def _values_of_image(image: ImageRuns, wanted: Value) -> tuple[list[Value], str]
                 if value.device_key == wanted.device_key and value.median > 0:
                     values.append(value)
                     machine = machine_of(run.report, measurement, value)
-    return values, machine
+                    state = str(conditions_of(measurement))
+    return values, machine, state
 
 
 def _draw(
@@ -135,13 +141,14 @@ def _draw(
         x, y = x_axis.at(sample.image), y_axis.at(sample.median)
         image, change = images[sample.image], changes[sample.image]
         median = format_value(sample.median, value.unit)
+        tip = f"{image.label}: {median}, {len(image.completed)} run(s) on {sample.machine}"
         points.append(
             Point(
                 x=x,
                 y=y,
                 label=image.label,
                 text=three_digits(sample.median / divisor),
-                tip=f"{image.label}: {median}, {len(image.completed)} run(s) on {sample.machine}",
+                tip=f"{tip}; {sample.state}" if sample.state else tip,
                 state=change.outcome if change else "",
                 low=y_axis.at(sample.low),
                 high=y_axis.at(sample.high),

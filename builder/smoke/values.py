@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,6 @@ TIME_UNITS = ("s", "ms", "us")
 _DISPLAY_UNITS = {
     "gflop_per_s": (1e3, "TFLOP/s", "GFLOP/s"),
     "gb_per_s": (1e3, "TB/s", "GB/s"),
-    "samples_per_s": (1e3, "k/s", "samples/s"),
 }
 
 
@@ -88,6 +88,18 @@ class Value:
         return self.device.startswith("cuda")
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    """A part of a report that should be a mapping; empty if it is anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def cores_of(report: Report) -> float | None:
+    """The cores that a run could use: those that it may run on, or its quota; None if unknown."""
+    cpu = mapping(report.get("facts", {}).get("cpu"))
+    limits = [number(cpu, "usable_cores"), number(cpu, "quota_cores")]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def number(item: Mapping[str, Any], key: str) -> float | None:
     """The number under a key of a report; None for any other type, for NaN, and for numbers from 1e18 on."""
     value = item.get(key)
@@ -108,7 +120,7 @@ def unit_of(measurement: Mapping[str, Any]) -> str:
 
 
 def value_of(measurement: Mapping[str, Any]) -> Value | None:
-    """The value of a measurement (of rank 0 if there are several ranks); None if it has none."""
+    """The value of a measurement (of the slowest rank if there are several); None if it has none."""
     unit = unit_of(measurement)
     median = number(measurement, f"median_{unit}") if unit else None
     if median is None:
@@ -152,6 +164,15 @@ def _value_of_rank(first: Value, item: Mapping[str, Any]) -> Value | None:
     )
 
 
+def rank_item(value: Value, measurement: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a measurement that is about a value's rank; the measurement itself if it has one value."""
+    if value.rank is None:
+        return measurement
+    ranks = measurement.get("ranks")
+    items = [item for item in ranks if isinstance(item, dict)] if isinstance(ranks, list) else []
+    return next((item for item in items if item.get("rank") == value.rank), {})
+
+
 def usable_measurements(report: Report) -> Iterator[dict[str, Any]]:
     """The measurements whose results were correct. A wrong result is a failure, however fast it was."""
     return (m for m in report["measurements"] if m["status"] in ("pass", "warn"))
@@ -172,9 +193,14 @@ def facts_of(value: Value, devices: Sequence[dict[str, Any]]) -> dict[str, Any]:
         return {}
     if value.rank is not None:
         return next((d for d in devices if d.get("rank") == value.rank), {})
-    index = value.device.partition(":")[2]
-    position = int(index) if index.isdigit() else 0
+    position = gpu_index(value.device)
     return devices[position] if position < len(devices) else {}
+
+
+def gpu_index(device: str) -> int:
+    """The number of a GPU: 1 of ``cuda:1``, and 0 of a device without a number."""
+    index = device.partition(":")[2]
+    return int(index) if re.fullmatch(r"\d{1,5}", index, re.ASCII) else 0
 
 
 def format_value(value: float, unit: str) -> str:

@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from builder.smoke.compare import Change, Comparison, compare
+from builder.smoke.change import Change
+from builder.smoke.changed import Difference, differences
+from builder.smoke.compare import Comparison, compare
+from builder.smoke.conditions import conditions_of
+from builder.smoke.figures import FigureRow, figure_rows
 from builder.smoke.grade import Expected, grade
 from builder.smoke.images import ImageRuns, group_by_image
 from builder.smoke.reference import References
 from builder.smoke.reports import StoredReport
 from builder.smoke.roofline import Roofline, roofline
 from builder.smoke.trends import Comparisons, Trend, trends_of
-from builder.smoke.values import Report, devices_of, format_value, value_of
+from builder.smoke.values import Report, devices_of, format_value, mapping, value_of
 
+_SHOWN_OUTCOMES: tuple[str, ...] = ("slower", "faster", "host")
 _STATUS_ORDER = {"fail": 0, "warn": 1, "pass": 2, "skip": 3}
 
 
@@ -31,8 +36,12 @@ class ImageRow:
     slower: tuple[str, ...]
     """The measurements that got slower, each once."""
     faster: tuple[str, ...]
+    not_counted: tuple[str, ...]
+    """The measurements that got slower for reasons of the host or of files, which alone do not count."""
+    differences: tuple[Difference, ...]
+    """What differs from the runs of the image before it."""
     summary: str
-    """``unchanged`` or ``another machine``; empty if something got slower or faster."""
+    """``unchanged`` or ``not comparable``; empty if something got slower or faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,10 @@ class TargetView:
     """The newest image compared with the one before it."""
     against: str
     """The label of that image; empty if there is only one."""
+    differences: tuple[Difference, ...]
+    """What differs between the runs of the two; empty if there is only one."""
+    figures: tuple[FigureRow, ...]
+    """What the GPUs reached; empty for a CPU."""
     trends: tuple[Trend, ...]
     """Empty if there is one image only."""
     roofline: Roofline | None
@@ -81,7 +94,7 @@ def view(
     comparisons = [None, *(compare(new.completed, old.completed) for old, new in pairwise(images))]
     newest = images[-1]
     report = newest.latest.report
-    findings = report.get("grade", {}).get("findings", [])
+    findings = _findings(report)
     return TargetView(
         name=name,
         images=tuple(images),
@@ -89,6 +102,8 @@ def view(
         machines=_machines(report),
         comparison=comparisons[-1],
         against=images[-2].label if len(images) > 1 else "",
+        differences=_differences(comparisons[-1]),
+        figures=tuple(figure_rows(newest.completed[-1].report, _findings(newest.completed[-1].report))),
         trends=tuple(trends_of(images, comparisons)) if len(images) > 1 else (),
         roofline=roofline(newest.completed[-1].report, figures),
         findings=tuple(sorted(findings, key=lambda f: _STATUS_ORDER.get(str(f.get("status")), 4))),
@@ -97,26 +112,40 @@ def view(
     )
 
 
+def _findings(report: Report) -> list[dict[str, Any]]:
+    grade_of = report.get("grade")
+    return list(grade_of["findings"]) if isinstance(grade_of, dict) else []
+
+
+def _differences(comparison: Comparison | None) -> tuple[Difference, ...]:
+    return differences(comparison.old, comparison.new, comparison.packages) if comparison else ()
+
+
 def ensure_graded(stored: StoredReport, figures: References) -> StoredReport:
     """A report with a grade: its own, otherwise one by the hardware that the report itself expects."""
     report = stored.report
     if report["verdict"] == "error" or isinstance(report.get("grade"), dict):
         return stored
-    expect = report.get("expect")
-    expect = expect if isinstance(expect, dict) else {}
+    expect = mapping(report.get("expect"))
     vendor = expect.get("gpu")
-    architectures = tuple(str(a) for a in expect.get("architectures") or ())
+    listed = expect.get("architectures")
+    architectures = tuple(str(a) for a in listed) if isinstance(listed, list) else ()
     expected = Expected(vendor if vendor in ("nvidia", "amd") else "none", architectures)
     return replace(stored, report=grade(report, figures, expected))
 
 
 def format_measurement(measurement: Mapping[str, Any]) -> str:
-    """A measurement for people: ``248 TFLOP/s ± 0.3% (21 times)``; empty if it has no value."""
+    """A measurement for people: ``248 TFLOP/s ± 0.3% (21 times)``, and the state of the GPU.
+
+    Empty if it has no value.
+    """
     value = value_of(measurement)
     if value is None:
         return ""
     spread = f" ± {value.mad / value.median:.1%}" if value.median > 0 else ""
-    return f"{format_value(value.median, value.unit)}{spread} ({value.repeats} times)"
+    state = str(conditions_of(measurement))
+    text = f"{format_value(value.median, value.unit)}{spread} ({value.repeats} times)"
+    return f"{text}; {state}" if state else text
 
 
 def _machines(report: Report) -> tuple[str, ...]:
@@ -140,10 +169,12 @@ def _rows(images: Sequence[ImageRuns], comparisons: Comparisons) -> list[ImageRo
 
 def _row(image: ImageRuns, comparison: Comparison | None) -> ImageRow:
     changes = comparison.changes if comparison else ()
-    slower = tuple(dict.fromkeys(c.id for c in changes if c.outcome == "slower"))
-    faster = tuple(dict.fromkeys(c.id for c in changes if c.outcome == "faster"))
+    slower, faster, not_counted = (
+        tuple(dict.fromkeys(change.id for change in changes if change.outcome == outcome))
+        for outcome in _SHOWN_OUTCOMES
+    )
     summary = ""
     if not slower and not faster:
-        elsewhere = bool(changes) and all(c.outcome == "other" for c in changes)
-        summary = "another machine" if elsewhere else "unchanged"
-    return ImageRow(image, image.latest.report, comparison, slower, faster, summary)
+        summary = "not comparable" if comparison and changes and not comparison.evaluated else "unchanged"
+    differing = _differences(comparison)
+    return ImageRow(image, image.latest.report, comparison, slower, faster, not_counted, differing, summary)

@@ -9,7 +9,7 @@ from typing import Any
 from builder.smoke.html import render
 from builder.smoke.reference import references
 
-VOID = {"meta", "br", "line", "circle", "polyline", "link", "img"}
+VOID = {"meta", "br", "link", "img"}
 
 
 class Checked(HTMLParser):

@@ -35,6 +35,18 @@ MI250X = {
     "memory_bytes": 64 * GIB - (16 << 20),
     "multiprocessors": 110,
 }
+H200 = {
+    "name": "NVIDIA H200",
+    "architecture": "sm_90",
+    "memory_bytes": 143156 << 20,
+    "multiprocessors": 132,
+}
+MI300X = {
+    "name": "AMD Instinct MI300X",
+    "architecture": "gfx942",
+    "memory_bytes": 196592 << 20,
+    "multiprocessors": 304,
+}
 STRANGE = {
     "name": "Frobnicator 9000",
     "architecture": "sm_130",
@@ -82,6 +94,8 @@ SMALL: dict[str, Any] = {
     ],
 }
 
+#: The host and the user of the report ``rich``.
+HOST, USER = "nid004217", "ada.byron"
 #: The packages of an image, as reports list them.
 PACKAGES = {"torch (pip)": "2.13.0", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "zlib": "1.3.1 h4"}
 
@@ -201,7 +215,7 @@ def cpu(
         **(scale or {}),
     }
     cores = [{"cores": 1, "median_gflop_per_s": 58.0}, {"cores": 4, "median_gflop_per_s": 215.0}]
-    known = {"device": "cpu", "noise": noise, "seed": seed}
+    known: dict[str, Any] = {"device": "cpu", "noise": noise, "seed": seed}
     return report(
         [
             measured("cpu.peak", 400 * s["cpu.peak"], cores=cores, threads=8, **known),
@@ -237,3 +251,82 @@ def months(*scales: dict[str, float], target: str = "a100", **more: Any) -> list
             StoredReport(grade(made, references(), Expected("nvidia", ("sm_80",))), f"{target}-{n}.json")
         )
     return out
+
+
+def rich() -> dict[str, Any]:
+    """A report with every field that the benchmark and builder write, on two GPUs of one node."""
+    load: dict[str, Any] = {
+        "clock_mhz": 1755,
+        "power_w": 690.5,
+        "temperature_c": 64,
+        "throttled": ["power cap"],
+    }
+    state = {**load, "clock_max_mhz": 1980, "memory_clock_mhz": 2619, "ecc": True, "ecc_uncorrected": 0}
+    devices = [
+        {
+            **A100_40,
+            "rank": n,
+            "host": HOST,
+            "pci_address": f"0000:{n}3:00.0",
+            "numa_node": n,
+            "uuid": f"GPU-{n}234abcd-0000-4000-8000-123456789abc",
+            "serial": f"165032100000{n}",
+            "power_limit_w": 400.0,
+            "driver": "580.82.07",
+            "vbios": "96.00.89.00.01",
+            "pcie": {"generation": 4, "width": 16, "max_generation": 4, "max_width": 16},
+            "compute_mode": "default",
+            "mig": False,
+            "before": state,
+            "after": state,
+        }
+        for n in range(2)
+    ]
+    bf16 = ranked("matmul.bf16", (248e3, 246e3), size=8192, backend="flash", **load)
+    bf16 |= {"sustained_gflop_per_s": 240e3, "burst_gflop_per_s": 262e3, "first_s": 0.7}
+    bf16["sizes"] = [{"size": 8192, "median_gflop_per_s": 248e3}]
+    for rank in bf16["ranks"]:
+        rank |= {"host": HOST, **load}
+    reduce = measured("allreduce.node", 230.0, algorithm="nvls", members=2, device="cuda:0")
+    made = report(
+        [bf16, reduce, measured("memory.copy", 1390.0)],
+        devices=devices,
+        ranks=2,
+        tag="26.11",
+        packages={"torch (pip)": "2.13.0+cu130", "nvidia-cublas-cu12 (pip)": "12.8.4.1", "secret-lib": "1"},
+    )
+    made["facts"] |= {
+        "host": HOST,
+        "python": {"version": "3.12.3", "executable": f"/home/{USER}/bin/python", "prefix": f"/home/{USER}"},
+        "system": {
+            "machine": "x86_64",
+            "kernel": "5.14.21-150500.55_13.0-cray_shasta_c",
+            "glibc": "2.39",
+            "distribution": "Ubuntu 24.04.1 LTS",
+            "uid": 30417,
+            "time_zone": "CET",
+        },
+        "memory": {"total_bytes": 512 << 30, "shm_bytes": 256 << 30},
+        "variables": {
+            "HOME": f"/users/{USER}",
+            "TZ": "Europe/Zurich",
+            "LD_PRELOAD": f"/users/{USER}/x.so",
+            "CUDA_VISIBLE_DEVICES": "GPU-1234abcd-0000-4000-8000-123456789abc,1",
+            "NCCL_SOCKET_IFNAME": "hsn0,hsn1",
+            "NCCL_NET": "AWS OFI",
+            "OMP_NUM_THREADS": "8",
+            "FI_PROVIDER": f"{USER}",
+            "SLURM_JOB_ACCOUNT": "project_465000000",
+            "SLURM_STEP_NODELIST": f"{HOST},nid004218",
+        },
+        "device_files": ["/dev/nvidia0"],
+        "driver": "580.82.07",
+        "load_before": 0.5,
+        "load_after": 1.25,
+        "torch": {
+            **{"version": "2.13.0+cu130", "build": "CUDA", "cuda": "13.0", "hip": None, "cudnn": 91002},
+            "path": f"/users/{USER}/torch",
+        },
+    }
+    made["budget_s"] = 90.0
+    return grade(made, references(), Expected("nvidia", ("sm_80",), 2))

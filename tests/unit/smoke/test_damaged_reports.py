@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from builder.smoke.changed import differences
 from builder.smoke.compare import compare
 from builder.smoke.grade import Expected, grade
 from builder.smoke.html import render
 from builder.smoke.reference import references
 from builder.smoke.reports import ReportError, StoredReport, parse_report
 from builder.smoke.run import SmokeReport
+from builder.smoke.share import share
 from builder.smoke.table import render as table
+from builder.smoke.table import render_comparison
 from builder.smoke.track import metrics
-from tests.support.reports import A100_40, a100, cpu, ranked, report
+from tests.support.reports import A100_40, a100, cpu, ranked, report, rich
 
 JUNK: list[Any] = [
     None,
@@ -71,6 +74,7 @@ def whole() -> list[dict[str, Any]]:
         grade(a100(packages={"torch": "2.13.0"}, tag="26.11"), references(), Expected("nvidia", ("sm_80",))),
         report([ranked("matmul.bf16", (248e3, 150e3))], devices=devices, ranks=2),
         cpu(),
+        with_site(rich()),
     ]
     for value in made:
         for m in value["measurements"]:
@@ -79,7 +83,14 @@ def whole() -> list[dict[str, Any]]:
     return made
 
 
-@pytest.mark.parametrize("number", range(3))
+def with_site(made: dict[str, Any]) -> dict[str, Any]:
+    """A report with findings that compare its figures with the site's own."""
+    findings = made["grade"]["findings"]
+    findings += [{**f, "basis": "site"} for f in findings if f.get("basis") == "achieved"]
+    return made
+
+
+@pytest.mark.parametrize("number", range(4))
 def test_damage(number: int) -> None:
     """A damaged report never ends in a traceback."""
     rng = random.Random(number)
@@ -103,8 +114,46 @@ def test_damage(number: int) -> None:
         json.dumps(out["grade"], allow_nan=False)
         json.dumps(compare([stored], [good]).to_json(), allow_nan=False)
         compare([good], [stored, good, stored])
+        if stored.report["measurements"]:
+            assert share([stored.report], []).data.isascii()
         page = render({"x": ([good, stored], ())}, references(), made="now")
         assert page.encode("utf-8", "surrogatepass")
+        compared = compare([good], [stored])
+        render_comparison(compared, "x")
+        assert all(str(cause) for cause in differences(compared.old, compared.new, compared.packages))
         table(SmokeReport(stored.report["verdict"], stored.report, "docker", "sha256:" + "0" * 64, 1.0))
         metrics(stored.report)
     assert read > 25
+
+
+def with_junk(junk: Any) -> dict[str, Any]:
+    """A report with one value in all fields about GPUs and their state."""
+    made = with_site(rich())
+    load = ("clock_mhz", "power_w", "temperature_c", "throttled")
+    bf16, reduce = made["measurements"][:2]
+    for item in (bf16, reduce, *bf16["ranks"]):
+        item |= dict.fromkeys(load, copy.deepcopy(junk))
+    bf16 |= dict.fromkeys(("backend", "size", "first_s", "sizes"), copy.deepcopy(junk))
+    bf16 |= dict.fromkeys(("sustained_gflop_per_s", "burst_gflop_per_s"), copy.deepcopy(junk))
+    reduce |= {"algorithm": copy.deepcopy(junk), "members": copy.deepcopy(junk)}
+    for device in made["facts"]["devices"]:
+        device |= {key: copy.deepcopy(junk) for key in device if key not in ("rank", "host")}
+    made["facts"] |= dict.fromkeys(("driver", "load_before", "load_after"), copy.deepcopy(junk))
+    for found in made["grade"]["findings"][-2:]:
+        found["basis"] = copy.deepcopy(junk)
+    return made
+
+
+@pytest.mark.parametrize("junk", [*JUNK, ["heat", 1, None, {"a": []}], "<script>alert(1)</script>"], ids=repr)
+def test_damaged_state(junk: Any) -> None:
+    """Junk in the fields about GPUs and their state: the report is shown, compared and shared."""
+    good, damaged_report = StoredReport(rich(), "good"), StoredReport(with_junk(junk), "damaged")
+    assert parse_report(json.dumps(damaged_report.report), "x").report
+    for pair in ([good, damaged_report], [damaged_report, good]):
+        page = render({"x": (pair, ())}, references(), made="now")
+        assert "<script" not in page and page.encode("utf-8", "surrogatepass")
+        compared = compare(pair[1:], pair[:1])
+        render_comparison(compared, "x")
+        differences(compared.old, compared.new, compared.packages)
+    table(SmokeReport("pass", damaged_report.report, "docker", "sha256:" + "0" * 64, 1.0))
+    assert share([damaged_report.report], []).data.isascii()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from builder.smoke.images import group_by_image
 from builder.smoke.reports import (
+    RUNS,
     ReportError,
     find_reports,
     parse_report,
@@ -75,6 +78,18 @@ def test_read_folder(tmp_path: Path) -> None:
     assert read_folder(tmp_path / "none") == ([], [])
 
 
+def test_folder_with_other_things(tmp_path: Path) -> None:
+    """A pipe without a writer is not read: that would wait for ever. Nor are devices and folders."""
+    os.mkfifo(tmp_path / "1.json")
+    (tmp_path / "2.json").symlink_to("/dev/zero")
+    (tmp_path / "3.json").mkdir()
+    (tmp_path / "4.json").symlink_to(tmp_path / "none")
+    found, complaints = read_folder(tmp_path)
+    assert found == [] and [c.partition(": ")[2] for c in complaints] == ["not a file"] * 3 + [
+        "no such report"
+    ]
+
+
 # finding ----------------------------------------------------------------------------------------------------
 
 
@@ -107,6 +122,18 @@ def test_find_by_name(folder: Path, text: str, digest: str, count: int) -> None:
     assert {k.digest for k in found} == {"sha256:" + digest * 64} and len(found) == count
 
 
+def test_only_this_image(folder: Path) -> None:
+    """Without an image tested before this one, the message says why there is none, and what to type."""
+    for path in folder.glob("*.json"):
+        if not path.name.startswith("a"):
+            path.unlink()
+    with pytest.raises(ReportError) as e:
+        find_reports("previous", folder, without="sha256:" + "a" * 64)
+    assert "all reports there are of the image that is tested now" in e.value.message
+    assert e.value.hint.endswith(f"--compare {folder}")
+    assert len(find_reports(str(folder), folder)) == 2
+
+
 def test_find_by_path(folder: Path) -> None:
     """A file is one run; of a folder the newest image counts."""
     first = sorted(folder.glob("*.json"))[0]
@@ -123,6 +150,17 @@ def test_find_completed_runs(folder: Path) -> None:
         folder,
     )
     assert [k.report["verdict"] for k in find_reports("26.10", folder)] == ["pass", "pass"]
+
+
+def test_rounds_of_ab(folder: Path) -> None:
+    """Runs that measured the device only come first, so that the newest run has all figures."""
+    for day in range(10, 10 + RUNS):
+        made = a100(started=f"2026-11-{day}T06:00:00Z", digest="sha256:" + "b" * 64, tag="26.11")
+        store_report({**made, "device_only": True}, folder)
+    found = find_reports("26.11", folder)
+    assert [run.is_whole for run in found] == [False] * (RUNS - 2) + [True] * 2
+    (image,) = group_by_image(found)
+    assert image.latest == image.completed[-1] == found[-1]
 
 
 def test_find_in_registry(folder: Path) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 from rich.console import Console
 
+from builder.smoke.compare import compare
+from builder.smoke.reports import StoredReport
 from builder.smoke.run import SmokeReport
 from builder.smoke.schema import could_not_run
-from builder.smoke.table import format_entry, render
+from builder.smoke.table import format_entry, render, render_comparison
 from tests.support.image_kit import recipe
-from tests.support.reports import SMALL
+from tests.support.reports import SMALL, cpu, rich
 
 RECIPE = recipe(gpu={"vendor": "nvidia", "architectures": ["sm_80", "sm_90"]})
 
@@ -29,7 +31,7 @@ def test_render() -> None:
     text = shown(SMALL)
     assert (
         "pass in 3.5 s (docker)" in text
-        and "83.81 gflop/s ± 6.6 (5 times, size 2048)" in text
+        and "83.81 GFLOP/s ± 6.6 (5 times, size 2,048)" in text
         and "not [here]" not in text
     )
     assert "not [here]" in shown(SMALL, skipped=True)
@@ -37,6 +39,51 @@ def test_render() -> None:
     assert "A warning does not stop publishing" in text
     text = shown(could_not_run(RECIPE, "report", "said [bold]nothing[/bold]", "look"))
     assert "error" in text and "said [bold]nothing[/bold]" in text and "-> look" in text
+
+
+def test_state_of_gpus() -> None:
+    """Clock, power and heat are on a line of their own, and the site's baseline beside the reference."""
+    made = rich()
+    findings = made["grade"]["findings"]
+    findings += [{**f, "basis": "site", "fraction": 0.97} for f in findings if f["basis"] == "achieved"]
+    text = " ".join(shown(made).split())
+    assert "101% of the reference, 97% of this site's median" in text
+    assert "1,755 MHz, 690 W, 64 °C, power cap; 262 at first, 240 sustained" in text
+    assert "MHz" not in shown(SMALL)
+
+
+def test_what_differs() -> None:
+    """The comparison names another GPU and another driver; with nothing slower, only what changed."""
+
+    def text(old: dict[str, Any], new: dict[str, Any]) -> str:
+        console = Console(width=200, record=True, file=io.StringIO())
+        compared = compare([StoredReport(new, "new")], [StoredReport(old, "old")])
+        console.print(render_comparison(compared, "26.10"))
+        return console.export_text()
+
+    old, new = rich(), rich()
+    new["image"]["digest"] = "sha256:" + "2" * 64
+    assert "what differs" not in text(old, new)
+    for device in new["facts"]["devices"]:
+        device |= {"uuid": f"GPU-{device['rank']}", "driver": "590.1"}
+    found = text(old, new)
+    assert "what differs" in found and "GPU others of the same model; driver 580.82.07 → 590.1" in found
+    assert "image" not in found and "power limit" not in found
+    assert "nothing slower" in found
+    for device in new["facts"]["devices"]:
+        device["name"] = "another model"
+    assert "nothing could be evaluated" in text(old, new)
+
+
+def test_nothing_evaluated() -> None:
+    """On a busy machine the comparison does not say that nothing is slower."""
+    busy = cpu({"matmul.fp32": 0.3}, probes=(("torch.import", "pass"), ("machine.steady", "warn")))
+    for new, expected in ((busy, "nothing could be evaluated"), (cpu(seed=2), "nothing slower")):
+        console = Console(width=200, record=True, file=io.StringIO())
+        console.print(
+            render_comparison(compare([StoredReport(new, "new")], [StoredReport(cpu(), "old")]), "x")
+        )
+        assert expected in console.export_text()
 
 
 def test_format_entry() -> None:

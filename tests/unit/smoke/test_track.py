@@ -27,13 +27,15 @@ def test_metrics() -> None:
     made = report([ranked("matmul.bf16", (248e3, 240e3))], devices=devices, ranks=2)
     made["grade"] = {
         "findings": [
-            {"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "achieved", "fraction": 0.97}
+            {"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "achieved", "fraction": 0.97},
+            {"id": "matmul.bf16", "device": "rank 1 on n017 (cuda:1)", "basis": "site", "fraction": 0.99},
         ]
     }
     assert metrics(made) == {
         "matmul.bf16.gflop_per_s.rank0": 248e3,
         "matmul.bf16.gflop_per_s.rank1": 240e3,
         "matmul.bf16.fraction.rank1": 0.97,
+        "matmul.bf16.site_fraction.rank1": 0.99,
     }
 
 

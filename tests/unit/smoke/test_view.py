@@ -54,14 +54,22 @@ def test_other_machine() -> None:
         k.report["facts"]["devices"] = [STRANGE]
     (trend,) = [t for t in view("a100", stored, (), references()).trends if t.id == "matmul.fp32"]
     assert len(trend.lines) == 2 and [p.state for p in trend.points] == ["", "same", "other", "same"]
-    assert "another machine" in page({"a100": (stored, ())})[1]
+    assert "not comparable" in page({"a100": (stored, ())})[1]
+
+
+def test_busy_machine() -> None:
+    """If other programs disturbed everything, nothing is known to be unchanged."""
+    stored = months({}, {})
+    stored[1].report["probes"] = [{"id": "gpu.idle", "status": "warn", "seen": "", "advice": ""}]
+    (_, row) = reversed(view("a100", stored, (), references()).rows)
+    assert row.summary == "not comparable"
 
 
 def test_many_gpus() -> None:
     """Of many GPUs only the first one has a trend, and the ones that changed."""
 
     def eight(slow: float, n: int) -> StoredReport:
-        devices = [{**A100_40, "rank": i} for i in range(8)]
+        devices = [{**A100_40, "rank": i, "uuid": f"GPU-{i}"} for i in range(8)]
         made = report(
             [ranked("matmul.bf16", [248e3] * 5 + [slow] + [248e3] * 2)],
             devices=devices,

@@ -1,0 +1,182 @@
+"""Grading by published figures: healthy GPUs pass, and what explains a low figure is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builder.smoke.grade import Expected, grade
+from builder.smoke.reference import references
+from tests.support.reports import A100_40, GIB, H200, MI300X, measured, ranked, report
+from tests.support.schema import check_report
+
+ANY = Expected()
+
+
+def graded(
+    measurement: dict[str, Any], device: dict[str, Any], ranks: int = 1, **facts: Any
+) -> dict[str, Any]:
+    """The finding about the only measurement of a report; of several ranks the worst."""
+    devices = [{**device, **({"rank": i, "host": "n017"} if ranks > 1 else {})} for i in range(ranks)]
+    given = report([measurement], devices=devices, ranks=ranks)
+    given["facts"].update(facts)
+    out = grade(given, references(), ANY)
+    check_report(out)
+    found = [
+        f for f in out["grade"]["findings"] if f["id"] == measurement["id"] and f.get("basis") != "equals"
+    ]
+    order = ["skip", "pass", "warn", "fail"]
+    return dict(max(found, key=lambda finding: order.index(finding["status"])))
+
+
+def product(precision: str, tflops: float, **more: Any) -> dict[str, Any]:
+    return measured(f"matmul.{precision}", tflops * 1e3, **more)
+
+
+# healthy GPUs that failed or warned before ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("device", "tflops"),
+    [(MI300X, 98.0), ({**MI300X, "name": "AMD Instinct MI300A", "multiprocessors": 228}, 82.0)],
+)
+def test_tf32_on_amd(device: dict[str, Any], tflops: float) -> None:
+    """TF32 that torch runs as fp32 on AMD is not evaluated; with HIPBLASLT_ALLOW_TF32=1 it warns at most."""
+    device = {**device, "memory_bytes": 120 * GIB} if "MI300A" in device["name"] else device
+    found = graded(product("tf32", tflops, size=8192), device)
+    assert found["status"] == "skip" and "HIPBLASLT_ALLOW_TF32=1" in found["seen"]
+    found = graded(product("tf32", tflops, size=8192), device, variables={"HIPBLASLT_ALLOW_TF32": "1"})
+    assert found["status"] == "warn"
+
+
+def test_tf32_override() -> None:
+    """With NVIDIA_TF32_OVERRIDE=0, TF32 is fp32: the variable is named, and not clocks and heat."""
+    found = graded(product("tf32", 18.8), A100_40, variables={"NVIDIA_TF32_OVERRIDE": "0"})
+    assert found["status"] == "warn" and "NVIDIA_TF32_OVERRIDE=0 is set" in found["seen"]
+    assert "unset NVIDIA_TF32_OVERRIDE=0" in found["advice"] and "heat" not in found["advice"]
+    assert graded(product("tf32", 18.8), A100_40)["status"] == "fail"
+    # the variable explains nothing in fp32
+    assert graded(product("fp32", 7.0), A100_40, variables={"NVIDIA_TF32_OVERRIDE": "0"})["status"] == "fail"
+
+
+@pytest.mark.parametrize(("device", "speed"), [(H200, 27.3), (A100_40, 12.3)])
+def test_shared_link(device: dict[str, Any], speed: float) -> None:
+    """Eight GPUs that copy at once, two on each link to the host, are healthy."""
+    together = ranked("transfer.h2d_pinned", [speed] * 8, unit="gb_per_s")
+    found = graded(together, device, 8)
+    assert found["status"] == "pass" and "8 GPUs copied at once" in found["seen"]
+    # even if something is wrong, that is no proof
+    assert graded(ranked("transfer.h2d_pinned", [4.0] * 8, unit="gb_per_s"), device, 8)["status"] == "warn"
+    # in turns, each has its link for itself
+    found = graded({**together, "alone": True}, device, 8)
+    assert found["status"] == "fail" and "at once" not in found["seen"]
+
+
+def test_small_product() -> None:
+    """If only small products fitted the time, they can pass, but they do not warn."""
+    small = [{"size": 2048, "median_gflop_per_s": 430e3}]
+    found = graded(product("bf16", 430.0, size=2048, sizes=small), H200)
+    assert found["status"] == "skip" and found["seen"].endswith(
+        "not evaluated: only size 2048 fitted the time"
+    )
+    assert graded(product("bf16", 780.0, size=2048, sizes=small), H200)["status"] == "pass"
+    # it takes so long that the host cannot be why
+    assert graded(product("bf16", 10.0, size=2048, sizes=small), H200)["status"] == "fail"
+    # larger ones were measured, too, and were slower
+    sizes = [*small, {"size": 8192, "median_gflop_per_s": 400e3}]
+    assert graded(product("bf16", 430.0, size=2048, sizes=sizes), H200)["status"] == "warn"
+
+
+def test_one_rank_had_less_time() -> None:
+    """Its small products are not evaluated; those of the other ranks are."""
+    item = ranked("matmul.bf16", (20e3, 100e3), size=2048)
+    for rank, size in zip(item["ranks"], (2048, 8192), strict=True):
+        rank["size"] = size
+    devices = [{**A100_40, "rank": i} for i in range(2)]
+    findings = grade(report([item], devices=devices, ranks=2), references(), ANY)["grade"]["findings"]
+    found = {f["status"] for f in findings if "fitted" not in f["seen"] and f.get("basis") == "achieved"}
+    assert found == {"fail"}
+
+
+@pytest.mark.parametrize(("speed", "status"), [(3110.0, "pass"), (4300.0, "pass"), (2600.0, "warn")])
+def test_h200_memory(speed: float, status: str) -> None:
+    """Copies of an old and of a new driver pass; 60 % of a healthy H200 does not."""
+    assert graded(measured("memory.copy", speed), H200)["status"] == status
+
+
+def test_copy_and_triad() -> None:
+    """Copies are compared with copies, triads with triads."""
+    device = {"name": "NVIDIA GH200 120GB", "architecture": "sm_90", "memory_bytes": 97871 << 20}
+    assert graded(measured("memory.copy", 2600.0), device)["reference"] == 3174
+    assert graded(measured("memory.triad", 2600.0), device)["status"] == "warn"  # of 3783
+
+
+# other rules ------------------------------------------------------------------------------------------------
+
+
+def test_reference_too_low() -> None:
+    """A figure far above a published one is noted, and passes."""
+    device = {"name": "NVIDIA GH200 120GB", "architecture": "sm_90", "memory_bytes": 97871 << 20}
+    found = graded(product("bf16", 720.0), device)
+    assert found["status"] == "pass" and "the reference is too low" in found["seen"]
+    assert "too low" not in graded(product("bf16", 640.0), device)["seen"]
+    # a limit for accepting a machine is exceeded by every good one
+    assert "too low" not in graded(product("fp32", 120.0), MI300X)["seen"]
+
+
+def test_above_peak() -> None:
+    """Above 125 % of the peak, the measurement is wrong; GPUs for games exceed theirs."""
+    assert graded(product("bf16", 1100.0), H200)["status"] == "pass"
+    found = graded(product("bf16", 1300.0), H200)
+    assert found["status"] == "warn" and "no such device" in found["advice"]
+    game = {"name": "NVIDIA GeForce RTX 5090", "architecture": "sm_120", "memory_bytes": 32109 << 20}
+    assert graded(product("tf32", 135.0), game)["status"] == "pass"
+
+
+def test_limits_of_a_figure() -> None:
+    """The best of many shapes has wider limits than a figure measured as builder does."""
+    assert graded(product("bf16", 460.0), MI300X)["status"] == "pass"  # 0.69
+    found = graded(product("bf16", 440.0), MI300X)
+    assert found["status"] == "warn" and "PYTORCH_TUNABLEOP_ENABLED=1" in found["advice"]
+    tuned = {"PYTORCH_TUNABLEOP_ENABLED": "1"}
+    assert "TUNABLEOP" not in graded(product("bf16", 440.0), MI300X, variables=tuned)["advice"]
+
+
+@pytest.mark.parametrize(("tflops", "status"), [(112.0, "pass"), (80.0, "warn"), (20.0, "warn")])
+def test_slice(tflops: float, status: str) -> None:
+    """A MIG slice is compared with its share (42 of 108 multiprocessors), and never fails by it."""
+    name = "NVIDIA A100-SXM4-40GB MIG 3g.20gb"
+    device = {**A100_40, "name": name, "memory_bytes": 20 * GIB, "multiprocessors": 42}
+    found = graded(product("fp16", tflops * 0.85), device)
+    assert found["status"] == status and "A100 SXM4 40 GB, MIG 3g.20gb" in found["seen"]
+    assert found["reference"] == pytest.approx(247.63e3 * 42 / 108)
+
+
+def test_state_during_measurement() -> None:
+    """The clock while a figure was measured counts, not the one afterwards."""
+    cool = {**A100_40, "after": {"clock_mhz": 1410, "clock_max_mhz": 1410, "temperature_c": 40}}
+    hot = product("bf16", 150.0, clock_mhz=900.0, temperature_c=88.0, throttled=["heat"])
+    found = graded(hot, cool)
+    assert found["seen"].endswith("; clock 900 of 1410 MHz, throttled by heat, 88 °C")
+
+
+def test_known_gpu_without_figures() -> None:
+    """A GPU whose peaks are not confirmed is compared with itself only."""
+    device = {"name": "NVIDIA H100", "architecture": "sm_90", "memory_bytes": 65247 << 20}
+    given = report([product("fp32", 50.0), product("bf16", 20.0)], devices=[device])
+    found = {f["id"]: f["status"] for f in grade(given, references(), ANY)["grade"]["findings"]}
+    assert found == {"device.reference": "skip", "matmul.fp32": "pass", "matmul.bf16": "warn"}
+
+
+def test_double_and_eighth_precision() -> None:
+    """fp64 and fp8 have references, too."""
+    assert graded(product("fp64", 20.0), A100_40)["basis"] == "peak"
+    assert graded(product("fp8", 1400.0), H200)["reference"] == 1_453_400
+
+
+def test_old_report() -> None:
+    """A report without sizes, variables, members and states is graded."""
+    old = [measured("memory.copy", 1380.0), product("bf16", 240.0), measured("transfer.d2h_pinned", 25.0)]
+    out = grade(report(old, devices=[A100_40]), references(), ANY)
+    assert {f["status"] for f in out["grade"]["findings"]} == {"pass"}
