@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli.context import Context, common_options, complete_target, pass_context
+from builder.cli.share import share_option, write_shared
 from builder.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -24,14 +25,21 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file to write. Default: reports/index.html in the project.",
 )
+@share_option(
+    "Instead of the page, write a copy of the newest image's reports without hosts, users, paths and dates, "
+    "to send in. A TARGET with a slash, or that ends in .json, is a folder of reports or a report."
+)
 @common_options
 @pass_context
-def report(context: Context, names: tuple[str, ...], output: Path | None) -> None:
+def report(context: Context, names: tuple[str, ...], output: Path | None, share: Path | None) -> None:
     """Write the history of smoke tests as one HTML page.
 
     It shows verdicts, trends, the roofline, regressions and changed packages. Without TARGET it shows every
     target that has reports. It needs no network and no script.
     """
+    if share is not None:
+        _share(context, names, share)
+        return
     from builder.smoke.html import render
     from builder.smoke.reference import references
     from builder.smoke.reports import read_folder
@@ -53,6 +61,30 @@ def report(context: Context, names: tuple[str, ...], output: Path | None) -> Non
         view(name, stored, problems, references()) for name, (stored, problems) in targets.items() if stored
     ]
     _print_summary(context, path, views)
+
+
+def _share(context: Context, names: Sequence[str], path: Path) -> None:
+    """Writes the copy of the reports of one target's newest image, or of a file or folder.
+
+    Raises:
+        UsageError: not exactly one target has reports, or is named.
+        ReportError: there is no such report, or it cannot be read.
+    """
+    from builder.smoke.reports import find_reports
+
+    if len(names) == 1 and ("/" in names[0] or names[0].endswith(".json")):
+        stored = find_reports(names[0], Path(names[0]))
+    else:
+        targets = _targets(context.project, names)
+        if len(targets) != 1:
+            message = f"--share writes the reports of one target, not of {', '.join(targets)}"
+            raise UsageError(message, f"name one: builder report {targets[0]} --share {path}")
+        folder = context.project.reports / targets[0]
+        if not folder.is_dir():
+            raise UsageError(f"{targets[0]} has no report", f"run a test: builder smoke {targets[0]}")
+        stored = find_reports(f"{folder}/", folder)
+    write_shared(context, [one.report for one in stored], path)
+    context.output.result({"file": path.absolute(), "reports": len(stored)})
 
 
 def _targets(project: Project, names: Sequence[str]) -> list[str]:
@@ -82,7 +114,7 @@ def _print_summary(context: Context, path: Path, views: Sequence[TargetView]) ->
     table = Table("target", "verdict", "images", "tested", "slower than the image before", box=None)
     targets = {}
     for target in views:
-        slower = [change.id for change in target.regressions]
+        slower = list(dict.fromkeys(change.id for change in target.regressions))
         count, tested = str(len(target.images)), str(target.report["started"])[:10]
         table.add_row(
             target.name, target.verdict, count, tested, f"[yellow]{escape(', '.join(slower))}[/yellow]"

@@ -5,19 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.support.reports import a100
+from builder.smoke.reports import store_report
+from tests.support.reports import A100_40, a100, ranked, report
 from tests.support.smoke_project import SmokeProject
-
-
-@pytest.fixture
-def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> SmokeProject:
-    made = SmokeProject(tmp_path, monkeypatch, capsys)
-    made.answers = [a100(seed=7)]
-    return made
 
 
 def test_page(project: SmokeProject, tmp_path: Path) -> None:
@@ -45,3 +35,18 @@ def test_no_reports(project: SmokeProject) -> None:
     assert "Not tested yet" in (project.root / "x.html").read_text()
     _, err = project("report", "gpu", "--output", str(project.root / "none" / "x.html"), code=2)
     assert "does not exist" in err
+
+
+def test_slower_on_all_gpus(project: SmokeProject) -> None:
+    """A figure that is slower on two GPUs is named once."""
+    for medians in ((248e3, 246e3), (210e3, 208e3)):
+        old = medians[0] > 240e3
+        made = report(
+            [ranked("matmul.bf16", medians)],
+            devices=[{**A100_40, "rank": n} for n in range(2)],
+            ranks=2,
+            digest="sha256:" + ("1" if old else "2") * 64,
+            started=f"2026-{10 if old else 11}-05T06:00:00Z",
+        )
+        store_report(made, project.root / "reports" / "gpu")
+    assert project.json("report", "gpu")["targets"]["gpu"]["regressions"] == ["matmul.bf16"]
