@@ -155,7 +155,7 @@ def run(command: click.Command, args: Sequence[str] | None = None, **extra: Any)
         e.show()
         return e.exit_code
     except click.ClickException as e:
-        message, hint = explained(e, words)
+        message, hint = explained(e, words, command)
         output.error(message, hint)
         output.failure(message, hint, e.exit_code)
         return e.exit_code

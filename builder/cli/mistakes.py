@@ -94,17 +94,18 @@ def wants_json(args: Sequence[str]) -> bool:
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
-def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, str]:
+def explained(error: click.ClickException, args: Sequence[str], command: click.Command) -> tuple[str, str]:
     """The message and the hint for an error of click.
 
     Args:
         error: what click raised.
         args: the command line, without the program's name.
+        command: the program.
     """
     message = error.format_message().rstrip(".")
     context = getattr(error, "ctx", None)
     if context is None:
-        return message, "--help after the command lists its options and arguments"
+        return message, _value_hint(getattr(error, "option_name", ""), args, command)
     path = _path(context)
     general = f"{path} --help lists the options and arguments"
     unknown = re.match(r"No such command ['\"](.*?)['\"]", error.message)
@@ -122,6 +123,18 @@ def explained(error: click.ClickException, args: Sequence[str]) -> tuple[str, st
     if isinstance(error, click.MissingParameter) and error.param is not None and error.param.name == "target":
         return message, "name a target: builder targets lists them"
     return message, general
+
+
+def _value_hint(option: str, args: Sequence[str], command: click.Command) -> str:
+    """How an option is written whose value is missing; click names no command in that error."""
+    path = "builder"
+    for word in args:
+        found = isinstance(command, click.Group) and command.get_command(click.Context(command), word)
+        if found:
+            command, path = found, f"{path} {word}"
+    general = f"{path} --help lists the options and arguments"
+    metavar = next((param.metavar for param in command.params if option in param.opts), "")
+    return f"write {option} {metavar}; {general}" if metavar else general
 
 
 def _path(context: click.Context) -> str:

@@ -72,6 +72,11 @@ _PUSH_FIELDS = ("blobs_sent", "bytes_sent", "blobs_mounted", "blobs_present", "s
     type=click.Choice(RUNNER_NAMES),
     help="Runner for the smoke test. Default: the first that works.",
 )
+@click.option(
+    "--ab",
+    is_flag=True,
+    help="Run the published image and the new one in turn; no tag moves if the new one is slower.",
+)
 @job_options
 @click.option("--all-gpus", is_flag=True, help="Smoke-test all GPUs at once, and communication between them.")
 @click.option(
@@ -106,6 +111,7 @@ def publish(
     force: bool,
     policy: SmokePolicy,
     runner: str | None,
+    ab: bool,
     all_gpus: bool,
     mount_from: tuple[str, ...],
     verify: VerifyMode,
@@ -125,6 +131,8 @@ def publish(
     job = take_job_options(job_values, runner=runner)
     if only and no_tags:
         raise UsageError("--only and --no-tags exclude each other", "omit one of them")
+    if ab and no_tags:
+        raise UsageError("--ab and --no-tags exclude each other: --no-tags tests nothing", "omit one of them")
     options = PublishOptions(
         to=to,
         registry=registry,
@@ -134,6 +142,7 @@ def publish(
         force=force,
         policy=policy,
         smoke=SmokeOptions(runner=runner, all_gpus=all_gpus),
+        ab=ab,
         job=job,
         mount_from=mount_from,
         verify=verify,
@@ -170,7 +179,7 @@ def publish_one(
     project = context.project
     where = options.place_of(recipe)  # an error here comes before the build
     if options.job is not None:
-        check_smoke_job(recipe, options.job, options.smoke, all_gpus=options.smoke.all_gpus)
+        check_smoke_job(recipe, options.job, options.smoke)
     result = project.build(
         recipe,
         annotations=dict(options.annotations),

@@ -20,6 +20,8 @@ from builder.cli.context import (
     wishes_options,
 )
 from builder.cli.joboptions import job_options, take_job_options
+from builder.cli.share import share_option, share_results
+from builder.cli.smoke_ab import check_ab, run_ab
 from builder.errors import BuilderError, SmokeError, SmokeNotRun
 from builder.run.select import RUNNER_NAMES
 
@@ -56,7 +58,8 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--timeout",
     "timeout_s",
-    default=300.0,
+    metavar="S",
+    default=420.0,
     show_default=True,
     help="Seconds after which the benchmark is stopped.",
 )
@@ -65,7 +68,7 @@ _CONFIRMING_RUNS = 2
     "budget_s",
     type=click.FloatRange(min=1),
     metavar="S",
-    help="Seconds for all measurements together.",
+    help="Seconds after which no further measurement starts. Default: 60 on CPUs, 90 on GPUs.",
 )
 @click.option(
     "--compare",
@@ -75,7 +78,22 @@ _CONFIRMING_RUNS = 2
 @click.option(
     "--repeat",
     type=click.IntRange(min=1, max=20),
+    metavar="N",
     help="Number of runs. Default: 1, or 3 if --compare finds the image slower.",
+)
+@click.option(
+    "--ab",
+    "pair",
+    nargs=2,
+    metavar="OLD NEW",
+    help="Run two images in turn and compare them: each 'build', a tag, a digest, HOST/REPOSITORY:TAG, "
+    "FILE.sif or oci:DIR:TAG.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=2, max=20),
+    metavar="N",
+    help="With --ab: number of rounds of four runs. Default: 2.",
 )
 @job_options
 @click.option(
@@ -92,6 +110,7 @@ _CONFIRMING_RUNS = 2
     metavar="DIR",
     help="Log the results for TensorBoard to this folder (requires tensorboardX).",
 )
+@share_option("Write a copy of the reports without hosts, users, paths and dates, to send in.")
 @wishes_options
 @common_options
 @pass_context
@@ -106,11 +125,14 @@ def smoke(
     budget_s: float | None,
     compare: str | None,
     repeat: int | None,
+    pair: tuple[str, str] | None,
+    rounds: int | None,
     image: str,
     source: str | None,
     revision: str | None,
     mlflow: str | None,
     tensorboard: Path | None,
+    share: Path | None,
     **job_values: Any,
 ) -> None:
     """Build TARGET if needed, run the benchmark inside its image, and grade the results.
@@ -118,9 +140,9 @@ def smoke(
     \b
         builder smoke cpu --compare previous
         builder smoke lumi-g --on slurm --nodes 2 --account project_465000000
+        builder smoke cpu --ab 26.10 build
     """
     from builder.smoke.options import SmokeOptions
-    from builder.smoke.slurm import check_smoke_job, complete_job
 
     options = SmokeOptions(
         runner=runner, timeout_s=timeout_s, devices=devices, all_gpus=all_gpus, budget_s=budget_s
@@ -128,25 +150,14 @@ def smoke(
     slurm = take_job_options(job_values, runner=runner, image=image)
     trackers = _Trackers(mlflow, tensorboard)
     trackers.check()
-    recipe = context.one_recipe(target)
-    if slurm is not None:
-        check_smoke_job(recipe, slurm, options, all_gpus=all_gpus)
-    result = context.project.build(recipe, annotations=origin_annotations(source, revision))
-    place = context.project.place(result)
-    baseline = _baseline(context, recipe, compare, result.digest) if compare else []
-    job = complete_job(slurm, result, place, all_gpus=all_gpus) if slurm is not None else None
-    if job and "@" in job.image and not job.is_other and result.sif is None:
-        hint = f"push it first: builder publish {recipe.name} --no-tags"
-        context.output.note(f"the job runs {job.image}; {hint}")
-    test = _Test(context, result, options, job, trackers)
-    runs = [test.run() for _ in range(repeat or 1)]
-    comparison = _compare(context, runs, baseline)
-    if comparison and comparison.regressions and repeat is None:
-        slower = ", ".join(sorted({change.id for change in comparison.regressions}))
-        context.output.note(f"slower: {slower}; running the test {_CONFIRMING_RUNS} more times to confirm")
-        runs += [test.run() for _ in range(_CONFIRMING_RUNS)]
-        comparison = _compare(context, runs, baseline)
-    _finish(context, result, runs, comparison, compare or "")
+    annotations = origin_annotations(source, revision)
+    if pair or rounds:
+        given = {"--compare": compare, "--repeat": repeat, "--image": image, "--mlflow": mlflow}
+        wanted = check_ab(pair, rounds, {**given, "--tensorboard": tensorboard, "--share": share})
+        run_ab(context, context.one_recipe(target), wanted, options, slurm, annotations)
+    else:
+        test = _Test(context, options, slurm, trackers, share)
+        test.smoke(context.one_recipe(target), annotations, compare or "", repeat)
 
 
 @dataclass(frozen=True)
@@ -174,22 +185,57 @@ class _Trackers:
 
 @dataclass(frozen=True)
 class _Test:
-    """A smoke test that can be run several times."""
+    """The smoke test of one image, one run or several."""
 
     context: Context
-    result: BuildResult
     options: SmokeOptions
-    job: SlurmOptions | None
+    slurm: SlurmOptions | None
     """The job; None: the test runs on this host."""
     trackers: _Trackers
+    share: Path | None
+    """The file for a copy of the reports to send in; None: no copy."""
 
-    def run(self) -> SmokeReport:
-        run = self.context.project.smoke(self.result, self.options, self.job)
+    def smoke(self, recipe: Recipe, annotations: dict[str, str], compare: str, repeat: int | None) -> None:
+        """Builds the target, tests it, and ends the command.
+
+        Args:
+            recipe: the target.
+            annotations: of the build.
+            compare: the earlier image; empty: none.
+            repeat: the number of runs; None: one, and further ones if that one is slower.
+        """
+        from builder.smoke.slurm import check_smoke_job, complete_job
+
+        context, all_gpus = self.context, self.options.all_gpus
+        if self.slurm is not None:
+            check_smoke_job(recipe, self.slurm, self.options)
+        result = context.project.build(recipe, annotations=annotations)
+        place = context.project.place(result)
+        earlier = _earlier_runs(context, recipe, compare, result.digest) if compare else []
+        job = complete_job(self.slurm, result, place, all_gpus=all_gpus) if self.slurm is not None else None
+        if job and "@" in job.image and not job.is_other and result.sif is None:
+            hint = f"push it first: builder publish {recipe.name} --no-tags"
+            context.output.note(f"the job runs {job.image}; {hint}")
+        runs = [self._run(result, job) for _ in range(repeat or 1)]
+        comparison = _compare(context, runs, earlier)
+        if comparison and comparison.regressions and repeat is None:
+            slower = ", ".join(sorted({change.id for change in comparison.regressions}))
+            context.output.note(
+                f"slower: {slower}; running the test {_CONFIRMING_RUNS} more times to confirm"
+            )
+            runs += [self._run(result, job) for _ in range(_CONFIRMING_RUNS)]
+            comparison = _compare(context, runs, earlier)
+        if self.share is not None:
+            share_results(context, [run.report for run in runs], self.share)
+        _finish(context, result, runs, comparison, compare)
+
+    def _run(self, result: BuildResult, job: SlurmOptions | None) -> SmokeReport:
+        run = self.context.project.smoke(result, self.options, job)
         self.trackers.log(self.context, run)
         return run
 
 
-def _baseline(context: Context, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
+def _earlier_runs(context: Context, recipe: Recipe, text: str, digest: str) -> list[StoredReport]:
     """The runs that ``--compare`` names: stored in the project, or attached to a published image."""
     from builder.publishing.attest import SMOKE_REPORT
     from builder.publishing.publish import destination_text
@@ -210,27 +256,27 @@ def _baseline(context: Context, recipe: Recipe, text: str, digest: str) -> list[
 
 
 def _compare(
-    context: Context, runs: Sequence[SmokeReport], baseline: Sequence[StoredReport]
+    context: Context, runs: Sequence[SmokeReport], earlier: Sequence[StoredReport]
 ) -> Comparison | None:
-    """The comparison of the completed runs with the baseline; None if one of them is empty."""
+    """The comparison of the completed runs with earlier ones; None if one of them is empty."""
     from builder.smoke.compare import compare
     from builder.smoke.reports import StoredReport
 
     completed = [run for run in runs if run.verdict not in ("error", "none")]
     new = [StoredReport(run.report, str(run.path or "this run")) for run in completed]
-    if not new or not baseline:
+    if not new or not earlier:
         return None
-    return compare(new, baseline, old_packages=_attached_packages(context, baseline))
+    return compare(new, earlier, old_packages=_attached_packages(context, earlier))
 
 
-def _attached_packages(context: Context, baseline: Sequence[StoredReport]) -> dict[str, str] | None:
+def _attached_packages(context: Context, earlier: Sequence[StoredReport]) -> dict[str, str] | None:
     """The packages of a published image from its SBOM, if its reports do not list them."""
     from builder.publishing.attest import SBOM
     from builder.registry.referrers import fetch_attached
     from builder.smoke.packages import packages_of_sbom
 
-    source = baseline[-1].source
-    if baseline[-1].packages is not None or Path(source).exists():
+    source = earlier[-1].source
+    if earlier[-1].packages is not None or Path(source).exists():
         return None
     try:
         artifacts = fetch_attached(source, SBOM, context.settings, reporter=context.output)

@@ -61,6 +61,8 @@ class PublishOptions:
     """``auto`` tests an image once per machine, ``always`` each time."""
     smoke: SmokeOptions = DEFAULTS
     """How the smoke test runs."""
+    ab: bool = False
+    """Whether no tag moves if the image is slower than the published one, see :meth:`SmokeGate.compare`."""
     job: SlurmOptions | None = None
     """The Slurm job that runs the smoke test, after the push. None: it runs on this host, before the push."""
     mount_from: tuple[str, ...] = ()
@@ -236,14 +238,20 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     passed = gate.known(result) if options.move_tags else None
     must_test = options.move_tags and passed is None
     job = gate.prepare_job(place, result, image) if must_test else None
-    if (must_test and job is None) or not place.has_base(image):
+    runs_here = options.job is None and (must_test or options.ab)
+    if runs_here or not place.has_base(image):
         result = with_base(project, result)
         image = artifact_image(result, options.annotations)
     if must_test and job is None:
         passed = gate.run(result)
+    previous = _previous(plan, named, image, project) if options.ab and options.move_tags else ""
+    if previous and options.job is None:
+        gate.compare(place, result, image, previous)
     pushed, verified = push_and_read_back(place, image, project.settings.cache, options.verify)
     if job is not None:
         passed = gate.run_job(place, result, image, job)
+    if previous and options.job is not None:
+        gate.compare(place, result, image, previous)
     verdict, report = passed or ("not run", None)
     attached = attach_all(place, result, image, report, project)
     must_move = any(digest != image.digest for digest in named.values())
@@ -256,6 +264,20 @@ def _publish_to(place: Place, project: Project, result: BuildResult, options: Pu
     done = replace(done, push=pushed, smoke=verdict, attached=attached, before=named, verified=verified)
     done = replace(done, indexes={tag: now for tag, (_, now) in moved.items()})
     return replace(done, untested=recipe.smoke.none or "") if verdict == "none" else done
+
+
+def _previous(plan: TagPlan, named: Mapping[str, str | None], image: Image, project: Project) -> str:
+    """The digest of the image that the first moving tag names; empty if there is none, or it is this one."""
+    for tag in plan.tags:
+        if tag not in plan.fixed:
+            digest = named.get(tag) or ""
+            if digest not in ("", image.digest):
+                return digest
+            reason = "names this image" if digest else "names no image yet"
+            project.reporter.note(f"not compared with an earlier image: {tag} {reason}")
+            return ""
+    project.reporter.note("not compared with an earlier image: no tag of the target moves")
+    return ""
 
 
 def _move_tags(

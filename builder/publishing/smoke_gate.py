@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.engines.base import BuildResult
-from builder.errors import SmokeError, UsageError
+from builder.errors import SmokeError, SmokeNotRun, UsageError
 from builder.model import Image
 from builder.project import Project
 from builder.publishing.engines import Engine, pull_into
 from builder.publishing.places import Place, RegistryPlace
+from builder.publishing.sides import built_side, named_side, run_sides
 from builder.publishing.smoke_record import PASSED, SmokeRecord, last_report
+from builder.smoke.ab import MIN_ROUNDS, compare_rounds
+from builder.smoke.abrun import ab_options
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.run import not_tested
 from builder.smoke.slurm import complete_job
@@ -96,6 +99,43 @@ class SmokeGate:
             engine = Engine("podman-hpc", self.project.settings, self.project.reporter)
             pull_into(engine, recipe, place, image.digest, if_changed=True)
         return self._run(result, job, f"the image is at {place.name}@{image.digest}, without a tag")
+
+    def compare(self, place: Place, result: BuildResult, image: Image, previous: str) -> None:
+        """Runs the published image and the new one in turn, on this host or in a job.
+
+        Args:
+            place: where the published image is; in a job, the new one too.
+            result: the build.
+            image: what is published of it.
+            previous: the digest of the published image.
+
+        Raises:
+            SmokeError: the new image is slower, or there is no verdict.
+            UsageError: the image computes nothing, or no job of the site can run both images.
+        """
+        recipe, project = result.recipe, self.project
+        options = ab_options(project.smoke_plan(result), self.options)
+        old = f"{place.name}@{previous}"
+        sides = {
+            "old": named_side(old, recipe, project, self.job, lambda: place.name),
+            "new": built_side(project, result, self.job, reference=f"{place.name}@{image.digest}"),
+        }
+        runs = run_sides(project, recipe, sides, options=options, rounds=MIN_ROUNDS, slurm=self.job)
+        found = compare_rounds([[run.report for run in reports] for reports in runs.rounds])
+        reasons = [*found.notes, *(text for run in runs.all for text in _found(run.report, "fail"))]
+        again = f"builder smoke {recipe.name} --ab {old} build{' --on slurm' if self.job else ''}"
+        if found.verdict == "unsteady":
+            raise SmokeNotRun(
+                f"{recipe.name} could not be compared with {old}; no tag was moved: {'; '.join(reasons)}",
+                f"see all figures: {again}; or publish without --ab",
+            )
+        if found.slower:
+            raise SmokeError(
+                f"{recipe.name} is slower than {old}; no tag was moved"
+                + "".join(f"\n  {figure}" for figure in found.slower),
+                f"see all figures: {again}",
+            )
+        project.reporter.note(f"{recipe.name} is not slower than {old}, in {found.rounds} rounds")
 
     def _run(self, result: BuildResult, job: SlurmOptions | None, hint: str) -> Passed:
         report = self.project.smoke(result, self.options, job)

@@ -107,6 +107,6 @@ def last_report(
             value = json.loads(path.read_text())
         except (OSError, ValueError, RecursionError):
             continue
-        if _is_report(value, digest, plan):
+        if _is_report(value, digest, plan) and not value.get("device_only"):
             return dict(value)
     return None

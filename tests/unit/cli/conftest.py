@@ -12,6 +12,8 @@ from builder.cli import cli, run
 from tests.support.channel import Server, serve
 from tests.support.cli import Cli, Result, adopt
 from tests.support.project import TinyProject, edit, tiny_channel, tiny_project
+from tests.support.reports import a100
+from tests.support.smoke_project import SmokeProject
 
 
 @pytest.fixture(scope="session")
@@ -77,3 +79,13 @@ def three(copy: TinyProject) -> TinyProject:
             group=["ml"],
         )
     return copy
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> SmokeProject:
+    """A project whose smoke tests answer with the report of an A100."""
+    made = SmokeProject(tmp_path, monkeypatch, capsys)
+    made.answers = [a100(seed=7)]
+    return made

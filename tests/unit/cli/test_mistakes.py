@@ -247,6 +247,16 @@ def test_base_without_its_kind(do: Cli, tiny: TinyProject) -> None:
             "'apptainer', 'userns'\n  hint: did you mean docker?",
         ),
         (
+            "smoke tiny --ab build",
+            "error: Option '--ab' requires 2 arguments\n"
+            "  hint: write --ab OLD NEW; builder smoke --help lists the options and arguments",
+        ),
+        (
+            "cache prune --older-than",
+            "error: Option '--older-than' requires an argument\n"
+            "  hint: builder cache prune --help lists the options and arguments",
+        ),
+        (
             "run tiny --bind dtaa:/data -- ls",
             "error: --bind dtaa:/data: {root}/dtaa does not exist\n  hint: did you mean --bind data:/data?",
         ),

@@ -94,6 +94,7 @@ def test_dated_tag(do: Cli, copy: TinyProject, tmp_path: Path) -> None:
     wrong = do("publish", "tiny", *to, "--only", "newest")
     assert wrong.code == 2 and "its tags are 26.11, latest" in wrong.err
     assert do("publish", "tiny", "--only", "latest", "--no-tags").code == 2
+    assert "--no-tags tests nothing" in do("publish", "tiny", "--ab", "--no-tags").err
     forced = do("publish", "tiny", *to, "--force")
     assert forced.code == 0 and f"26.11 named {first} before" in " ".join(forced.out.split())
     assert tags(tmp_path / "there") == {"26.11": second, "latest": second}

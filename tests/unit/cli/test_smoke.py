@@ -27,15 +27,6 @@ from tests.support.smoke_project import IMAGE_LOCK, LOCK, NEW, OLD, RECIPE, SLUR
 
 
 @pytest.fixture
-def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> SmokeProject:
-    made = SmokeProject(tmp_path, monkeypatch, capsys)
-    made.answers = [a100(seed=7)]
-    return made
-
-
-@pytest.fixture
 def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder with the state of the fake Slurm that is in PATH."""
     return put_fake_slurm(tmp_path, monkeypatch)

@@ -13,6 +13,7 @@ from builder.config.recipe import Recipe
 from builder.engines.base import BuildResult
 from builder.errors import SmokeError, UsageError
 from builder.model import Lock, LockedBase, LockedPackage
+from builder.oci.layout import list_tags
 from builder.progress import NullReporter
 from builder.project import Project
 from builder.publishing import smoke_gate
@@ -20,6 +21,8 @@ from builder.publishing.attest import PROVENANCE, SMOKE_REPORT
 from builder.publishing.publish import Published, PublishOptions, publish
 from builder.publishing.smoke_record import SmokeRecord, last_report
 from builder.settings import Settings
+from builder.smoke.ab import ROUND
+from builder.smoke.abrun import AbRuns
 from builder.smoke.options import SlurmOptions, SmokeOptions
 from builder.smoke.plan import SmokePlan
 from builder.smoke.run import SmokeReport
@@ -27,7 +30,7 @@ from builder.store.blobs import Store
 from tests.support.fake_slurm import put_fake_slurm, ran
 from tests.support.fakeregistry import FakeRegistry
 from tests.support.images import make_layer, make_test_image
-from tests.support.reports import cpu
+from tests.support.reports import a100, cpu
 
 PYTHON = LockedPackage(
     "python", "3.11.9", "conda", "linux-64", "https://c.example/python-3.11.9-0.conda", "a" * 64
@@ -128,6 +131,54 @@ def test_reasons(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Project, "smoke", lambda self, *a: answer(result, "fail", self.smoke_plan(result)))
     with pytest.raises(SmokeError, match="no tag was moved\n  fail imports: nosuch"):
         send(project, result, f"oci:{tmp_path / 'there'}")
+
+
+def ab_runs(speed: float, rounds: int = 2) -> AbRuns:
+    """Rounds of two images; the new one is ``speed`` times as fast in one figure."""
+
+    def run(side: str, seed: int) -> SmokeReport:
+        made = a100({"matmul.bf16": speed} if side == "new" else {}, seed=seed)
+        return SmokeReport("pass", made, "userns", "sha256:1", 1.0)
+
+    made = [tuple(run(side, seed) for side in ROUND) for seed in range(rounds)]
+    return AbRuns({"old": run("old", 9), "new": run("new", 9)}, tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (ab_runs(1.0), ""),
+        (ab_runs(0.95), r"t is slower than oci:.*@sha256:.*; no tag was moved\n  matmul.bf16 .*limit 2.0%"),
+        (ab_runs(1.0, rounds=1), "could not be compared.*no tag was moved: no verdict: 1 of 1 rounds"),
+    ],
+    ids=["as fast", "slower", "no verdict"],
+)
+def test_ab(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: AbRuns, words: str
+) -> None:
+    """The image that latest names is run against the new one, and decides whether tags move."""
+    asked: list[Any] = []
+
+    def run_sides(owner: Project, recipe: Recipe, sides: Any, **options: Any) -> AbRuns:
+        asked.append((sides["old"].digest, sides["new"].digest, options["slurm"]))
+        return runs
+
+    monkeypatch.setattr(smoke_gate, "run_sides", run_sides)
+    monkeypatch.setattr(Project, "smoke", lambda self, r, *a: answer(r, "pass", self.smoke_plan(r)))
+    to = f"oci:{tmp_path / 'there'}"
+    first = built(tmp_path, smoke="torch")
+    assert send(project, first, to, ab=True).tags and not asked
+    assert "not compared with an earlier image: latest names no image yet" in project.reporter.notes  # type: ignore[attr-defined]
+    second = replace(first, artifact=make_test_image([make_layer(tmp_path / "layers", "two")]))
+    if words:
+        with pytest.raises(SmokeError, match=words) as e:
+            send(project, second, to, ab=True, force=True)
+        assert f"builder smoke t --ab {to}@{first.digest} build" in e.value.hint
+    else:
+        send(project, second, to, ab=True, force=True)
+    assert asked == [(first.digest, second.digest, None)]
+    named = list_tags(tmp_path / "there")["latest"]
+    assert named == (first.digest if words else second.digest)
 
 
 @pytest.fixture

@@ -46,6 +46,7 @@ def test_last_report(tmp_path: Path) -> None:
     write(folder / f"{short}-20261104T000000Z.json", report("sha256:" + "0" * 64))
     write(folder / f"{short}-20261105T000000Z.json", "{")
     write(folder / f"{short}-20261106T000000Z.json", "[]")
+    write(folder / f"{short}-20261107T000000Z.json", {**report(DIGEST), "device_only": True})
     found = last_report(project, RECIPE, DIGEST)
     assert found is not None and found["started"] == "new", "the last that passed, of this very image"
     record.store(DIGEST, "pass", "userns", write(folder / "named.json", report(DIGEST, started="named")))

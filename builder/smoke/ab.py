@@ -1,0 +1,338 @@
+"""Two images against each other on one machine: rounds of old, new, new, old. docs/grading.md has the rule.
+
+A drift of the machine (heat, clocks) moves both images of a round by the same amount:
+
+    speed of the machine   \\
+                            \\_ old
+                              \\_ new      (new + new) / 2 - (old + old) / 2  =  the change alone,
+                                \\_ new    if the drift is linear
+                                  \\_ old
+
+The change of a figure is the median of its rounds' changes. What is left when change and drift are taken out
+is noise, which widens the limit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from builder.smoke.compare import other_size, size_of
+from builder.smoke.conditions import conditions_of
+from builder.smoke.kinds import Kind, kind_of
+from builder.smoke.machines import shares_gpu
+from builder.smoke.values import (
+    MEDIAN_ERROR,
+    SIGMAS,
+    Report,
+    devices_of,
+    format_value,
+    number,
+    usable_measurements,
+    values_of,
+)
+
+#: Which image each run of a round tests.
+ROUND = ("old", "new", "new", "old")
+#: ``shown``: a figure of a kind that does not decide.
+Outcome = Literal["slower", "faster", "same", "shown"]
+#: ``unsteady``: the machine was not steady enough for a verdict.
+Verdict = Literal["slower", "same", "unsteady"]
+
+#: Smaller changes never count: by kind of measurement, as a fraction. Kinds that do not decide have none.
+_FLOORS = {
+    "matmul": 0.02,
+    "memory": 0.015,
+    "pinned": 0.02,
+    "layers": 0.03,
+    "latency": 0.06,
+    "training": 0.10,
+    "gpu": 0.05,
+    "cpu": 0.10,
+}
+_SHOWN_FLOOR = 0.20
+#: Noise of a figure as a fraction of its floor: the machine is unsteady if this is the median of the figures.
+_UNSTEADY = 1.5
+#: The fewest rounds for a verdict.
+MIN_ROUNDS = 2
+_OUTCOME_ORDER = {"slower": 0, "faster": 1, "same": 2, "shown": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measurement on one device with both images."""
+
+    id: str
+    device: str
+    """``cuda:0`` or ``rank 3``; empty for a CPU."""
+    unit: str
+    old: float
+    """The median of the old image's runs, in ``unit``."""
+    new: float
+    ratio: float
+    """Above 1 if the new image is better; drift is taken out."""
+    limit: float
+    """The change that counts, as a fraction."""
+    outcome: Outcome
+    rounds: tuple[float, ...]
+    """The ratio of each round."""
+
+    def __str__(self) -> str:
+        device = f" ({self.device})" if self.device else ""
+        old, new = self.values
+        return f"{self.id}{device}: {old} -> {new}, {self.ratio - 1:+.1%} (limit {self.limit:.1%})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "device": self.device,
+            "unit": self.unit,
+            "old": self.old,
+            "new": self.new,
+            "ratio": round(self.ratio, 4),
+            "limit": round(self.limit, 4),
+            "outcome": self.outcome,
+            "rounds": [round(ratio, 4) for ratio in self.rounds],
+        }
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """The values of both images for people."""
+        return format_value(self.old, self.unit), format_value(self.new, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Ab:
+    """The result of all rounds."""
+
+    verdict: Verdict
+    figures: tuple[Figure, ...]
+    rounds: int
+    """The number of rounds that were used."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def slower(self) -> tuple[Figure, ...]:
+        return tuple(figure for figure in self.figures if figure.outcome == "slower")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "verdict": self.verdict,
+            "rounds": self.rounds,
+            "figures": [figure.to_json() for figure in self.figures],
+            "notes": list(self.notes),
+        }
+
+
+def compare_rounds(rounds: Sequence[Sequence[Report]]) -> Ab:
+    """Compares the two images of some rounds.
+
+    Args:
+        rounds: the reports of each round in the order of :data:`ROUND`. A round with a run that was aborted,
+            on other GPUs, beside other processes, or throttled with one image only is left out.
+    """
+    used: list[Sequence[Report]] = []
+    notes: list[str] = []
+    for position, reports in enumerate(rounds, 1):
+        reason = _unusable(reports)
+        if reason:
+            notes.append(f"round {position} is left out: {reason}")
+        else:
+            used.append(reports)
+    series, missing = _series(used)
+    estimates = {key: _estimate(values) for key, values in series.items()}
+    deciding = {key for key in estimates if _kind(key).decides}
+    noise = statistics.median(_noise(key, estimates[key]) for key in deciding) if deciding else 0.0
+    figures = [_figure(key, series[key], estimates[key], max(noise, 1.0)) for key in series]
+    figures.sort(key=lambda figure: (_OUTCOME_ORDER[figure.outcome], figure.ratio, figure.id, figure.device))
+    verdict: Verdict = "slower" if any(figure.outcome == "slower" for figure in figures) else "same"
+    if len(used) < MIN_ROUNDS or not deciding:
+        verdict = "unsteady"
+        notes.append(
+            f"no verdict: {len(used)} of {len(rounds)} rounds could be used, {len(deciding)} figures"
+        )
+    elif noise > _UNSTEADY:
+        verdict = "unsteady"
+        notes.append(
+            f"no verdict: this machine is not steady: the runs of one image differ {noise:.1f} times as much "
+            "as the limits allow for"
+        )
+    if missing:
+        notes.append(f"not compared, because not all runs measured it in the same way: {', '.join(missing)}")
+    return Ab(verdict, tuple(figures), len(used), (*notes, *_state_notes(used)))
+
+
+# which rounds count -----------------------------------------------------------------------------------------
+
+
+def _unusable(reports: Sequence[Report]) -> str:
+    """Why a round does not count; empty: it does."""
+    if len(reports) < len(ROUND) or any(report["verdict"] == "error" for report in reports):
+        return "a run ended without a report"
+    if len({_uuids(report) for report in reports}) > 1:
+        return "its runs were on different GPUs"
+    if any(shares_gpu(report) for report in reports):
+        return "other processes used the GPU"
+    throttled = {side: _throttled(reports, side) for side in ("old", "new")}
+    if throttled["old"] != throttled["new"]:
+        side = "new" if throttled["new"] else "old"
+        reasons = ", ".join(sorted(throttled[side] or throttled["old"]))
+        return f"only the {side} image was throttled ({reasons})"
+    return ""
+
+
+def _uuids(report: Report) -> tuple[str, ...]:
+    return tuple(sorted(str(device.get("uuid", "")) for device in devices_of(report)))
+
+
+def _throttled(reports: Sequence[Report], side: str) -> frozenset[str]:
+    """Why the GPU was throttled with one image. A power cap is usual, and may be the image's own doing."""
+    found: set[str] = set()
+    for report, tested in zip(reports, ROUND, strict=True):
+        for measurement in report["measurements"] if tested == side else ():
+            found.update(conditions_of(measurement).faults)
+    return frozenset(found)
+
+
+# the statistic ----------------------------------------------------------------------------------------------
+
+_Key = tuple[str, str, str, bool, bool]
+"""Measurement, device, unit, whether higher is better, whether on a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimate:
+    rounds: tuple[float, ...]
+    """The change of each round as a logarithm; positive: better."""
+    error: float
+    """The standard error of their median."""
+
+    @property
+    def change(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether at most a quarter of the rounds contradict the median in sign."""
+        against = sum(1 for change in self.rounds if change * self.change < 0)
+        return against <= len(self.rounds) // 4
+
+
+def _series(rounds: Sequence[Sequence[Report]]) -> tuple[dict[_Key, list[tuple[float, ...]]], list[str]]:
+    """The values of each figure in each round, and the names of figures that cannot be compared.
+
+    Those are figures that a run does not have, or has of another size: a size may depend on the speed.
+    """
+    runs = [[_values(report) for report in reports] for reports in rounds]
+    series, missing = {}, set()
+    for key in {key for reports in runs for values in reports for key in values}:
+        found = [values[key] for reports in runs for values in reports if key in values]
+        sizes = [size for _, size in found]
+        if len(found) < len(rounds) * len(ROUND) or other_size(key[0], min(sizes), max(sizes)):
+            missing.add(key[0])
+        else:
+            series[key] = [tuple(values[key][0] for values in reports) for reports in runs]
+    return series, sorted(missing)
+
+
+def _values(report: Report) -> dict[_Key, tuple[float, float]]:
+    """Each figure and its size."""
+    out: dict[_Key, tuple[float, float]] = {}
+    for measurement in usable_measurements(report):
+        for value in values_of(measurement):
+            if value.median > 0:
+                key = (value.id, value.device_key, value.unit, value.higher_is_better, value.on_gpu)
+                out[key] = value.median, size_of(measurement, value)
+    return out
+
+
+def _estimate(rounds: Sequence[Sequence[float]]) -> _Estimate:
+    """The changes of all rounds and their error, on the logarithms of ``(old, new, new, old)``.
+
+    What the two runs of an image differ by is drift and noise. The drift per run is the same in all rounds;
+    the least squares of all differences yield it.
+    """
+    changes, differences = [], []
+    for values in rounds:
+        first, second, third, fourth = (math.log(value) for value in values)
+        changes.append((second + third) / 2 - (first + fourth) / 2)
+        differences += [(fourth - first, 3), (third - second, 1)]  # with the runs between
+    drift = sum(runs * difference for difference, runs in differences) / (10 * len(rounds))
+    squares = sum((difference - runs * drift) ** 2 / 2 for difference, runs in differences)
+    sigma = math.sqrt(squares / (len(differences) - 1))
+    of_median = 1.0 if len(rounds) < 3 else MEDIAN_ERROR
+    return _Estimate(tuple(changes), of_median * sigma / math.sqrt(len(rounds)))
+
+
+def _kind(key: _Key) -> Kind:
+    return kind_of(key[0], on_gpu=key[4])
+
+
+def _floor(key: _Key) -> float:
+    return _FLOORS.get(_kind(key).name, _SHOWN_FLOOR)
+
+
+def _noise(key: _Key, estimate: _Estimate) -> float:
+    """The change that noise explains, as a fraction of the floor."""
+    return SIGMAS * estimate.error / _floor(key)
+
+
+def _figure(key: _Key, values: Sequence[Sequence[float]], estimate: _Estimate, widened: float) -> Figure:
+    """The result of one figure.
+
+    Args:
+        key: of the figure.
+        values: of all rounds.
+        estimate: of these values.
+        widened: the factor for all limits of this machine.
+    """
+    name, device, unit, higher_is_better, _ = key
+    sign = 1 if higher_is_better else -1
+    ratio = math.exp(sign * estimate.change)
+    limit = _floor(key) * max(widened, _noise(key, estimate))
+    outcome: Outcome = "same"
+    if not _kind(key).decides:
+        outcome = "shown"
+    elif limit < 1 and estimate.agrees:
+        outcome = "slower" if ratio < 1 - limit else "faster" if ratio > 1 / (1 - limit) else "same"
+    return Figure(
+        id=name,
+        device="" if device == "cpu" else device,
+        unit=unit,
+        old=statistics.median(value for row in values for value in (row[0], row[3])),
+        new=statistics.median(value for row in values for value in (row[1], row[2])),
+        ratio=ratio,
+        limit=limit,
+        outcome=outcome,
+        rounds=tuple(math.exp(sign * change) for change in estimate.rounds),
+    )
+
+
+# notes ------------------------------------------------------------------------------------------------------
+
+
+def _state_notes(rounds: Sequence[Sequence[Report]]) -> list[str]:
+    """The GPU's clock and power with both images, over all measurements that report them."""
+    notes = []
+    for field, text in (("clock_mhz", "{:.0f} MHz"), ("power_w", "{:.0f} W")):
+        medians = [_median_of(rounds, side, field) for side in ("old", "new")]
+        if all(medians):
+            name = field.partition("_")[0]
+            notes.append(f"{name} under load: {text.format(medians[0])} old, {text.format(medians[1])} new")
+    return notes
+
+
+def _median_of(rounds: Sequence[Sequence[Report]], side: str, field: str) -> float:
+    """The median of a field over all measurements of one image; 0 if no measurement has it."""
+    found = [
+        value
+        for reports in rounds
+        for report, tested in zip(reports, ROUND, strict=True)
+        if tested == side
+        for measurement in report["measurements"]
+        if (value := number(measurement, field)) is not None
+    ]
+    return statistics.median(found) if found else 0.0

@@ -1,0 +1,338 @@
+"""Runs two images in turn for ``builder smoke --ab``: on this host, or in one Slurm job.
+
+Each image is first tested once: that fills the caches of file systems and libraries, and warms the GPU up.
+Then come the rounds (:data:`builder.smoke.ab.ROUND`), which measure the device only. Both images run this
+builder's benchmark, so that an older image is measured in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from builder.config.recipe import Recipe
+from builder.errors import UsageError
+from builder.image.smoke_program import smoke_program
+from builder.model import Image, Lock, SifImage
+from builder.progress import QUIET, Reporter
+from builder.settings import Settings
+from builder.site.job import Job, RayJob
+from builder.site.plan import plan_job
+from builder.site.render import render
+from builder.site.shell import quote
+from builder.smoke.ab import ROUND
+from builder.smoke.baseline import baseline_reports
+from builder.smoke.evidence import hash_sif, read_evidence
+from builder.smoke.options import SlurmOptions, SmokeOptions
+from builder.smoke.plan import SmokePlan
+from builder.smoke.reports import store_report
+from builder.smoke.run import SmokeReport, benchmark_command, complete, smoke
+from builder.smoke.schema import could_not_run
+from builder.smoke.slurm import (
+    MARGIN_S,
+    REPORT,
+    collect_report,
+    job_folder,
+    job_request,
+    require_slurm,
+    run_script,
+)
+from builder.store.blobs import Store
+
+_PROGRAM = "smoke.py"
+#: The part of a run's time limit that it is expected to need, for the time limit of the job.
+_USUAL_PART = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two images."""
+
+    name: str
+    """As the user named it."""
+    digest: str
+    artifact: Image | SifImage | None = None
+    """For runs on this host."""
+    reference: str = ""
+    """For jobs: the path of a SIF, or a reference with a digest. Where jobs run builder itself,
+    ``oci:FOLDER@DIGEST``."""
+    lock: Lock | None = None
+    """Of an image that was built here: its reports list the packages."""
+
+
+#: ``old`` and ``new``.
+Sides = Mapping[str, Side]
+
+
+@dataclass(frozen=True, slots=True)
+class AbRuns:
+    """The runs of both images."""
+
+    first: Mapping[str, SmokeReport]
+    """The whole test of each image, ``old`` and ``new``."""
+    rounds: tuple[tuple[SmokeReport, ...], ...] = ()
+    """In the order of :data:`builder.smoke.ab.ROUND`. None if an image could not be tested."""
+
+    @property
+    def all(self) -> list[SmokeReport]:
+        return [*self.first.values(), *(run for runs in self.rounds for run in runs)]
+
+
+def ab_options(plan: SmokePlan, options: SmokeOptions) -> SmokeOptions:
+    """The options of the runs: of what the recipe tests, the framework only.
+
+    Raises:
+        UsageError: the image has no framework.
+    """
+    if not plan.framework:
+        raise UsageError(
+            f"--ab compares what a device computes; this image is tested for: {plan.title}",
+            "compare stored runs instead: --compare previous",
+        )
+    return replace(options, plan=SmokePlan(plan.framework))
+
+
+def ab_here(
+    sides: Sides,
+    recipe: Recipe,
+    settings: Settings,
+    store: Store,
+    *,
+    options: SmokeOptions,
+    rounds: int,
+    folder: Path,
+    reporter: Reporter = QUIET,
+) -> AbRuns:
+    """Tests both images in turn on this host.
+
+    Args:
+        sides: the images.
+        recipe: the target: its GPUs, and the prefix of its environment.
+        settings: where unpacked images are stored.
+        store: the blobs.
+        options: see :func:`ab_options`.
+        rounds: the number of rounds.
+        folder: where reports are stored, as ``TARGET/DIGEST-TIME.json``.
+        reporter: receives progress messages.
+
+    Raises:
+        RunnerError: no runner works on this host.
+        SpaceError: there is no space for a report.
+    """
+    with tempfile.TemporaryDirectory(prefix="builder-ab-") as work:
+        program = Path(work) / _PROGRAM
+        program.write_bytes(smoke_program())
+        program.chmod(0o644)
+        program.parent.chmod(0o755)  # a container's root may be another user of the host
+        test = _Test(sides, recipe, settings, store, replace(options, program=program), folder, reporter)
+        first: dict[str, SmokeReport] = {}
+        for side in ("old", "new"):
+            reporter.note(f"the {side} image, {sides[side].name}: first run")
+            first[side] = test.run(side)
+            if first[side].verdict == "error":
+                return AbRuns(first)
+            test = replace(test, options=replace(test.options, runner=first[side].runner))
+        test = replace(test, options=replace(test.options, device_only=True))
+        done = []
+        for number in range(1, rounds + 1):
+            reporter.note(f"round {number} of {rounds}: {', '.join(ROUND)}")
+            done.append(tuple(test.run(side) for side in ROUND))
+    return AbRuns(first, tuple(done))
+
+
+@dataclass(frozen=True)
+class _Test:
+    """What all runs on this host share."""
+
+    sides: Sides
+    recipe: Recipe
+    settings: Settings
+    store: Store
+    options: SmokeOptions
+    folder: Path
+    reporter: Reporter
+
+    def run(self, side: str) -> SmokeReport:
+        image = self.sides[side]
+        assert image.artifact is not None
+        return smoke(
+            image.artifact,
+            self.recipe,
+            self.settings,
+            self.store,
+            options=self.options,
+            lock=image.lock,
+            folder=self.folder,
+            reporter=self.reporter,
+        )
+
+
+# in one job -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run of the job."""
+
+    folder: str
+    """In the job's folder: ``03-new``."""
+    side: str
+    round: int
+    """0: the first run."""
+
+    @property
+    def script(self) -> str:
+        return f"{self.side}{'' if self.round else '-first'}.sh"
+
+
+def _runs(rounds: int) -> Iterator[_Run]:
+    order = [(0, "old"), (0, "new"), *((r, side) for r in range(1, rounds + 1) for side in ROUND)]
+    for number, (round_, side) in enumerate(order):
+        yield _Run(f"{number:02}-{side}", side, round_)
+
+
+def ab_on_slurm(
+    sides: Sides,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    rounds: int,
+    reporter: Reporter = QUIET,
+    sleep: Callable[[float], None] = time.sleep,
+) -> AbRuns:
+    """Tests both images in turn in one job, on the same nodes.
+
+    Args:
+        sides: the images; ``reference`` is what the job runs.
+        recipe: the target, with its site.
+        folder: ``reports/TARGET``, on a file system that the nodes share.
+        slurm: the size of the job.
+        options: see :func:`ab_options`.
+        rounds: the number of rounds.
+        reporter: receives progress messages.
+        sleep: waits between two queries of Slurm.
+
+    Raises:
+        UsageError: the site has no Slurm, or does not have the requested nodes or GPUs.
+        RunnerError: Slurm rejects the job, or does not answer.
+        SpaceError: there is no space for a report.
+    """
+    require_slurm(recipe)
+    runs = list(_runs(rounds))
+    with job_folder(folder) as work:
+        script = _write_job(sides, recipe, work, slurm, options, runs)
+        number, state = run_script(script, recipe, work, slurm.nodes, reporter, sleep)
+        collected = {}
+        for run in runs:
+            output = folder / f"job-{number}-{run.folder}.out"
+            report = collect_report(recipe, work / run.folder, number, state, output, sleep)
+            if run.round == 0:
+                report = _checked(report, sides[run.side], recipe, work / run.folder)
+            collected[run] = _completed(report, sides[run.side], recipe, slurm, options, folder)
+    first = {run.side: done for run, done in collected.items() if run.round == 0}
+    if any(done.verdict == "error" for done in first.values()):
+        return AbRuns(first)
+    by_round = [
+        tuple(done for run, done in collected.items() if run.round == number)
+        for number in range(1, rounds + 1)
+    ]
+    return AbRuns(first, tuple(by_round))
+
+
+def _checked(report: dict[str, Any], side: Side, recipe: Recipe, work: Path) -> dict[str, Any]:
+    """The report; another one if the job ran another image."""
+    ran = read_evidence(work, side.reference)
+    if report["verdict"] == "error" or ran.digest in ("", side.digest):
+        return report
+    return could_not_run(
+        recipe, "image", f"the job ran {ran.digest}, not {side.digest}", "the file has changed: start again"
+    )
+
+
+def _completed(
+    report: dict[str, Any],
+    side: Side,
+    recipe: Recipe,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    folder: Path,
+) -> SmokeReport:
+    """The graded report. It is stored unless the run was aborted."""
+    runner = f"slurm ({recipe.site.runtime.kind})"
+    devices = options.devices * slurm.nodes if options.devices is not None else None
+    stored = baseline_reports(report, folder.parent)
+    report = complete(report, recipe, side.digest, runner, devices=devices, lock=side.lock, stored=stored)
+    path = store_report(report, folder) if report["verdict"] != "error" else None
+    return SmokeReport(report["verdict"], report, runner, side.digest, float(report["duration_s"]), path)
+
+
+def ab_job_time_s(options: SmokeOptions, rounds: int) -> float:
+    """Seconds for the job: half of the time limit for each run, and the whole one for one that hangs."""
+    runs = 2 + len(ROUND) * rounds
+    return _USUAL_PART * runs * options.whole_timeout_s + options.whole_timeout_s + MARGIN_S
+
+
+def _write_job(
+    sides: Sides,
+    recipe: Recipe,
+    work: Path,
+    slurm: SlurmOptions,
+    options: SmokeOptions,
+    runs: list[_Run],
+) -> str:
+    """Writes a script for each kind of run, and a folder for each run; returns the script of the job.
+
+    The scripts are those of ``builder job``, so they start the image as any job of the site does.
+    """
+    time_s = ab_job_time_s(options, max(run.round for run in runs))
+    program = smoke_program()
+    for run in runs:
+        (work / run.folder).mkdir()
+        (work / run.folder / _PROGRAM).write_bytes(program)
+    directives: list[str] = []
+    for run in {run.script: run for run in runs}.values():
+        one = replace(options, all_gpus=False, device_only=run.round > 0)
+        command = benchmark_command(recipe, one, report=REPORT, program=_PROGRAM)
+        side = sides[run.side]
+        request = job_request(recipe, replace(slurm, image=side.reference), command, time_s)
+        text = render(_of_side(plan_job(recipe, request), side))
+        (work / run.script).write_text(text)
+        head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+        directives = [line for line in head if line.startswith("#SBATCH ")]
+    hashes = [
+        f'(SLURM_SUBMIT_DIR="$folder"/{run.folder}; {hash_sif(sides[run.side].reference)})'
+        for run in runs
+        if run.round == 0 and sides[run.side].reference.endswith(".sif")
+    ]
+    lines = [
+        "#!/bin/bash",
+        f"# {recipe.name}: two images in turn. Written by builder smoke --ab",
+        *directives,
+        "folder=$SLURM_SUBMIT_DIR",
+        *hashes,
+        *(_start(run) for run in runs),
+        "exit 0",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _start(run: _Run) -> str:
+    """The line that starts a run in its own folder, whatever became of the run before."""
+    enter = f'cd "$folder"/{run.folder} && SLURM_SUBMIT_DIR=$PWD'
+    return f"{enter} bash ../{quote(run.script)} >job.out 2>&1"
+
+
+def _of_side(job: Job | RayJob, side: Side) -> Job:
+    """The job; where builder itself runs the image, with the image's name in place of the target's."""
+    assert isinstance(job, Job), "Ray clusters are for sites without Slurm"
+    if not side.reference.startswith("oci:"):
+        return job
+    options = [word for word in job.container.prefix[3:] if word != "--no-build"]
+    return replace(job, container=replace(job.container, prefix=("builder", "run", side.reference, *options)))

@@ -1,0 +1,134 @@
+"""``builder smoke --ab`` and ``builder publish --ab``: options, output and exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builder.publishing import sides as sides_module
+from builder.publishing.smoke_record import SmokeRecord
+from builder.smoke.ab import ROUND
+from builder.smoke.abrun import AbRuns, Side
+from builder.smoke.run import SmokeReport
+from tests.support.reports import a100
+from tests.support.smoke_project import NEW, OLD, SmokeProject
+
+
+class Project(SmokeProject):
+    """A project whose images are ``speed`` times as fast as the old one."""
+
+    speed = 1.0
+    verdicts: tuple[str, str] = ("pass", "pass")
+    rounds = 2
+    named: list[Any]
+    ran: dict[str, Any]
+
+    def runs(self, *args: Any, rounds: int, **options: Any) -> AbRuns:
+        self.ran = {"rounds": rounds, **options}
+        kinds = dict(zip(("old", "new"), self.verdicts, strict=True))
+        if "error" in self.verdicts:
+            return AbRuns({side: self._report(side, 0, kind) for side, kind in kinds.items()})
+        first = {side: self._report(side, 0, kind) for side, kind in kinds.items()}
+        made = [
+            tuple(self._report(side, number, kinds[side]) for side in ROUND) for number in range(self.rounds)
+        ]
+        return AbRuns(first, tuple(made))
+
+    def _report(self, side: str, number: int, verdict: str) -> SmokeReport:
+        scale = {"matmul.bf16": self.speed} if side == "new" else {}
+        made = a100(scale, seed=number, verdict=verdict)
+        made["grade"] = None
+        digest = NEW if side == "new" else OLD
+        return SmokeReport(verdict, made, "podman", digest, 1.0, self.root / f"{side}.json")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Project:
+    made = Project(tmp_path, monkeypatch, capsys)
+    made.named = []
+
+    def named_side(text: str, recipe: Any, owner: Any, slurm: Any, repository: Any) -> Side:
+        made.named.append((text, repository(), slurm))
+        return Side(text, OLD)
+
+    monkeypatch.setattr(sides_module, "named_side", named_side)
+    monkeypatch.setattr(sides_module, "run_sides", made.runs)
+    return made
+
+
+def test_not_slower(project: Project) -> None:
+    out, _ = project("smoke", "gpu", "--ab", "26.10", "build")
+    assert "build (sha256:bbbbbbbbbbbb) against 26.10 (sha256:aaaaaaaaaaaa): not slower; 2 rounds" in out
+    assert "exit code 0" in out
+    assert project.named == [("26.10", "registry.example/team/gpu", None)]
+    assert project.ran["rounds"] == 2 and project.ran["options"].plan.framework == "torch"
+
+
+def test_slower(project: Project) -> None:
+    """A slower image is exit code 11, and all figures are in the JSON."""
+    project.speed = 0.95
+    out, _ = project("smoke", "gpu", "--ab", "26.10", "build", "--rounds", "3", code=11)
+    assert "exit code 11: the new image is slower" in out
+    assert "slower matmul.bf16 (cuda:0) 248 TFLOP/s 236 TFLOP/s -5.0 % 2.0 %" in " ".join(out.split())
+    found = project.json("smoke", "gpu", "--ab", "26.10", "build", code=11)
+    assert found["verdict"] == "slower" and found["old"] == {"name": "26.10", "digest": OLD}
+    by_id = {figure["id"]: figure for figure in found["figures"]}
+    assert by_id["matmul.bf16"]["outcome"] == "slower" and by_id["matmul.bf16"]["limit"] == 0.02
+    assert by_id["matmul.bf16"]["ratio"] == pytest.approx(0.95, abs=0.001) and len(found["runs"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "rounds", "code", "words"),
+    [
+        (("pass", "fail"), 2, 11, "the smoke test of the new image failed"),
+        (("fail", "pass"), 2, 0, "exit code 0"),
+        (("error", "pass"), 2, 14, "no verdict"),
+        (("pass", "pass"), 1, 14, "no verdict"),
+    ],
+)
+def test_exit_code(project: Project, verdicts: tuple[str, str], rounds: int, code: int, words: str) -> None:
+    project.verdicts, project.rounds = verdicts, rounds
+    record = SmokeRecord(project.root / "cache")
+    record.store(NEW, "pass", "podman")
+    out, _ = project("smoke", "gpu", "--ab", "26.10", "build", code=code)
+    assert words in out
+    assert record.passed(NEW) == (None if verdicts[1] == "fail" else "pass")
+
+
+def test_nothing_is_built_for_two_names(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builder.project.Project.build", lambda *a, **k: 1 / 0)
+    _, err = project("smoke", "gpu", "--ab", "26.09", "26.10")
+    assert "both images are the same" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--rounds", "3"), "--rounds requires --ab"),
+        (("--ab", "a", "b", "--compare", "previous"), "--compare cannot be combined with --ab"),
+        (("--ab", "a", "b", "--repeat", "2"), "--repeat cannot be combined with --ab"),
+        (("--ab", "a", "b", "--rounds", "1"), "not in the range"),
+    ],
+)
+def test_wrong_options(project: Project, options: tuple[str, ...], words: str) -> None:
+    _, err = project("smoke", "gpu", *options, code=2)
+    assert words in " ".join(err.split())
+
+
+def test_names_come_before_the_build(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong name is reported before anything is built."""
+    monkeypatch.setattr("builder.project.Project.build", lambda *a, **k: 1 / 0)
+    recipe = project.root / "recipes" / "gpu.yaml"
+    recipe.write_text(recipe.read_text().replace("host: registry.example, ", ""))
+    _, err = project("smoke", "gpu", "--ab", "26.10", "build", code=2)
+    assert "registry.host is not set, so a tag or digest names no image" in " ".join(err.split())
+
+
+def test_site_without_scheduler(project: Project) -> None:
+    """Refused before anything is built or downloaded."""
+    recipe = project.root / "recipes" / "gpu.yaml"
+    recipe.write_text(recipe.read_text().partition("site:")[0])
+    _, err = project("smoke", "gpu", "--ab", "a", "b", "--on", "slurm", code=2)
+    assert "has no scheduler" in err and not project.named
