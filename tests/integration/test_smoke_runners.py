@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from builder.bench.measurements import MEASUREMENTS
 from builder.model import OCI_CONFIG, OCI_MANIFEST, Descriptor, Image, canonical_json
 from builder.project import Project
 from builder.run.base import Mount, RunOptions
@@ -168,16 +170,19 @@ def test_two_ranks_under_each_runner(
 
 def check_everything(result: Result) -> None:
     """Every measurement that a CPU has is there and correct."""
-    gpu_only = {
-        "matmul.tf32",
-        "matmul.fp16",
-        *(m["id"] for m in result.report["measurements"] if m["id"].startswith("transfer.")),
-    }
+    gpu_only = {measurement.id for measurement in MEASUREMENTS if measurement.only == "gpu"}
     for item in result.report["measurements"]:
         if item["id"] in gpu_only:
             assert (item["status"], item["seen"]) == ("skip", "on GPUs only")
         elif item["status"] == "skip":
-            expected = ("matmul.bf16", "allreduce.network", "imports", "command")
+            expected = (
+                "matmul.bf16",
+                "allreduce.network",
+                "imports",
+                "command",
+                "again.matmul",
+                "again.copy",
+            )
             assert item["id"] in expected or "budget" in item["seen"], item
         else:
             assert item["correctness"]["ok"] is True and item["repeats"] >= 1
@@ -343,9 +348,9 @@ bench.ranks.watchdog.Watchdog.evaluate = impatient
 def test_faulty_rank(code: str, failed: str, said: str, torch: Torch) -> None:
     body = f"""
 right = torch.distributed.all_reduce
-def all_reduce(tensor, group=None):
-    right(tensor, group=group)
-    if os.environ["RANK"] == "1":
+def all_reduce(tensor, group=None, **more):
+    right(tensor, group=group, **more)
+    if os.environ["RANK"] == "1" and len(tensor) > 7:
         {code}
 torch.distributed.all_reduce = all_reduce
 """
@@ -356,6 +361,23 @@ torch.distributed.all_reduce = all_reduce
     assert result.verdict == "fail" and found and said in found[0]["seen"], result.table
     assert result.measurement("memory.copy")["status"] == "pass"
     assert result.report["duration_s"] < LIMIT_S
+
+
+def test_all_collectives(torch: Torch) -> None:
+    """Three ranks, so that the array is not divided evenly, and latencies; every collective is checked."""
+    names = "allreduce.node allgather.node reducescatter.node"
+    cpus = "bench.measurements.MEASUREMENTS[:] = ["
+    cpus += "m._replace(only='') for m in bench.measurements.MEASUREMENTS]"
+    result = faulty(torch, names, "pass", "--ranks", "3", before=cpus)
+    for name in names.split():
+        item = result.measurement(name)
+        assert item["status"] == "pass" and item["median_gb_per_s"] > 0, item
+        assert (item["members"], item["nodes"], item["gpus"], len(item["ranks"])) == (3, 1, 0, 3)
+    assert len(result.measurement("allreduce.node")["latencies"]) == 5
+
+    wrong = "torch.Tensor.sub_ = lambda self, other, alpha=1: self.copy_(self - other * (alpha + 1))"
+    result = faulty(torch, names, wrong, "--ranks", "2", before=cpus)
+    assert result.failed == set(names.split())  # no rank was left alone
 
 
 # a slow machine ---------------------------------------------------------------------------------------------
@@ -381,7 +403,7 @@ def test_throttled_machine(torch: Torch) -> None:
 
 def test_spent_budget(torch: Torch) -> None:
     result = faulty(torch, "matmul.fp32 transfer.h2d_pinned", "pass", "--budget", "0.001")
-    assert result.verdict == "warn" and result.probe("time.budget")["seen"].endswith(
+    assert result.verdict == "error" and result.probe("time.budget")["seen"].endswith(
         "not enough for matmul.fp32"
     )
     assert "budget" in result.measurement("matmul.fp32")["seen"]
@@ -406,9 +428,24 @@ def test_small_shared_memory(
     assert "--shm-size" in result.measurement("dataloader")["advice"]
 
 
+#: Right at the small size that is compared whole, wrong at the large one.
+LARGE_WRONG = {
+    "conv.training": "f = torch.nn.functional\nright = f.conv2d\n"
+    "f.conv2d = lambda x, w, **k: right(x, w, **k) * (1.1 if len(x) > 2 else 1)",
+    "attention": "f = torch.nn.functional\nright = f.scaled_dot_product_attention\n"
+    "f.scaled_dot_product_attention = lambda q, k, v: right(q, k, v) * (1.1 if q.shape[2] > 128 else 1)",
+}
+
+
+@pytest.mark.parametrize("name", LARGE_WRONG)
+def test_wrong_at_the_large_size(name: str, torch: Torch) -> None:
+    found = faulty(torch, name, LARGE_WRONG[name]).measurement(name)
+    assert found["status"] == "fail" and re.search("(batch|length) .* are off by 0", found["seen"]), found
+
+
 # a fake GPU -------------------------------------------------------------------------------------------
 
-#: Replaces torch.cuda by the CPU: every line that only GPUs run is run, and its results are checked.
+#: Replaces torch.cuda by the CPU, for faults of single measurements; test_smoke_gpus.py has whole runs.
 FAKE_GPU = """
 import types
 class Event:
@@ -421,26 +458,22 @@ properties = types.SimpleNamespace(
 bench.core.Run.gpus = property(lambda run: 1)
 bench.core.Run.build = property(lambda run: "CUDA")
 bench.core.Run.device = property(lambda run: "cpu")
-made_up = {"Event": Event, "synchronize": lambda: None, "mem_get_info": lambda index: (256 << 20, 256 << 20)}
+made_up = {"empty_cache": lambda: None, "Event": Event, "mem_get_info": lambda index: (256 << 20, 256 << 20)}
 made_up.update(get_device_properties=lambda i: properties, set_device=lambda index: None)
+made_up.update(synchronize=lambda *device: None)
 for name, value in made_up.items():
     setattr(torch.cuda, name, value)
-torch.Tensor.pin_memory = lambda self: self
-bench.measurements.matmul.SIZES["gpu"] = (256, 640)
-bench.measurements.layers.CONVOLUTIONS["gpu"] = (2, 16, 14)
-bench.measurements.layers.ATTENTIONS["gpu"] = (1, 2, 128, 64)
+bench.measurements.layers.ATTENTIONS.update(gpu=(1, 2, 128, 64), small=(1, 2, 128, 64))
+bench.measurements.timing.WARM_UP_S = bench.measurements.timing.SAMPLING_S = 0.1
 """
 
 
-def test_code_for_gpus(torch: Torch) -> None:
-    names = "matmul.fp32 matmul.tf32 matmul.fp16 matmul.bf16 conv.training attention"
-    names += " memory.copy memory.triad training"
-    names += " transfer.h2d_pinned transfer.h2d_pageable transfer.d2h_pinned transfer.d2h_pageable cpu.peak"
-    result = faulty(torch, names, FAKE_GPU, "--expect", "nvidia", "--budget", "150")
-    for item in result.report["measurements"]:
-        assert item["status"] == ("skip" if item["id"] == "cpu.peak" else "pass"), item
-    assert result.measurement("conv.training")["precision"] == "fp16"
-    assert result.measurement("attention")["precision"] == "bf16"
+def test_attention_without_fused_kernels(torch: Torch) -> None:
+    """torch chose the kernel that is several times slower: a warning, with the figure and its backend."""
+    body = FAKE_GPU + "torch._fused_sdp_choice = lambda *arguments: 0\n"
+    found = faulty(torch, "attention", body, "--expect", "nvidia").measurement("attention")
+    assert found["status"] == "warn" and found["backend"] == "math" and found["median_gflop_per_s"] > 0
+    assert "flash attention" in found["advice"]
 
 
 def test_wrong_gpu_results(torch: Torch) -> None:

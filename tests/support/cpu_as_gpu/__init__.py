@@ -1,0 +1,96 @@
+"""The benchmark on GPUs that are the CPU: see made_up_gpus.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from tests.support.parts import need
+from tests.support.smoke import Modified, Result
+from tests.support.torch_part import torch_folder
+
+#: Sizes that a CPU computes in a moment.
+SHRINK = """
+from bench.machine import load
+from bench.measurements import checkpoint, collectives, launch, layers, matmul, memory, p2p, start, timing
+from bench.probes import compiler, gpu_memory
+bench.examine.spin = lambda run: timing.spin(run, 0.001)
+compiler._PROGRAM = compiler._PROGRAM.replace("torch._dynamo", "torch").replace("torch.config", "torch")
+bench.core.Run.share = lambda run, nominal_s: min(nominal_s, 0.2)
+load.SIZE, load.LOAD_S = 64, 0.1
+collectives.SIZES["gpu"] = (1 << 16, 1 << 20)
+collectives._WARM_UP_S = collectives._SAMPLE_S = 0.001
+launch.QUEUES, launch.QUEUE = 3, 100
+layers.CONVOLUTIONS.update(small=(2, 16, 14))
+layers.ATTENTIONS.update(small=(1, 2, 128, 64))
+matmul.SIZES["gpu"] = (256, 544)
+gpu_memory.CHUNK = 1 << 18
+start._STARTS = 1
+timing.WARM_UP_S, timing.SAMPLING_S, timing._MOST_CALLS = 0.02, 0.07, 5
+checkpoint.SIZES["gpu"] = p2p._SIZE = 8 << 20
+"""
+
+
+def run_on_gpus(
+    folder: Path, *options: str, gpus: int = 1, build: str = "CUDA", driver: bool = True
+) -> Result:
+    """The benchmark with so many H200 (CUDA) or MI300X (HIP).
+
+    Args:
+        folder: for the libraries of the driver.
+        options: of the benchmark.
+        driver: whether it reports clocks, power and the like.
+    """
+    torch = torch_folder()
+    here = Path(__file__).parent
+    code = SHRINK
+    libraries = folder / "lib"
+    libraries.mkdir()
+    if build == "CUDA":
+        (gcc,) = need("gcc")
+        source = folder / "cuda.c"
+        source.write_text("int cuDriverGetVersion(int *out) { *out = 13000; return 0; }\n")
+        made = [("libcuda.so.1", source)]
+        if driver:
+            made.append(("libnvidia-ml.so.1", here.parent / "fake_nvml.c"))
+        for name, file in made:
+            subprocess.run([gcc, "-shared", "-fPIC", "-w", "-o", libraries / name, file], check=True)
+    else:
+        code += f"bench.machine.files.ROOT = {str(amd_system(folder, gpus))!r}\n"
+    env = {
+        "PYTHONPATH": os.pathsep.join(map(str, (here, torch))),
+        "LD_LIBRARY_PATH": str(libraries),
+        "MADE_UP_GPUS": str(gpus),
+        "MADE_UP_BUILD": build,
+    }
+    expect = {"CUDA": "nvidia", "HIP": "amd"}[build]
+    return Modified(code).run("--expect", expect, "--budget", "250", *options, env=env)
+
+
+def amd_system(folder: Path, gpus: int) -> Path:
+    """A tree of system files with AMD's GPUs; the rest is this machine's."""
+    root = folder / "root"
+    (root / "dev").mkdir(parents=True)
+    (root / "dev/kfd").touch()
+    for name in ("proc", "etc", "usr"):
+        (root / name).symlink_to(f"/{name}")
+    for address in ("0000:3b:00.0", "0000:5d:00.0")[:gpus]:
+        device = root / "sys/bus/pci/devices" / address
+        sensors = device / "hwmon/hwmon5"
+        sensors.mkdir(parents=True)
+        files = {
+            "current_link_speed": "32.0 GT/s PCIe", "max_link_speed": "32.0 GT/s PCIe",
+            "current_link_width": "16", "max_link_width": "16", "numa_node": "0",
+            "mem_info_vram_total": str(192 << 30), "mem_info_vram_used": str(300 << 20),
+            "gpu_busy_percent": "0", "current_compute_partition": "SPX",
+        }  # fmt: skip
+        for name, text in files.items():
+            (device / name).write_text(text)
+        values = {
+            "temp2_input": "58000", "temp2_label": "junction", "power1_input": "690000000",
+            "power1_cap": "750000000", "freq1_input": "2100000000",
+        }  # fmt: skip
+        for name, text in values.items():
+            (sensors / name).write_text(text)
+    return root
