@@ -5,6 +5,9 @@ import sys
 
 def main() -> None:
     try:
+        from builder.interrupts import catch_ctrl_c
+
+        catch_ctrl_c()
         from builder.cli import main as command_line
 
         command_line()

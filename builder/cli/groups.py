@@ -14,6 +14,7 @@ from builder.cli.leave import leave
 from builder.cli.output import Output
 from builder.cli.publish import publish_one
 from builder.errors import BuilderError, UsageError
+from builder.interrupts import catch_ctrl_c
 from builder.progress import working
 from builder.settings import Settings
 from builder.text import human_bytes
@@ -122,6 +123,7 @@ def _prune(context: Context) -> None:
 
 def main(root: Path) -> None:
     """Runs ``publish.py`` for the project in ``root``."""
+    catch_ctrl_c()
     try:
         made = command(root)
     except BuilderError as e:

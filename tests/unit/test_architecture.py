@@ -19,7 +19,7 @@ FUNCTION_LINES = 60
 #: From the ground up. A room is a folder below builder/ or a module directly in it. Rooms of one floor do not
 #: import each other.
 FLOORS = (
-    ("bench", "errors", "model", "progress", "redact", "tarheaders", "text"),
+    ("bench", "errors", "interrupts", "model", "progress", "redact", "tarheaders", "text"),
     ("parallel", "settings", "version"),
     ("config", "store"),
     ("oci",),

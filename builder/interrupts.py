@@ -1,0 +1,50 @@
+"""Ctrl-C, also where Python would lose it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+
+#: Seconds until a Ctrl-C that came at a wrong moment is tried again.
+_LATER_S = 0.01
+
+
+def catch_ctrl_c() -> None:
+    """Lets Ctrl-C raise KeyboardInterrupt in the main thread, at a moment when it ends the process.
+
+    Python raises it wherever the thread is. Within an import it may then leave the lock of all imports held,
+    and threads that import wait forever. In ``__del__`` and in the callback of a weak reference it is printed
+    and forgotten. In both cases, the alarm clock (SIGALRM) repeats it.
+
+    A process that ignores Ctrl-C, as one that a shell started in the background, still does.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGALRM, _repeat)
+        sys.unraisablehook = _unraisable
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        _later()
+    else:
+        raise KeyboardInterrupt
+
+
+def _later() -> None:
+    signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+
+
+def _repeat(number: int, frame: FrameType | None) -> None:
+    """Ctrl-C once more, for what handles it now."""
+    handler = signal.getsignal(signal.SIGINT)
+    if callable(handler):
+        handler(signal.SIGINT, frame)
+
+
+def _unraisable(ignored: sys.UnraisableHookArgs) -> None:
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        _later()
+    else:
+        sys.__unraisablehook__(ignored)

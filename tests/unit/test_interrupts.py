@@ -1,0 +1,98 @@
+"""Ctrl-C at moments when Python would lose it, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+_START = """
+import signal, threading, time, weakref
+from builder.interrupts import catch_ctrl_c
+"""
+
+
+def run(program: str) -> list[str]:
+    """The words that a program prints, and nothing on stderr."""
+    command = [sys.executable, "-c", _START + textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def wait_after(lines: str) -> list[str]:
+    """:func:`run` for lines that press Ctrl-C, in a program that waits for it afterwards."""
+    indented = textwrap.indent(textwrap.dedent(lines), "    ")
+    end = "    time.sleep(110)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    return run(f"try:\n    catch_ctrl_c()\n{indented}\n{end}")
+
+
+def test_usual_moment() -> None:
+    lines = """
+    main = threading.main_thread().ident
+    threading.Timer(0.1, signal.pthread_kill, [main, signal.SIGINT]).start()
+    """
+    assert wait_after(lines) == ["interrupted"]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "weakref.finalize(Thing(), signal.raise_signal, signal.SIGINT)",
+        "kept = weakref.ref(Thing(), lambda _: signal.raise_signal(signal.SIGINT))",
+        "class Last:\n    def __del__(self): signal.raise_signal(signal.SIGINT)\nLast()",
+    ],
+)
+def test_moment_without_exceptions(lost: str) -> None:
+    """Python prints and forgets what is raised there."""
+    assert wait_after(f"class Thing: pass\n{lost}") == ["interrupted"]
+
+
+def test_within_an_import() -> None:
+    """The import goes on to its end, so that it leaves no lock behind."""
+    lines = """
+    text = "signal.raise_signal(signal.SIGINT); print('after')"
+    exec(compile(text, "<frozen importlib._bootstrap>", "exec"))
+    """
+    assert wait_after(lines) == ["after", "interrupted"]
+
+
+def test_what_else_is_unraisable() -> None:
+    program = """
+    import sys
+    sys.stderr = sys.stdout
+    class Last:
+        def __del__(self): raise ValueError("of its own")
+    catch_ctrl_c()
+    Last()
+    """
+    assert "ValueError:" in run(program)
+
+
+def test_ignored_before() -> None:
+    """As in a process that a shell started in the background."""
+    program = """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    catch_ctrl_c()
+    signal.raise_signal(signal.SIGINT)
+    print("alive")
+    """
+    assert run(program) == ["alive"]
+
+
+def test_handler_of_a_moment() -> None:
+    """Whoever handles Ctrl-C when it is repeated gets it, as ``builder.run.process`` while it starts one."""
+    program = """
+    came = []
+    class Last:
+        def __del__(self): signal.raise_signal(signal.SIGINT)
+    catch_ctrl_c()
+    Last()
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    while not came:
+        time.sleep(0.01)
+    print("came")
+    """
+    assert run(program) == ["came"]
