@@ -74,7 +74,8 @@ class Kernels(TorchDispatchMode):  # type: ignore[misc]
     """Lets operations take time."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        product = scaled_product if func is torch.ops.aten._scaled_mm.default else func
+        out = product(*args, **(kwargs or {}))
         if Clock.running:
             tensors = tensors_of(args)
             count = flop_registry.get(func._overloadpacket)
@@ -86,6 +87,13 @@ class Kernels(TorchDispatchMode):  # type: ignore[misc]
                 moved = {id(tensor): bytes_of(tensor) for tensor in [*tensors, *tensors_of([out])]}
                 Clock.now += sum(moved.values()) / MEMORY
         return out
+
+
+def scaled_product(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any, scale_result: Any, out_dtype: Any, *_: Any
+) -> Any:
+    """torch._scaled_mm for every fp8 type. torch's own for CPUs has those that the processor knows."""
+    return (a.float() * scale_a @ (b.float() * scale_b)).to(out_dtype)
 
 
 class Devices(TorchFunctionMode):  # type: ignore[misc]
