@@ -8,7 +8,8 @@ __all__ = ["RANKS", "clock_while"]
 
 #: Code for ``tests.support.smoke.Modified``. Every rank has a GPU. It works alone, then meets the others:
 #: each rank writes a file into the folder $MEETING, and waits for the files of all others. Tests redefine
-#: ``fault`` (only rank 1 calls it while it works alone), ``in_meeting`` (all ranks) or ``work``.
+#: ``fault`` (only rank 1 calls it while it works alone), ``in_meeting`` (all ranks, before they write their
+#: file) or ``work``.
 RANKS = f"""
 sys.path.insert(1, {str(Path(__file__).parents[2])!r})
 from tests.support.fake_torch import fake_torch
@@ -34,8 +35,8 @@ def fault(run):
     pass
 
 def meet(run):
-    open(os.path.join(FOLDER, str(run.place.rank)), "w").close()
     in_meeting(run)
+    open(os.path.join(FOLDER, str(run.place.rank)), "w").close()
     while len([n for n in os.listdir(FOLDER) if n.isdigit()]) < run.place.ranks:
         time.sleep(0.01)
     return figure(1.0)

@@ -6,6 +6,7 @@ import enum
 import time
 
 from ..core import Item
+from ..measurements.exchanges import EXCHANGES
 
 
 class State(enum.Enum):
@@ -106,6 +107,8 @@ class Rank:
         """Whether its collective needs another rank; those of a node need its own ranks only."""
         return not self.step.endswith(".node") or other.host == self.host
 
-    def failed_in(self, step: str) -> bool:
-        """Whether it has reported a failure of a measurement."""
-        return any(item["id"] == step and item["status"] == "fail" for item in self.measurements)
+    @property
+    def failed_together(self) -> bool:
+        """Whether it has reported the failure of a collective. Then it skips all later ones."""
+        failed = [item["id"] for item in self.measurements if item["status"] == "fail"]
+        return any(name.startswith(tuple(EXCHANGES)) for name in failed)

@@ -127,8 +127,12 @@ class Watchdog:
                 self.actions.stop(rank)
 
     def _has_reason(self, waiting: Rank) -> bool:
-        """Whether the report says why a rank waits in vain: another one died, or failed in the same step."""
-        return bool(self.findings) or any(rank.failed_in(waiting.step) for rank in self.ranks)
+        """Whether the report says why a rank waits in vain: another one died, or failed in a collective.
+
+        That may be an earlier collective, which ended well on the rank that waits.
+        """
+        others = [rank for rank in self.ranks if waiting.waits_for(rank)]
+        return bool(self.findings) or any(rank.failed_together for rank in others)
 
     def end_hung(self, late: list[Rank], seconds: float) -> None:
         """Ends ranks that are late, and reports those of them that caused the delay."""

@@ -167,6 +167,31 @@ def test_deserted_rank(gone: State) -> None:
     assert case.recorder.stopped == [0] and case.found == {}
 
 
+def test_deserted_after_an_earlier_failure() -> None:
+    """A rank that failed in a collective skips the next one. Another one may have passed the first."""
+    case = Case(State.TOGETHER, State.LEFT)
+    case.watchdog.agreed = True
+    case.ranks[0].step = "allgather.node"
+    case.ranks[1].measurements.append({"id": "allreduce.node", "status": "fail"})
+    for rank in case.ranks:
+        rank.since, rank.host = 200.0, "n0"
+    case.at(100.0)
+    case.at(100.5 + GRACE_S)
+    assert case.recorder.stopped == [0] and case.found == {}
+
+
+def test_deserted_beside_a_failure_on_another_node() -> None:
+    """A collective of a node needs its own ranks only, so another node's failure explains nothing."""
+    case = Case(State.TOGETHER, State.LEFT, State.LEFT)
+    case.watchdog.agreed = True
+    case.ranks[2].measurements.append({"id": "allreduce.node", "status": "fail"})
+    for rank, host in zip(case.ranks, ("n0", "n0", "n1"), strict=True):
+        rank.since, rank.host = 200.0, host
+    case.at(100.0)
+    case.at(100.5 + GRACE_S)
+    assert case.recorder.stopped == [0] and "rank 0 (n0)" in case.found["watchdog"]
+
+
 @pytest.mark.parametrize("gone", [State.LEFT, State.DONE])
 def test_deserted_by_a_rank_that_passed(gone: State) -> None:
     """A rank that hangs in a collective that another one has finished is reported: nobody else does it."""
