@@ -216,7 +216,7 @@ def _device_noise(of_name: Mapping[tuple[str, ...], Sequence[float]], run: float
 
 
 def read_noise(path: Path) -> dict[str, Noise]:
-    """The noise in a file that :func:`write_noise` wrote."""
+    """The noise in a file that ``--save-noise`` wrote."""
     return noise_of(json.loads(path.read_text()))
 
 

@@ -54,6 +54,11 @@ def finding(name: str, status: str, seen: str, advice: str = "") -> Item:
     return {"id": name, "status": status, "seen": seen, "advice": advice}
 
 
+def median_key(item: Item) -> str:
+    """The key of a measurement's figure, ``median_gb_per_s`` for example; empty if it has none."""
+    return next((key for key in item if key.startswith("median_")), "")
+
+
 def one_line(error: BaseException) -> str:
     """Type and first line of an exception; torch's messages have many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -172,6 +177,14 @@ class Run:
         if self.module is None or self.options.expect == "none" or not self.gpus:
             return []
         return list(range(self.gpus)) if self.place.ranks == 1 else [self.index]
+
+    @property
+    def need_gpus(self) -> list[int]:
+        """:attr:`own_gpus`. Raises a skip if there are none."""
+        own = self.own_gpus
+        if not own:
+            raise skip("no GPU")
+        return own
 
     @property
     def kind(self) -> str:

@@ -23,6 +23,7 @@ from .machine.facts import facts
 from .machine.processor import throttled_s, usable_cores
 from .measurements import MEASUREMENTS
 from .measurements.checkpoint import remove_checkpoint
+from .measurements.exchanges import EXCHANGES
 from .measurements.timing import spin
 from .probes import MINOR, PROBES
 
@@ -196,7 +197,7 @@ def _advice(name: str, error: Exception) -> str:
         return (
             "too little memory: check whether another job uses this device, and the container's memory limit"
         )
-    if name.startswith(("allreduce", "allgather", "reducescatter")):
+    if name.startswith(tuple(EXCHANGES)):
         return (
             "a rank ended, or the network between the ranks failed: "
             "set NCCL_SOCKET_IFNAME to the fast interface; NCCL_DEBUG=INFO prints more"

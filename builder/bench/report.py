@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from .core import Item
+from .core import Item, median_key
 from .ranks.messages import complain
 from .schema import EXIT_CODES
 
@@ -22,7 +22,7 @@ def verdict(report: Item) -> str:
 
 def _is_measured(item: Item) -> bool:
     """Whether a measurement has a figure; one with a warning may have one, too."""
-    return item["status"] == "pass" or any(key.startswith("median_") for key in item)
+    return item["status"] == "pass" or bool(median_key(item))
 
 
 def table(report: Item) -> str:
@@ -38,16 +38,16 @@ def table(report: Item) -> str:
 
 def figures(item: Item) -> str:
     """A measurement as text, ``123.4 tflop/s +- 1.2 (40 times, size 8192)``; empty if it has no figures."""
-    for key, median in item.items():
-        if key.startswith("median_"):
-            unit = key[len("median_") :]
-            deviation = item["mad_" + unit]
-            shown = unit.replace("_per_", "/")
-            if unit == "gflop_per_s" and median >= 1000:
-                median, deviation, shown = median / 1000, deviation / 1000, "tflop/s"
-            times = "once" if item["repeats"] == 1 else f"{item['repeats']} times"
-            return f"{median:.4g} {shown} +- {deviation:.2g} ({times}{_size(item)})"
-    return ""
+    key = median_key(item)
+    if not key:
+        return ""
+    unit = key[len("median_") :]
+    median, deviation = item[key], item["mad_" + unit]
+    shown = unit.replace("_per_", "/")
+    if unit == "gflop_per_s" and median >= 1000:
+        median, deviation, shown = median / 1000, deviation / 1000, "tflop/s"
+    times = "once" if item["repeats"] == 1 else f"{item['repeats']} times"
+    return f"{median:.4g} {shown} +- {deviation:.2g} ({times}{_size(item)})"
 
 
 def _size(item: Item) -> str:

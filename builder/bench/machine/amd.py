@@ -84,6 +84,10 @@ class AmdGpu:
             out["ecc_uncorrected"] = int(uncorrected[1])
         return out
 
+    def is_part(self) -> bool:
+        """Whether this is a partition of a GPU."""
+        return read(self._folder + "/current_compute_partition") not in ("", "SPX")
+
     def identity(self) -> Item:
         """Which GPU this is, and how it is set up."""
         out: Item = {

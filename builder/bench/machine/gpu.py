@@ -100,8 +100,8 @@ def _folder(address: str) -> str:
 def opened(run: Run, index: int) -> Callable[[], NvidiaGpu | AmdGpu | None] | None:
     """What opens the driver's figures of a GPU, which may take a moment; None if the GPU is not known.
 
-    What it returns has the methods ``sample``, ``state``, ``identity`` and ``use``; it returns None if the
-    driver does not report any.
+    What it returns has the methods ``sample``, ``state``, ``identity``, ``is_part`` and ``use``; it returns
+    None if the driver does not report any.
     """
     if run.torch is None:
         return None
@@ -132,17 +132,13 @@ def gpu_use(run: Run, index: int) -> Item:
     There, the driver reports what all users of the whole GPU use.
     """
     gpu = _driver_of(run, index)
-    if gpu is None or is_part(run, index):
-        return {}
-    return dict(gpu.use())
+    return {} if gpu is None or gpu.is_part() else dict(gpu.use())
 
 
 def is_part(run: Run, index: int) -> bool:
     """Whether a GPU is a MIG slice, or a partition of a MI300."""
     gpu = _driver_of(run, index)
-    if isinstance(gpu, NvidiaGpu):
-        return bool(gpu.mig())
-    return gpu is not None and gpu.identity().get("partition", "SPX") != "SPX"
+    return gpu is not None and bool(gpu.is_part())
 
 
 def compute_mode(run: Run, index: int) -> str:
@@ -153,7 +149,9 @@ def compute_mode(run: Run, index: int) -> str:
     """
     if run.torch is None or run.build != "CUDA":
         return ""
-    gpu = open_nvidia(uuid=_uuid(run, index, "MIG")) if is_part(run, index) else _driver_of(run, index)
+    gpu = _driver_of(run, index)
+    if gpu is not None and gpu.is_part():
+        gpu = open_nvidia(uuid=_uuid(run, index, "MIG"))
     return gpu.compute_mode() if gpu is not None else ""
 
 
@@ -192,8 +190,10 @@ def pcie_link(run: Run, index: int) -> Item:
 
 def _link(run: Run, index: int, gpu: Any) -> Item:
     found = gpu.link() if isinstance(gpu, NvidiaGpu) else {}
+    if found:
+        return found
     address = pci_address(run, index)
-    return found or (_link_of_device(_folder(address)) if address else {})
+    return _link_of_device(_folder(address)) if address else {}
 
 
 def _link_of_device(folder: str) -> Item:

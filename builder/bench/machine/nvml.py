@@ -122,6 +122,10 @@ class NvidiaGpu:
         mode = self._numbers("nvmlDeviceGetMigMode", count=2)
         return bool(mode[0]) if mode else None
 
+    def is_part(self) -> bool:
+        """Whether this GPU is divided into MIG slices."""
+        return bool(self.mig())
+
     def compute_mode(self) -> str:
         """``default``, ``exclusive_process`` or ``prohibited``; empty if unknown."""
         mode = self._numbers("nvmlDeviceGetComputeMode")

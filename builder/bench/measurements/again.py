@@ -15,10 +15,10 @@ import time
 from functools import partial
 from typing import Any, Callable
 
-from ..core import Item, Run, skip
+from ..core import Item, Run, median_key, skip
 from .accuracy import checked, product_error, random_matrix
 from .precision import PRECISIONS
-from .timing import spread
+from .timing import clock_seconds, spread
 
 #: A measurement that reaches this fraction of its limit is right; grading warns below it.
 ENOUGH = 0.5
@@ -69,14 +69,11 @@ def _doubtful(run: Run, name: str, limit: str) -> tuple[Item, Item]:
     results = {item["id"]: item for item in run.results if item["status"] == "pass"}
     if name not in results or limit not in results:
         raise skip(f"{name} and {limit} were not both measured")
-    fraction = _median(results[name]) / _median(results[limit])
+    first, second = results[name], results[limit]
+    fraction = float(first[median_key(first)]) / float(second[median_key(second)])
     if fraction >= ENOUGH:
         raise skip(f"not needed: {name} reaches {100 * fraction:.0f} % of {limit}")
-    return results[name], results[limit]
-
-
-def _median(item: Item) -> float:
-    return float(next(value for key, value in item.items() if key.startswith("median_")))
+    return first, second
 
 
 def _repeat(function: Callable[[], Any], times: int) -> None:
@@ -100,14 +97,8 @@ def in_turns(first: Callable[[], Any], second: Callable[[], Any], work: float) -
     began = time.perf_counter()
     while len(fractions) < LEAST or (len(fractions) < MOST and time.perf_counter() - began < LIMIT_S):
         if len(fractions) % 2:
-            second_s, first_s = _seconds(second), _seconds(first)
+            second_s, first_s = clock_seconds(second), clock_seconds(first)
         else:
-            first_s, second_s = _seconds(first), _seconds(second)
+            first_s, second_s = clock_seconds(first), clock_seconds(second)
         fractions.append(work * second_s / first_s)
     return fractions
-
-
-def _seconds(function: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    function()
-    return time.perf_counter() - started

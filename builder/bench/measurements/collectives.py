@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import glob
 import os
-import time
 from typing import Any, Callable
 
 from ..core import Item, Run, skip
@@ -18,7 +17,7 @@ from ..machine.monitor import monitor
 from ..machine.network import ALGORITHMS, algorithm
 from .accuracy import checked, require, wrong_results
 from .exchanges import EXCHANGES, Exchange, Group
-from .timing import Timing, gpu_seconds, rate
+from .timing import Timing, clock_seconds, gpu_seconds, rate
 
 #: Bytes of the whole array, by kind of device. Published figures are those of 1 GiB and more.
 SIZES = {"cpu": (1 << 20, 8 << 20), "gpu": (16 << 20, 256 << 20, 1 << 30, 4 << 30)}
@@ -133,7 +132,7 @@ def _bandwidths(run: Run, group: Group, exchange: type[Exchange]) -> tuple[list[
         array.run()
         wrong += array.wrong()
         timing = _timed(run, group, array, warm_up, repeats)
-        amount = 1e-9 * size * array.factor(len(group.members))
+        amount = 1e-9 * size * array.factor()
         rows.append({"size": size, **rate("gb_per_s", amount, timing)})
         seconds_per_byte = _largest(run, group, sorted(timing)[len(timing) // 2]) / size
         del array
@@ -177,11 +176,7 @@ def _samples(run: Run, group: Group, array: Exchange, repeats: int) -> list[floa
 
 def _seconds(run: Run, function: Callable[[], Any]) -> float:
     """Seconds of a function: on a GPU between two of its events."""
-    if run.on_gpu:
-        return gpu_seconds(run, function)
-    began = time.perf_counter()
-    function()
-    return time.perf_counter() - began
+    return gpu_seconds(run, function) if run.on_gpu else clock_seconds(function)
 
 
 def _latencies(run: Run, group: Group) -> list[Item]:

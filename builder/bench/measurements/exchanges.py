@@ -26,6 +26,9 @@ class Exchange:
     Rank r contributes ``weight(r)`` times a pattern of small integers.
     """
 
+    #: This rank's contribution.
+    source: Any
+
     def __init__(self, run: Run, group: Group, size: int) -> None:
         self.distributed = run.torch.distributed
         self.torch = run.torch
@@ -39,14 +42,13 @@ class Exchange:
         words = run.torch.arange(size // 4, dtype=run.torch.float32, device=run.device)
         self.pattern = words.remainder_(100)
 
-    @staticmethod
-    def factor(ranks: int) -> float:
+    def factor(self) -> float:
         """Bus bandwidth over (bytes / time), as nccl-tests defines it."""
-        return (ranks - 1) / ranks
+        return (self.count - 1) / self.count
 
     def fill(self) -> None:
         """Writes this rank's contribution."""
-        raise NotImplementedError
+        self.torch.mul(self.pattern, self.weight, out=self.source)
 
     def run(self) -> None:
         """Communicates. On a GPU it returns before the end."""
@@ -65,20 +67,16 @@ class AllReduce(Exchange):
 
     def __init__(self, run: Run, group: Group, size: int) -> None:
         super().__init__(run, group, size)
-        self.tensor = run.torch.empty_like(self.pattern)
+        self.source = run.torch.empty_like(self.pattern)
 
-    @staticmethod
-    def factor(ranks: int) -> float:
-        return 2 * (ranks - 1) / ranks
-
-    def fill(self) -> None:
-        self.torch.mul(self.pattern, self.weight, out=self.tensor)
+    def factor(self) -> float:
+        return 2 * (self.count - 1) / self.count
 
     def run(self) -> None:
-        self.distributed.all_reduce(self.tensor, group=self.group.handle)
+        self.distributed.all_reduce(self.source, group=self.group.handle)
 
     def wrong(self) -> int:
-        return self._differing(self.tensor, self.pattern, self.total)
+        return self._differing(self.source, self.pattern, self.total)
 
 
 class AllGather(Exchange):
@@ -91,9 +89,6 @@ class AllGather(Exchange):
         self.target = run.torch.zeros(self.part * self.count, dtype=run.torch.float32, device=run.device)
         self.gather: Any = getattr(self.distributed, "all_gather_single", None)  # from torch 2.13 on
         self.gather = self.gather or self.distributed.all_gather_into_tensor
-
-    def fill(self) -> None:
-        self.torch.mul(self.pattern, self.weight, out=self.source)
 
     def run(self) -> None:
         self.gather(self.target, self.source, group=self.group.handle)
@@ -113,9 +108,6 @@ class ReduceScatter(Exchange):
         self.target = run.torch.zeros(self.part, dtype=run.torch.float32, device=run.device)
         self.scatter: Any = getattr(self.distributed, "reduce_scatter_single", None)  # from torch 2.13 on
         self.scatter = self.scatter or self.distributed.reduce_scatter_tensor
-
-    def fill(self) -> None:
-        self.torch.mul(self.pattern, self.weight, out=self.source)
 
     def run(self) -> None:
         self.scatter(self.target, self.source, group=self.group.handle)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ..core import Run
 from ..machine.processor import cpu_flags
+from .accuracy import random_matrix
 
 
 class Precision(NamedTuple):
@@ -82,8 +83,7 @@ def tf32_off(run: Run) -> str:
     force, its bits differ.
     """
     torch = run.torch
-    generator = torch.Generator(device=run.device).manual_seed(9)
-    a = torch.randn(_TF32_SIZE, _TF32_SIZE, generator=generator, device=run.device)
+    a = random_matrix(run, _TF32_SIZE, 9, run.device)
     found = []
     for allow in (False, True):
         with AllowTF32(torch, allow):

@@ -79,18 +79,21 @@ def timed(run: Run, function: Callable[[], Any], limit_s: float = 0.6) -> Timing
     """
     if run.torch is not None and run.on_gpu:
         return _timed_on_gpu(run, function)
-    started = time.perf_counter()
-    function()
-    least = 3 if time.perf_counter() - started > limit_s else _LEAST
+    least = 3 if clock_seconds(function) > limit_s else _LEAST
     function()
 
     samples = Timing()
     started = time.perf_counter()
     while len(samples) < least or (len(samples) < _MOST and time.perf_counter() - started < limit_s):
-        begun = time.perf_counter()
-        function()
-        samples.append(time.perf_counter() - begun)
+        samples.append(clock_seconds(function))
     return samples
+
+
+def clock_seconds(function: Callable[[], Any]) -> float:
+    """Seconds of one call by the host's clock."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
 
 
 def _timed_on_gpu(run: Run, function: Callable[[], Any]) -> Timing:

@@ -23,10 +23,8 @@ _SUPERCHIPS = re.compile(r"\bG[BH]\d{2,3}\b|\bMI300A\b")
 
 def probe_idle(run: Run) -> str:
     """No other program uses the GPUs. Runs before this process has used them."""
-    if not run.own_gpus:
-        raise skip("no GPU")
     seen, known = [], False
-    for index in run.own_gpus:
+    for index in run.need_gpus:
         use = _use(run, index)
         known = known or bool(use)
         signs = _signs(run, index, use)
@@ -119,9 +117,7 @@ def probe_persistence(run: Run) -> str:
 
 def _states_with(run: Run, *keys: str) -> dict[int, Item]:
     """The states of this rank's GPUs that have one of these keys. Raises a skip if there is none."""
-    if not run.own_gpus:
-        raise skip("no GPU")
-    states = {index: gpu_state(run, index) for index in run.own_gpus}
+    states = {index: gpu_state(run, index) for index in run.need_gpus}
     states = {index: state for index, state in states.items() if any(key in state for key in keys)}
     if not states:
         raise skip("the driver does not report it here")
@@ -130,11 +126,9 @@ def _states_with(run: Run, *keys: str) -> dict[int, Item]:
 
 def probe_clocks(run: Run) -> str:
     """The GPUs' clocks and temperatures under load, and what throttles them."""
-    if not run.own_gpus:
-        raise skip("no GPU")
     seen = []
     problems = []
-    for index in run.own_gpus:
+    for index in run.need_gpus:
         state = loaded_state(run, index)
         run.states_under_load[index] = state
         if state:
@@ -179,10 +173,8 @@ def _slow_reason(state: Item) -> str:
 
 def probe_link(run: Run) -> str:
     """The GPUs' PCIe links have their full width and generation under load; idle ones save power."""
-    if not run.own_gpus:
-        raise skip("no GPU")
     seen, slow = [], False
-    for index in run.own_gpus:
+    for index in run.need_gpus:
         link = run.states_under_load.get(index, {}).get("pcie", {})
         name = str(run.torch.cuda.get_device_properties(index).name)
         if len(link) < 4 or _SUPERCHIPS.search(name):

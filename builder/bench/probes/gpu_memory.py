@@ -19,10 +19,8 @@ _LIMIT_S = 5.0
 
 def probe_memory(run: Run) -> str:
     """What is written into a GPU's memory is read again: 90 % of what is free, each word its own number."""
-    if not run.own_gpus:
-        raise skip("no GPU")
     seen = []
-    for index in run.own_gpus:
+    for index in run.need_gpus:
         if index in run.shared_gpus:
             raise skip(SHARED)
         if _is_shared_with_host(run, index):

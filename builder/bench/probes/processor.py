@@ -32,11 +32,9 @@ def probe_affinity(run: Run) -> str:
 
 def probe_distance(run: Run) -> str:
     """This rank may use cores near its GPU (Linux: local_cpulist of the PCI device)."""
-    if not run.own_gpus:
-        raise skip("no GPU")
     cores = processor.affinity()
     near: dict[int, set[int]] = {}
-    for index in run.own_gpus:
+    for index in run.need_gpus:
         local = read(f"/sys/bus/pci/devices/{pci_address(run, index)}/local_cpulist")
         if local:
             near[index] = processor.parse_cores(local)

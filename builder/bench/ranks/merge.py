@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Tuple
 
-from ..core import Item, finding
+from ..core import Item, finding, median_key
+from ..measurements.exchanges import EXCHANGES
 from ..schema import SEVERITY
 from .rank import Rank
 
@@ -15,7 +16,7 @@ Result = Tuple[Rank, Item]
 #: A device counts as slow below this fraction of the others' speed.
 _EVEN = 0.85
 #: Measurements whose figure is not that of one device, or also that of the core that copies.
-_NOT_EVEN = ("allreduce", "allgather", "reducescatter", "transfer.h2d_pageable", "transfer.d2h_pageable")
+_NOT_EVEN = (*EXCHANGES, "transfer.h2d_pageable", "transfer.d2h_pageable")
 #: Beginnings of the fields that the report has for each rank.
 _OF_RANK = (
     "median_", "mad_", "sustained_", "burst_", "clock_mhz", "power_w", "temperature_c", "throttled",
@@ -65,15 +66,11 @@ def _badness(result: Result) -> tuple[int, float, float]:
 
 def _slowness(item: Item) -> float:
     """Larger for the slower one of two devices; the same for all results that have no figures."""
-    key = _median_key(item)
+    key = median_key(item)
     if not key or item["status"] == "fail":
         return 0.0
     value = float(item[key] or 0.0)
     return value if item.get("better") == "lower" else -value
-
-
-def _median_key(item: Item) -> str:
-    return next((key for key in item if key.startswith("median_")), "")
 
 
 def _figures(rank: Rank, item: Item) -> Item:
@@ -93,7 +90,7 @@ def uneven_ranks(measurements: list[Item]) -> list[Item]:
     compared = 0
     for item in measurements:
         ranks = [rank for rank in item.get("ranks", []) if rank["status"] == "pass"]
-        key = _median_key(item)
+        key = median_key(item)
         # A slow rank slows collectives down for all. Times are those of the host and of first calls.
         is_time = item.get("better") == "lower"
         if len(ranks) < 2 or not key or is_time or item["id"].startswith(_NOT_EVEN):
